@@ -1,0 +1,39 @@
+"""Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
+
+The result, M/averaged, is what t2t-decoder and t2t-exporter take until training goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from absl import flags
+
+from t2t_repro.bin import program
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string("output_dir", "", "the model folder, as t2t-trainer made it", flag_values=FLAGS)
+flags.DEFINE_integer("num_last_checkpoints", 5, "how many of the last checkpoints to average", flag_values=FLAGS)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads the flags and averages."""
+    program.required(values, "output_dir")
+    from t2t_repro.model_folder import ModelFolder
+
+    folder = ModelFolder(values.output_dir)
+    program.load_tensorflow()
+    from t2t_repro.progress import say
+    from t2t_repro.training.checkpoint import average_checkpoints
+
+    result, paths = average_checkpoints(folder, values.num_last_checkpoints)
+    say(f"{result}: the mean of {', '.join(paths)}")
+
+
+def run() -> None:
+    """The program t2t-avg-checkpoints."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

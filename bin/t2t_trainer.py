@@ -1,0 +1,105 @@
+"""Trains a model: t2t-trainer --problem=P --hparams_set=H
+
+Everything else has a default. Data that is not there yet is generated first where that needs no download. The same
+command goes on where an earlier run stopped. What is where tensor2tensor's differs:
+
+  --batch_size (in --hparams) counts the target tokens of a step over all devices, not the positions on each.
+  --eval_steps=0 evaluates the whole dev split.
+  --hparams_set names the model too; --model is for others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+from absl import flags
+
+from t2t_repro import registry
+from t2t_repro.bin import program
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import override
+
+FLAGS = flags.FlagValues()
+program.define_problem(FLAGS)
+flags.DEFINE_string("hparams_set", "", "how to learn; --registry_help lists the names", flag_values=FLAGS)
+flags.DEFINE_string("hparams", "", 'overrides of the set: "hidden_size=256,label_smoothing=0.0"', flag_values=FLAGS)
+flags.DEFINE_string("model", "", "model to train in place of the hparams set's", flag_values=FLAGS)
+flags.DEFINE_string("output_dir", "", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET", flag_values=FLAGS)
+flags.DEFINE_integer("train_steps", 0, "steps in all; 0: the hparams set's own number", flag_values=FLAGS)
+flags.DEFINE_integer("eval_steps", 0, "batches of each evaluation; 0: the whole dev split", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "local_eval_frequency", 1000, "steps between two checkpoints, each followed by an evaluation", flag_values=FLAGS
+)
+flags.DEFINE_integer("keep_checkpoint_max", 20, "checkpoints that are kept", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "max_tokens_per_replica",
+    4096,
+    "positions, padding included, that a device takes at once; changes speed and memory, not the training",
+    flag_values=FLAGS,
+)
+flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "mixed_bfloat16"],
+    "mixed_bfloat16: matrix products in bfloat16, faster where the processor has it",
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer("random_seed", 1, "decides initial weights, order of the data and dropout", flag_values=FLAGS)
+flags.DEFINE_bool("generate_data", False, "generate the data anew before training", flag_values=FLAGS)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads the flags, sees to the data and trains."""
+    program.required(values, "problem", "hparams_set")
+    problem = program.problem(values)
+    hparams = override(registry.hparams(values.hparams_set), values.hparams)
+    if values.model:
+        hparams = dataclasses.replace(hparams, model=values.model)
+    if values.train_steps:
+        hparams = dataclasses.replace(hparams, train_steps=values.train_steps)
+    registry.model(hparams.model)
+    for name in ("local_eval_frequency", "keep_checkpoint_max", "max_tokens_per_replica"):
+        if values[name].value < 1:
+            raise UserError(f"--{name}={values[name].value} must be 1 or more")
+    if values.eval_steps < 0:
+        raise UserError(f"--eval_steps={values.eval_steps} must be 0 or more")
+
+    from t2t_repro.data import datagen
+
+    if values.generate_data:
+        program.load_tensorflow()
+        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+    elif not datagen.description_path(values.data_dir, problem.base_name).exists():
+        if problem.needs_download:
+            datagen.load_description(values.data_dir, problem)
+        program.load_tensorflow()
+        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+    problem, vocabulary, description = datagen.load_problem(values.data_dir, values.problem)
+
+    from t2t_repro.model_folder import ModelFolder, Origin
+
+    origin = Origin(problem.name, description.settings, description.vocabulary, description.fingerprint)
+    output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
+    folder = ModelFolder.create(output_dir, hparams, problem, vocabulary, origin)
+
+    program.load_tensorflow()
+    from t2t_repro.training import loop
+
+    config = loop.RunConfig(
+        local_eval_frequency=values.local_eval_frequency,
+        eval_steps=values.eval_steps,
+        keep_checkpoint_max=values.keep_checkpoint_max,
+        max_tokens_per_replica=values.max_tokens_per_replica,
+        precision=values.precision,
+    )
+    loop.train(folder, values.data_dir, description, values.random_seed, config)
+
+
+def run() -> None:
+    """The program t2t-trainer."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,7 @@
+"""How to learn: every module in this folder registers its hparams sets when the registry imports the package."""
+
+import importlib
+import pkgutil
+
+for module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{module.name}")

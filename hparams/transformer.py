@@ -1,0 +1,118 @@
+"""The Transformer's hparams sets: the paper's, small ones for one machine, and tensor2tensor's versions of base.
+
+batch_size counts target tokens of a step over all devices, so a set means the same training everywhere. The paper's
+25,000 are what tensor2tensor's batch_size=4096 came to on 8 GPUs: 8 * 4096 positions, about a quarter of them padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+
+
+@registry.register_hparams
+def transformer_base() -> HParams:
+    """The paper's base model, as in section 5 and Table 3.
+
+    WMT EN-DE, 4.5 M pairs, about 130 M target tokens: 25,000 a step is about 5,000 steps an epoch, so 100,000 steps
+    are about 19 epochs. The paper took 12 hours on 8 P100 and reports 27.3 BLEU on newstest2014, 25.8 and a perplexity
+    of 4.92 per word-piece on newstest2013, with 65 M parameters.
+    """
+    return HParams()
+
+
+@registry.register_hparams
+def transformer_big() -> HParams:
+    """The paper's big model for EN-DE: width 1,024, 16 heads, dropout 0.3, 300,000 steps.
+
+    The batch is base's, so 300,000 steps are about 58 epochs of WMT EN-DE. The paper took 3.5 days on 8 P100 and
+    reports 28.4 BLEU on newstest2014, 26.4 and a perplexity of 4.33 on newstest2013, with 213 M parameters.
+    """
+    return replace(
+        transformer_base(),
+        hidden_size=1024,
+        filter_size=4096,
+        num_heads=16,
+        layer_prepostprocess_dropout=0.3,
+        train_steps=300000,
+    )
+
+
+@registry.register_hparams
+def transformer_base_v1() -> HParams:
+    """tensor2tensor's first base: the paper's model with a target-space embedding.
+
+    Batch and steps: tensor2tensor's 4,096 positions on each of 8 GPUs are about base's 25,000 tokens; its trainer
+    stopped at 250,000 steps. Expect transformer_base's results.
+    """
+    return replace(transformer_base(), use_target_space_embedding=True, train_steps=250000)
+
+
+@registry.register_hparams
+def transformer_base_v2() -> HParams:
+    """tensor2tensor's second base: norm before each sub-layer, dropout inside too, twice the rate after 8,000 steps.
+
+    Batch and steps are those of transformer_base_v1. Expect a training that is more stable; tensor2tensor's users
+    report BLEU about as with version 1.
+    """
+    return replace(
+        transformer_base_v1(),
+        norm_before=True,
+        attention_dropout=0.1,
+        relu_dropout=0.1,
+        learning_rate_constant=2.0,
+        learning_rate_warmup_steps=8000,
+    )
+
+
+@registry.register_hparams
+def transformer_base_v3() -> HParams:
+    """tensor2tensor's last base (its "transformer_base"): version 2 with Adam's beta2 at 0.997.
+
+    Batch and steps are those of transformer_base_v1. The rate is written as a product of factors; it is version 2's,
+    one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on 8 GPUs.
+    """
+    return replace(
+        transformer_base_v2(),
+        optimizer_adam_beta2=0.997,
+        learning_rate_schedule="constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+    )
+
+
+@registry.register_hparams
+def transformer_small() -> HParams:
+    """2 layers of width 256, for one GPU or a patient CPU and corpora of some 100,000 pairs.
+
+    8,000 tokens a step; a corpus of 200,000 pairs of 25 tokens is 625 steps an epoch, so 20,000 steps are 32 epochs.
+    """
+    return replace(
+        transformer_tiny(),
+        hidden_size=256,
+        filter_size=1024,
+        batch_size=8000,
+        train_steps=20000,
+        learning_rate_warmup_steps=2000,
+    )
+
+
+@registry.register_hparams
+def transformer_tiny() -> HParams:
+    """2 layers of width 128, for trying things out on a CPU, and for corpora of some 10,000 pairs.
+
+    2,048 tokens a step: on Multi30k (29,000 pairs of 16 tokens) 224 steps an epoch, so 2,688 steps are 12 epochs;
+    docs/multi30k.md says what that gives.
+    """
+    return replace(
+        transformer_base(),
+        num_hidden_layers=2,
+        hidden_size=128,
+        filter_size=512,
+        num_heads=4,
+        norm_before=True,
+        batch_size=2048,
+        train_steps=2688,
+        learning_rate_constant=2.0,
+        learning_rate_warmup_steps=1000,
+    )

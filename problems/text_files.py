@@ -1,0 +1,53 @@
+"""A user's own parallel text, without code: two files, line n of one is the translation of line n of the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Pair, Problem, setting
+from t2t_repro.textfile import read_lines
+
+
+@registry.register_problem
+class TextFiles(Problem):
+    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""
+
+    num_train_shards = 10
+
+    @dataclass(frozen=True)
+    class Settings(Problem.Settings):
+        """Where the text lies."""
+
+        train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
+        dev: str = setting("", "source and target file to watch progress on")
+
+    def check(self) -> None:
+        """Raises UserError where the settings do not name two files for each split."""
+        super().check()
+        for split in ("train", "dev"):
+            self._paths(split)
+
+    def _paths(self, split: str) -> list[str]:
+        given: str = getattr(self.settings, split)
+        paths = [path.strip() for path in given.split(",")]
+        if len(paths) != 2 or not all(paths):
+            raise UserError(f"--{split}={given}: name two files, source and target: --{split}=text.en,text.de")
+        return paths
+
+    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
+        """The lines of both files side by side."""
+        paths = self._paths(split)
+        lines = [read_lines(path) for path in paths]
+        for number, (source, target) in enumerate(itertools.zip_longest(*lines)):
+            if source is None or target is None:
+                counts = [number + (0 if last is None else 1 + sum(1 for _ in rest))
+                          for last, rest in zip((source, target), lines, strict=True)]  # fmt: skip
+                raise UserError(
+                    f"{paths[0]} has {counts[0]:,} lines, {paths[1]} has {counts[1]:,}; line n of one must be the "
+                    "translation of line n of the other"
+                )
+            yield {"inputs": source, "targets": target}

@@ -1,0 +1,40 @@
+"""Installs t2t_repro; the top-level folders problems/, hparams/ and bin/ become packages inside it."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "exporter")
+
+setup(
+    name="t2t_repro",
+    version="0.1.0",
+    description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=[
+        *find_packages(include=["t2t_repro", "t2t_repro.*"]),
+        *(f"t2t_repro.{folder}" for folder in ("problems", "hparams", "bin")),
+    ],
+    package_dir={f"t2t_repro.{folder}": folder for folder in ("problems", "hparams", "bin")},
+    package_data={"t2t_repro": ["py.typed"]},
+    install_requires=[
+        "absl-py>=2.1,<3",
+        "google-crc32c>=1.5,<2",
+        "keras>=3.12,<4",
+        "num2words>=0.5.13,<0.6",
+        "numpy>=2.0,<3",
+        "sacrebleu>=2.5,<3",
+        "sacremoses>=0.1.1,<0.3",
+        "sentencepiece>=0.2.0,<0.3",
+        "tensorflow>=2.20,<2.22",
+        "tensorflow-text>=2.20,<2.22",
+        "tqdm>=4.66,<5",
+    ],
+    extras_require={"test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18"]},
+    entry_points={
+        "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]
+    },
+)

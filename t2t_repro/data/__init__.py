@@ -1,0 +1,1 @@
+"""From text to batches of ids: vocabulary, records, the step plan, the pipeline."""

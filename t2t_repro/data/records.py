@@ -1,0 +1,193 @@
+"""TFRecord shards with an index beside each: write, verify, read any record.
+
+A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets", as tensor2tensor's do, so that its data
+can be read here. The index "<shard>.index" is a numpy array of one row a record: byte offset of its data, bytes of its
+data, source length, target length. It follows from the shard and is made again where it is missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from t2t_repro.errors import UserError
+from t2t_repro.textfile import whole_file
+
+Ids = list[int]
+
+INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
+
+
+def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
+    """`<problem>-<split>-00000-of-00100`, as tensor2tensor names them."""
+    return Path(data_dir) / f"{problem}-{split}-{shard:05d}-of-{shards:05d}"
+
+
+def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
+    """All shards of a split and their indexes, in order, complete or not."""
+    digits = "[0-9]" * 5
+    pattern = f"{problem}-{split}-{digits}-of-{digits}"
+    return sorted(path for end in ("", ".index") for path in Path(data_dir).glob(pattern + end))
+
+
+def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
+    """All shards of a split, in order; none where nothing was generated.
+
+    Raises:
+        UserError: some of the shards are missing.
+    """
+    found = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
+    if not found:
+        return []
+    total = int(found[0].name[-5:])
+    for shard in range(total):
+        path = shard_path(data_dir, problem, split, shard, total)
+        if path not in found:
+            raise UserError(f"{path}: this shard is missing; copy it here or run t2t-datagen again")
+    return found
+
+
+def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]], digest: Any = None) -> np.ndarray:
+    """Writes (source ids, target ids) pairs to a shard and its index; returns the index.
+
+    Args:
+        digest: a hashlib object that takes the bytes of each record as well.
+
+    Raises:
+        UserError: the disk is full or the place cannot be written; then no shard is left behind.
+    """
+    rows, offset = [], 0
+    with whole_file(path) as file:
+        for source, target in examples:
+            data = serialize(source, target)
+            if digest is not None:
+                digest.update(data)
+            length = struct.pack("<Q", len(data))
+            file.write(length + _masked_crc(length) + data + _masked_crc(data))
+            rows.append((offset + 12, len(data), len(source), len(target)))
+            offset += len(data) + 16
+    index = np.array(rows, INDEX)
+    _save_index(path, index)
+    return index
+
+
+def serialize(source: Ids, target: Ids) -> bytes:
+    """A `tf.train.Example` with the int64 lists "inputs" and "targets"."""
+    import tensorflow as tf
+
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+        for name, ids in (("inputs", source), ("targets", target))
+    }
+    data: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    return data
+
+
+def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Source ids and target ids, int32, of a serialized Example."""
+    import tensorflow as tf
+
+    feature = tf.train.Example.FromString(data).features.feature
+    return tuple(np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))  # type: ignore[return-value]
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def index_path(path: Path) -> Path:
+    """Where the index of a shard lies."""
+    return path.with_name(path.name + ".index")
+
+
+def _save_index(path: Path, index: np.ndarray) -> None:
+    with whole_file(index_path(path)) as file:
+        np.save(file, index)
+
+
+def read_index(path: Path) -> np.ndarray:
+    """The index of a shard, made and saved again where it is missing or does not fit the shard's size.
+
+    Raises:
+        UserError: the shard is missing or damaged.
+    """
+    try:
+        index = np.load(index_path(path), mmap_mode="r")
+        end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
+        if index.dtype == INDEX and end == path.stat().st_size:
+            return index
+    except FileNotFoundError:
+        if not path.exists():
+            raise UserError(f"{path}: no such shard; run t2t-datagen") from None
+    except (ValueError, EOFError):
+        pass
+    rows, offset = [], 0
+    contents = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    while offset < len(contents):
+        length = contents[offset : offset + 8].tobytes()
+        if len(length) < 8 or contents[offset + 8 : offset + 12].tobytes() != _masked_crc(length):
+            raise damaged(path, len(rows))
+        size = struct.unpack("<Q", length)[0]
+        source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
+        rows.append((offset + 12, size, len(source), len(target)))
+        offset += size + 16
+    index = np.array(rows, INDEX)
+    _save_index(path, index)
+    return index
+
+
+def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
+    data = contents[offset : offset + size].tobytes()
+    if len(data) < size or contents[offset + size : offset + size + 4].tobytes() != _masked_crc(data):
+        raise damaged(path, record)
+    return data
+
+
+def damaged(path: Path, record: int) -> UserError:
+    """The error for a record whose checksum does not fit its bytes."""
+    return UserError(f"{path}: record {record} is damaged (its checksum differs); run t2t-datagen again")
+
+
+class Records:
+    """All records of a split, numbered from 0 over its shards in order.
+
+    Args:
+        paths: the shards.
+        was_reversed: whether sources and targets change places.
+
+    Raises:
+        UserError: a shard is missing or damaged.
+    """
+
+    def __init__(self, paths: list[Path], was_reversed: bool = False) -> None:
+        self._paths, self._reversed = paths, was_reversed
+        indexes = [read_index(path) for path in paths]
+        self._starts = np.cumsum([0] + [len(index) for index in indexes])
+        self._contents = [np.memmap(path, np.uint8, "r") if len(i) else None for path, i in zip(paths, indexes, strict=True)]
+        self._indexes = indexes
+        sides = [np.concatenate([index[side] for index in indexes]) for side in ("source", "target")]
+        self.lengths = np.stack(sides[::-1] if was_reversed else sides)
+        """int32 [2, N]: tokens of each record's source and target, with the end token."""
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Source ids and target ids of a record, int32.
+
+        Raises:
+            UserError: the record's checksum differs.
+        """
+        shard = int(np.searchsorted(self._starts, number, "right")) - 1
+        row: Any = self._indexes[shard][number - self._starts[shard]]
+        contents = self._contents[shard]
+        assert contents is not None
+        data = _checked(self._paths[shard], contents, int(row["offset"]), int(row["size"]), number - self._starts[shard])
+        source, target = parse(data)
+        return (target, source) if self._reversed else (source, target)

@@ -1,0 +1,144 @@
+"""SentencePiece subwords: one file from which Python, TensorFlow and the served graph read the same pieces.
+
+Byte-pair encoding (section 5.1; Sennrich et al. 2016) over raw text, without loss: no normalisation, spaces kept, and
+characters outside the alphabet written as UTF-8 byte pieces. Id 0 is padding, 1 the end of a text, as in tensor2tensor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from t2t_repro.errors import UserError
+from t2t_repro.textfile import whole_file
+
+PAD_ID = 0
+EOS_ID = 1
+
+MAX_TRAINING_BYTES = 200_000_000
+"""Text that a vocabulary is learned from at most; more changes it little and takes much memory."""
+
+
+class Vocabulary:
+    """Text to ids and back.
+
+    Args:
+        model: the contents of a SentencePiece model file.
+        source: the file's name, for errors.
+
+    Raises:
+        UserError: no SentencePiece model, or one whose ids 0 and 1 are not padding and end.
+    """
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        import sentencepiece
+
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except (RuntimeError, OSError):
+            raise UserError(f"{source}: not a SentencePiece model; make it again with t2t-datagen") from None
+        if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
+            raise UserError(f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use t2t-datagen's own")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """The vocabulary in a file.
+
+        Raises:
+            UserError: the file is missing, unreadable or no vocabulary.
+        """
+        try:
+            return cls(Path(path).read_bytes(), str(path))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
+
+    def save(self, path: str | Path) -> None:
+        """Writes the vocabulary to a file, whole or not at all."""
+        with whole_file(path) as file:
+            file.write(self.model)
+
+    @property
+    def size(self) -> int:
+        """How many ids there are."""
+        return int(self._processor.GetPieceSize())
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that differ for different vocabularies."""
+        return hashlib.sha256(self.model).hexdigest()[:12]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, with the end id at its end."""
+        ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True)
+        return ids
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        """The text of each sequence of ids, up to its first end or padding id."""
+        return [str(self._processor.Decode(until_end(sequence))) for sequence in ids]
+
+
+def until_end(ids: Sequence[int]) -> list[int]:
+    """The ids before the first end or padding."""
+    kept = []
+    for i in map(int, ids):
+        if i in (PAD_ID, EOS_ID):
+            break
+        kept.append(i)
+    return kept
+
+
+def train(texts: Iterable[str], vocab_size: int) -> Vocabulary:
+    """Learns a vocabulary of about `vocab_size` pieces, fewer where the text has not so many.
+
+    Raises:
+        UserError: no text, or a size too small for the alphabet and the 256 byte pieces.
+    """
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            character_coverage=0.9998,
+            max_sentence_length=1 << 20,
+            pad_id=PAD_ID,
+            eos_id=EOS_ID,
+            unk_id=2,
+            bos_id=-1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no text"
+        raise UserError(f"--vocab_size={vocab_size}: no vocabulary can be learned ({reason})") from None
+    return Vocabulary(model.getvalue())
+
+
+def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
+    """At most `max_bytes` of UTF-8, spread evenly over `texts`, the same for the same texts.
+
+    Every text is kept until the limit is met; then every other one is dropped and from there on only every second one
+    taken, and so on: the memory stays bounded however long `texts` is.
+    """
+    kept: list[str] = []
+    size, stride = 0, 1
+    for number, text in enumerate(texts):
+        if number % stride:
+            continue
+        kept.append(text)
+        size += len(text.encode("utf-8"))
+        while size > max_bytes and len(kept) > 1:
+            kept = kept[::2]
+            size = sum(len(text.encode("utf-8")) for text in kept)
+            stride *= 2
+    return kept

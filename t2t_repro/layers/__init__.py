@@ -1,0 +1,1 @@
+"""The paper's building blocks, one idea a file, written with keras.ops alone."""

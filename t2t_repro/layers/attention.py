@@ -1,0 +1,132 @@
+"""Scaled dot-product and multi-head attention (section 3.2).
+
+Shapes: B batch, H heads, T queries, S keys, D width, d_k and d_v a head's channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from t2t_repro.layers.base import Layer, float32
+from t2t_repro.layers.dropout import Seeds, dropout
+
+Tensor = Any
+
+ILLEGAL = -1e9
+"""Added to the logits of illegal connections; after the softmax they weigh nothing."""
+
+
+def padding_bias(ids: Tensor) -> Tensor:
+    """[B, 1, 1, S]: 0 where ids [B, S] hold a token, ILLEGAL where they hold padding (0)."""
+    return ops.cast(ids == 0, "float32")[:, None, None, :] * ILLEGAL
+
+
+def causal_bias(length: Tensor) -> Tensor:
+    """[1, 1, T, T]: 0 where a query may see a key, at its own position or before, ILLEGAL elsewhere."""
+    positions = ops.arange(length)
+    return ops.cast(positions[None, :] > positions[:, None], "float32")[None, None] * ILLEGAL
+
+
+def scaled_dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, rate: float, seeds: Seeds | None
+) -> Tensor:
+    """softmax(q k^T / sqrt(d_k) + bias) v (equation 1).
+
+    Args:
+        q: [B, H, T, d_k], scaled by 1 / sqrt(d_k) already.
+        k: [B, H, S, d_k].
+        v: [B, H, S, d_v].
+        bias: broadcasts to [B, H, T, S]; 0 or ILLEGAL.
+        rate: dropout on the weights.
+
+    Returns:
+        [B, H, T, d_v].
+    """
+    logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
+    if bias is not None:
+        logits = logits + bias
+    weights = dropout(ops.softmax(logits), rate, seeds)
+    return ops.matmul(ops.cast(weights, v.dtype), v)
+
+
+class MultiHeadAttention(Layer):
+    """Concat(head_1, ..., head_h) W^O, each head attending with projections of its own (section 3.2.2).
+
+    There are no biases, as in tensor2tensor. What the heads attend to is for the subclasses to say.
+    """
+
+    def __init__(
+        self, width: int, key_channels: int, value_channels: int, num_heads: int, rate: float, precision: str, name: str
+    ) -> None:
+        super().__init__(precision, name)
+        self.num_heads, self.rate = num_heads, rate
+        self.key_channels, self.value_channels = key_channels, value_channels
+        self.output_kernel = self.kernel("output", value_channels, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, H * d] -> [B, H, T, d]."""
+        x = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Projected queries [B, T, H * d_k] -> [B, H, T, d_k], scaled by 1 / sqrt(d_k)."""
+        return self.split(x * ops.cast((self.key_channels // self.num_heads) ** -0.5, x.dtype))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None = None) -> Tensor:
+        """Attention of all heads, concatenated and projected: [B, T, D], in float32."""
+        heads = ops.transpose(scaled_dot_product_attention(q, k, v, bias, self.rate, seeds), (0, 2, 1, 3))
+        concatenated = ops.reshape(heads, (*ops.shape(heads)[:2], self.value_channels))
+        return float32(self.product(concatenated, self.output_kernel))
+
+
+class SelfAttention(MultiHeadAttention):
+    """Queries, keys and values from one sequence."""
+
+    def __init__(self, width: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(width, *args, **kwargs)
+        self.qkv_kernel = self.kernel("qkv", width, (self.key_channels, self.key_channels, self.value_channels))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        cuts = (self.key_channels, 2 * self.key_channels)
+        q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
+        return self.queries(q), self.split(k), self.split(v)
+
+    def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]."""
+        q, k, v = self._project(x)
+        return self.attend(q, k, v, bias, seeds)
+
+    def step(self, x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One more position of K hypotheses of each sentence, after those in their caches.
+
+        Args:
+            x: [B, K, D].
+            k: [B * K, H, t, d_k].
+            v: [B * K, H, t, d_v].
+
+        Returns:
+            [B, K, D], and k and v with one more position.
+        """
+        q, new_k, new_v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
+        k, v = ops.concatenate([k, new_k], axis=2), ops.concatenate([v, new_v], axis=2)
+        return ops.reshape(self.attend(q, k, v, None), ops.shape(x)), k, v
+
+
+class MemoryAttention(MultiHeadAttention):
+    """Queries from the decoder, keys and values from the encoder's output."""
+
+    def __init__(self, width: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(width, *args, **kwargs)
+        self.q_kernel = self.kernel("q", width, self.key_channels)
+        self.kv_kernel = self.kernel("kv", width, (self.key_channels, self.value_channels))
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """memory [B, S, D] -> keys [B, H, S, d_k] and values [B, H, S, d_v]."""
+        k, v = ops.split(self.product(memory, self.kv_kernel), (self.key_channels,), axis=-1)
+        return self.split(k), self.split(v)
+
+    def call(self, x: Tensor, k: Tensor, v: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
+        """x [B, T, D] over keys and values of the memory -> [B, T, D]."""
+        return self.attend(self.queries(self.product(x, self.q_kernel)), k, v, bias, seeds)

@@ -1,0 +1,31 @@
+"""Tokens to vectors, and vectors to the logits of tokens (section 3.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_repro.layers.base import Layer, float32
+
+Tensor = Any
+
+
+class Embedding(Layer):
+    """One row a token; the same matrix, transposed, is the pre-softmax projection."""
+
+    def __init__(self, vocab_size: int, width: int, precision: str, name: str) -> None:
+        super().__init__(precision, name)
+        self.width = width
+        initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
+        self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")
+
+    def call(self, ids: Tensor) -> Tensor:
+        """ids [B, T] -> rows [B, T, D] times sqrt(d_model), zero for padding (0)."""
+        rows = ops.take(self.table, ids, axis=0)
+        return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x [..., D] -> [..., V] in float32."""
+        return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))

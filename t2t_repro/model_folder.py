@@ -1,0 +1,208 @@
+"""A model folder (--output_dir): all that decoding, exporting or resuming needs, and nothing from elsewhere.
+
+    hparams.json      how the model is built and trained
+    problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
+    vocab.*.model     the vocabulary
+    model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
+    averaged/         what t2t-avg-checkpoints made of them
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t_repro import registry
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams, from_json, to_json
+from t2t_repro.problem import Problem
+from t2t_repro.textfile import whole_file
+
+CHECKPOINT = "model.ckpt"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a model was trained on; the content of problem.json."""
+
+    problem: str
+    """The problem's name, with "_rev" where it is reversed."""
+    settings: dict
+    """The problem's settings."""
+    vocabulary: str
+    """The vocabulary's file name."""
+    data_fingerprint: str
+    """Twelve hex digits of the training data."""
+
+
+class ModelFolder:
+    """Reads a model folder.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        UserError: it is no model folder, or a file in it is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        texts = {}
+        for name in ("hparams.json", "problem.json"):
+            try:
+                texts[name] = (self.path / name).read_text("utf-8")
+            except (FileNotFoundError, NotADirectoryError):
+                raise UserError(f"{path}: no {name} there, so it is no model folder; t2t-trainer makes one") from None
+        self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
+        self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
+        self.problem: Problem = registry.problem(self.origin.problem, self.origin.settings)
+        self.vocabulary = Vocabulary.load(self.path / self.origin.vocabulary)
+
+    @classmethod
+    def create(
+        cls, path: str | Path, hparams: HParams, problem: Problem, vocabulary: Vocabulary, origin: Origin
+    ) -> ModelFolder:
+        """Makes a model folder, or takes up the one there where it holds the same.
+
+        Raises:
+            UserError: the folder there is of another problem, other data or other hparams.
+        """
+        folder = Path(path)
+        if (folder / "problem.json").exists():
+            found = cls(folder)
+            found.refuse_other(hparams, origin, vocabulary)
+        vocabulary.save(folder / origin.vocabulary)
+        for name, values in (("hparams.json", hparams), ("problem.json", origin)):
+            with whole_file(folder / name, "w") as file:
+                file.write(to_json(values))
+        return cls(folder)
+
+    def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
+        """Raises UserError where this folder's training was of other things than those given.
+
+        Only train_steps may differ: a longer training goes on from a shorter one.
+        """
+        cure = "give another --output_dir"
+        if origin.problem != self.origin.problem:
+            raise UserError(f"{self.path}: trained on problem {self.origin.problem!r}, not {origin.problem!r}; {cure}")
+        if vocabulary.fingerprint != self.vocabulary.fingerprint:
+            raise UserError(
+                f"{self.path}: trained with the vocabulary of fingerprint {self.vocabulary.fingerprint}, the data's is "
+                f"{vocabulary.fingerprint}; {cure}"
+            )
+        if origin.data_fingerprint != self.origin.data_fingerprint:
+            raise UserError(
+                f"{self.path}: trained on data of fingerprint {self.origin.data_fingerprint}, the data given is "
+                f"{origin.data_fingerprint}; {cure}"
+            )
+        for name, value in vars(hparams).items():
+            if name != "train_steps" and value != getattr(self.hparams, name):
+                raise UserError(
+                    f"{self.path}: trained with {name}={getattr(self.hparams, name)}, not {name}={value}; {cure}"
+                )
+
+    def checkpoints(self) -> list[str]:
+        """The training's checkpoints, oldest first."""
+        return _checkpoints(self.path)
+
+    def checkpoint(self, given: str = "") -> str:
+        """The checkpoint to use.
+
+        Args:
+            given: --checkpoint_path. If empty: the averaged checkpoint, unless training has gone on since it was made,
+                else the latest.
+
+        Raises:
+            UserError: there is none.
+        """
+        if given:
+            if not Path(f"{given}.index").is_file():
+                raise UserError(f"--checkpoint_path={given}: no {given}.index; give the path up to the step's number")
+            return given
+        latest, averaged = (_checkpoints(path)[-1:] for path in (self.path, self.path / "averaged"))
+        if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
+            return averaged[0]
+        if latest:
+            return latest[0]
+        raise UserError(f"{self.path}: no checkpoint yet; run t2t-trainer --output_dir={self.path} until it saves one")
+
+    def model(self, checkpoint: str, precision: str = "float32") -> Any:
+        """The model with the weights of a checkpoint.
+
+        Raises:
+            UserError: the checkpoint does not fit the folder's hparams or vocabulary, or is damaged.
+        """
+        content = read_checkpoint(checkpoint)
+        if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
+            raise UserError(
+                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} was "
+                f"trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
+            )
+        model = registry.model(self.hparams.model)(
+            self.hparams, self.vocabulary.size, self.problem.target_space_id, precision
+        )
+        for variable in model.trainable_variables:
+            value = content.weights.get(variable.path)
+            if value is None or value.shape != tuple(variable.shape):
+                have = "none" if value is None else list(value.shape)
+                raise UserError(
+                    f"{checkpoint}: weight {variable.path} has shape {have}, the model of hparams.json needs "
+                    f"{list(variable.shape)}; put the right hparams.json back"
+                )
+            variable.assign(value)
+        return model
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds, but for the optimizer."""
+
+    weights: dict[str, np.ndarray]
+    """float32 arrays under the names that the model gives its variables."""
+    step: int
+    """Steps taken."""
+    vocabulary_fingerprint: str
+    """Twelve hex digits of the vocabulary the weights belong to."""
+
+
+def step_of(checkpoint: str) -> int:
+    """The number at the end of a checkpoint's path: the steps taken."""
+    return int(checkpoint.rpartition("-")[2])
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
+    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-\d+", name)]
+    return sorted((str(folder / name) for name in numbered), key=step_of)
+
+
+def read_checkpoint(path: str) -> Checkpoint:
+    """Reads weights, step and fingerprint of a checkpoint.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(path)
+        names = [name for name in reader.get_variable_to_shape_map() if name.startswith("weights/")]
+        return Checkpoint(
+            weights={_unescape(name[len("weights/") : -len(_VALUE)]): reader.get_tensor(name) for name in names},
+            step=int(reader.get_tensor("step" + _VALUE)),
+            vocabulary_fingerprint=reader.get_tensor("vocabulary_fingerprint" + _VALUE).decode(),
+        )
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
+
+
+def _unescape(name: str) -> str:
+    """A variable's name as it was before tf.train.Checkpoint escaped "/" as ".S" and "." as ".."."""
+    return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

@@ -1,0 +1,16 @@
+"""The models by name. Only names live here, so that listing them does not wait for Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+
+
+@registry.register_model
+def transformer(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Any:
+    """Encoder and decoder of attention alone (Vaswani et al. 2017, section 3)."""
+    from t2t_repro.models.transformer import Transformer
+
+    return Transformer(hparams, vocab_size, target_space_id, precision)

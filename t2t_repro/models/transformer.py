@@ -1,0 +1,209 @@
+"""The Transformer (Vaswani et al. 2017, section 3), top to bottom as the paper has it.
+
+Shapes: B batch, S source length, T target length, t positions decoded so far, D width, H heads, V vocabulary. Ids are
+0 for padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.attention import MemoryAttention, SelfAttention, causal_bias, padding_bias
+from t2t_repro.layers.base import Layer
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.feed_forward import FeedForward
+from t2t_repro.layers.position import LearnedPositions, Sinusoids
+from t2t_repro.layers.residual import LayerNorm, Residual
+
+Tensor = Any
+Memory = dict[str, Any]
+"""What the decoder sees of the encoder: "bias" [B, 1, 1, S] and, a layer, "k" [B, H, S, d_k] and "v" [B, H, S, d_v]."""
+Cache = list[dict[str, Any]]
+"""The past of K hypotheses a sentence, a layer: "k" [B * K, H, t, d_k] and "v" [B * K, H, t, d_v]."""
+
+
+class EncoderLayer(Layer):
+    """Self-attention and a feed-forward network, each in its residual path (section 3.1, "Encoder")."""
+
+    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
+        super().__init__(precision, name)
+        with keras.name_scope(name):
+            self.self_attention = SelfAttention(*attention_sizes(hparams), precision, name="self_attention")
+            self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
+            self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(2)]
+
+    def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
+        """x [B, S, D], bias [B, 1, 1, S] -> [B, S, D]."""
+        x = self.residuals[0](x, lambda y: self.self_attention(y, bias, seeds), seeds)
+        return self.residuals[1](x, lambda y: self.feed_forward(y, seeds), seeds)
+
+
+class DecoderLayer(Layer):
+    """Masked self-attention, attention over the memory, and a feed-forward network (section 3.1, "Decoder")."""
+
+    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
+        super().__init__(precision, name)
+        with keras.name_scope(name):
+            self.self_attention = SelfAttention(*attention_sizes(hparams), precision, name="self_attention")
+            self.memory_attention = MemoryAttention(*attention_sizes(hparams), precision, name="memory_attention")
+            self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
+            self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(3)]
+
+    def call(
+        self, x: Tensor, causal: Tensor, k: Tensor, v: Tensor, memory_bias: Tensor, seeds: Seeds | None
+    ) -> Tensor:
+        """x [B, T, D] over itself, as far as `causal` lets it see, and over the memory's k and v -> [B, T, D]."""
+        x = self.residuals[0](x, lambda y: self.self_attention(y, causal, seeds), seeds)
+        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, seeds), seeds)
+        return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
+
+    def step(
+        self, x: Tensor, past: dict[str, Tensor], k: Tensor, v: Tensor, memory_bias: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One position of K hypotheses x [B, K, D] after those of `past` -> [B, K, D] and the longer past."""
+        longer: dict[str, Tensor] = {}
+
+        def attend(y: Tensor) -> Tensor:
+            y, longer["k"], longer["v"] = self.self_attention.step(y, past["k"], past["v"])
+            return y
+
+        x = self.residuals[0](x, attend, None)
+        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, None), None)
+        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), longer
+
+
+class Transformer(Layer):
+    """Source ids to the logits of target ids.
+
+    Args:
+        hparams: sizes and rates.
+        vocab_size: V, of the vocabulary that source and target share.
+        target_space_id: row of the target-space embedding, where hparams ask for one.
+        precision: "float32", or "mixed_bfloat16" for matrix products in bfloat16.
+    """
+
+    def __init__(
+        self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32"
+    ) -> None:
+        super().__init__(precision, name="transformer")
+        self.hparams, self.target_space_id = hparams, target_space_id
+        width = hparams.hidden_size
+        if hparams.use_target_space_embedding:
+            self.target_space = self.add_weight(shape=(32, width), name="target_space_embedding")
+        with keras.name_scope("transformer"):
+            self.embedding = Embedding(vocab_size, width, precision, name="embedding")
+            if hparams.shared_embedding_and_softmax_weights:
+                self.target_embedding = self.softmax = self.embedding
+            else:
+                self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
+                self.softmax = Embedding(vocab_size, width, precision, name="softmax")
+            with keras.name_scope("encoder"):
+                self.source_position = position(hparams)
+                self.encoder = [EncoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)]
+                self.encoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
+            with keras.name_scope("decoder"):
+                self.target_position = position(hparams)
+                self.decoder = [DecoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)]
+                self.decoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
+
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V], each position seeing the targets before it.
+
+        Args:
+            seed: int32 [2] that decides all dropout; None is inference, without any.
+        """
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
+
+    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
+        """Source ids [B, S] -> what the decoder sees of them."""
+        bias = padding_bias(inputs)
+        x = self.embedding(inputs)
+        if self.hparams.use_target_space_embedding:
+            x = x + self.target_space[self.target_space_id]
+        x = x + self.source_position(0, ops.shape(inputs)[1])
+        x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
+        for layer in self.encoder:
+            x = layer(x, bias, seeds)
+        if self.encoder_norm:
+            x = self.encoder_norm(x)
+        keys_values = [layer.memory_attention.keys_values(x) for layer in self.decoder]
+        return {"bias": bias, "k": [k for k, _ in keys_values], "v": [v for _, v in keys_values]}
+
+    def decode(self, targets: Tensor, memory: Memory, seeds: Seeds | None = None) -> Tensor:
+        """Target ids [B, T] -> logits [B, T, V]."""
+        # Shifted right by one. There is no start symbol: as in the authors' code, the first position sees zeros.
+        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        length = ops.shape(targets)[1]
+        x = dropout(x + self.target_position(0, length), self.hparams.layer_prepostprocess_dropout, seeds)
+        causal = causal_bias(length)
+        for layer, k, v in zip(self.decoder, memory["k"], memory["v"], strict=True):
+            x = layer(x, causal, k, v, memory["bias"], seeds)
+        return self._logits(x)
+
+    def start(self, hypotheses: Tensor) -> Cache:
+        """The empty past of so many hypotheses."""
+        heads, hparams = self.hparams.num_heads, self.hparams
+        sizes = {"k": hparams.key_channels // heads, "v": hparams.value_channels // heads}
+        dtype = self.decoder[0].compute_dtype
+        return [
+            {name: ops.zeros((hypotheses, heads, 0, size), dtype=dtype) for name, size in sizes.items()}
+            for _ in self.decoder
+        ]
+
+    def decode_step(self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Cache]:
+        """The logits of position `t`, as `decode` has them, from the tokens before it.
+
+        The memory is not repeated for the hypotheses of a sentence: they look at it side by side, as the positions of
+        a target do in training.
+
+        Args:
+            ids: [B, K], the tokens at position t - 1 of K hypotheses of each sentence; 0 where t is 0.
+            t: how many positions the cache holds.
+
+        Returns:
+            Logits [B, K, V] and the cache with one more position.
+        """
+        x = self.target_embedding(ids) + self.target_position(t, 1)
+        longer = []
+        for layer, past, k, v in zip(self.decoder, cache, memory["k"], memory["v"], strict=True):
+            x, past = layer.step(x, past, k, v, memory["bias"])
+            longer.append(past)
+        return self._logits(x), longer
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Decoder output [B, T, D] -> [B, T, V]."""
+        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
+
+
+def attention_sizes(hparams: HParams) -> tuple[int, int, int, int, float]:
+    """Width, h * d_k, h * d_v, h and dropout rate of an attention sub-layer."""
+    return (
+        hparams.hidden_size,
+        hparams.key_channels,
+        hparams.value_channels,
+        hparams.num_heads,
+        hparams.attention_dropout,
+    )
+
+
+def feed_forward_sizes(hparams: HParams) -> tuple[int, int, float]:
+    """Width, inner width and dropout rate of a feed-forward sub-layer."""
+    return hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
+
+
+def residual_sizes(hparams: HParams) -> tuple[int, float, bool, float]:
+    """Width, norm epsilon, place of the norm and dropout rate of a residual path."""
+    return hparams.hidden_size, hparams.norm_epsilon, hparams.norm_before, hparams.layer_prepostprocess_dropout
+
+
+def position(hparams: HParams) -> Layer:
+    """The position signal that hparams name."""
+    if hparams.pos == "emb":
+        return LearnedPositions(hparams.hidden_size, hparams.max_length, name="position")
+    return Sinusoids(hparams.hidden_size, name="position")

@@ -1,0 +1,88 @@
+"""What to learn: where text comes from, its settings, its metrics and how its outputs are searched for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from t2t_repro.errors import UserError, unknown
+from t2t_repro.hparam import DecodeHParams
+
+Pair = dict[str, str]
+"""A source text under "inputs" and its target text under "targets", each one line."""
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field of a problem's `Settings`.
+
+    Args:
+        help: one line for --help.
+    """
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+class Problem:
+    """A mapping from text to text that a model can learn.
+
+    A subclass says where its text comes from, by `generate`; what it offers to the user's choice, by its `Settings`,
+    each field of which is a flag of t2t-datagen; and what else differs from the defaults below.
+
+    Args:
+        settings: values for fields of `Settings`.
+        was_reversed: whether to learn the other direction ("_rev" in tensor2tensor).
+        name: the registered name, without "_rev".
+
+    Raises:
+        UserError: an unknown setting.
+    """
+
+    @dataclass(frozen=True)
+    class Settings:
+        """What the user may choose; each field is a flag of t2t-datagen."""
+
+        vocab_size: int = setting(
+            32000, "subwords in the vocabulary that both sides share; fewer where the text is too small for as many"
+        )
+
+    needs_download: ClassVar[bool] = False
+    """Whether `generate` needs files that are not on every machine; then t2t-trainer does not call it by itself."""
+    num_train_shards: ClassVar[int] = 100
+    """Files that the training data is spread over; other splits have one."""
+    decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
+    """How outputs are searched for by default; the paper's values for translation."""
+    target_space_id: ClassVar[int] = 0
+    """tensor2tensor's number of the target language and unit, for use_target_space_embedding; 0 is any."""
+
+    def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
+        names = [field.name for field in dataclasses.fields(self.Settings)]
+        for given in settings:
+            if given not in names:
+                raise unknown(f"setting of problem {name!r}", given, names)
+        self.settings = self.Settings(**settings)
+        self.was_reversed = was_reversed
+        self.base_name = name
+
+    @property
+    def name(self) -> str:
+        """The name as the user writes it, with "_rev" where the problem is reversed."""
+        return self.base_name + ("_rev" if self.was_reversed else "")
+
+    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
+        """The pairs of a split, in the unreversed direction, in the same order each time.
+
+        Args:
+            split: "train" or "dev".
+            tmp_dir: folder of downloads and raw sources.
+
+        Raises:
+            UserError: a source is missing or damaged.
+        """
+        raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
+
+    def check(self) -> None:
+        """Raises UserError where the settings do not suffice to generate data; called before anything is written."""
+        vocab_size = getattr(self.settings, "vocab_size", None)
+        if vocab_size is not None and vocab_size < 1:
+            raise UserError(f"--vocab_size={vocab_size} must be 1 or more")

@@ -1,0 +1,80 @@
+"""Progress for a person who waits: a bar on a terminal, a plain line now and then elsewhere; on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PLAIN_SECONDS = 15.0
+"""Seconds between two plain lines."""
+
+
+def say(text: str) -> None:
+    """One line on standard error, above the bar if there is one."""
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        tqdm.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Counts towards a total.
+
+    Args:
+        description: what is being done.
+        total: how many there will be; None where that is not known.
+        unit: what is counted.
+        done: how many are done already, e.g. before a resume; they do not count towards the speed.
+    """
+
+    def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
+        self._description, self._total, self._unit = description, total, unit
+        self._first = self._done = done
+        self._start = self._spoken = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True)
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Counts `count` more; `note` stands at the end of the line."""
+        self._done += count
+        if self._bar is not None:
+            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(count)
+        elif time.monotonic() - self._spoken >= PLAIN_SECONDS:
+            self._spoken = time.monotonic()
+            self._line(note)
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _line(self, note: str) -> None:
+        speed = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
+        parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
+        if note:
+            parts.append(note)
+        if self._total and speed > 0:
+            left = int((self._total - self._done) / speed)
+            parts.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")
+        say(", ".join(parts))
+
+
+def progress(items: Iterable[T], description: str, total: int | None, unit: str) -> Iterator[T]:
+    """Yields `items`, counting them."""
+    meter = Progress(description, total, unit)
+    try:
+        for item in items:
+            yield item
+            meter.advance()
+    finally:
+        meter.close()

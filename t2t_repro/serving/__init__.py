@@ -1,0 +1,1 @@
+"""The trained model for servers."""

@@ -1,0 +1,84 @@
+"""Lines of text as everything here counts them: UTF-8, ended by "\\n" alone, with errors that name file and line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from t2t_repro.errors import UserError
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """The lines of a plain or .gz file, without their "\\n".
+
+    Only "\\n" ends a line: U+0085, U+2028 and "\\r" stay inside it. (A "\\r" just before the "\\n" is dropped: that is
+    how other systems end lines.) A last line without "\\n" counts as a line.
+
+    Raises:
+        UserError: the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
+    """
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            yield from decode_lines(file, path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error}); get it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
+    """The lines of an open binary file; see `read_lines`.
+
+    Args:
+        source: what `file` is called in errors.
+    """
+    for number, line in enumerate(file, 1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{source}:{number}: not UTF-8 (byte {error.start + 1} of the line is 0x{line[error.start]:02x}); "
+                "convert the file, e.g. with iconv"
+            ) from None
+        yield text.removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
+    """Opens a file for writing that appears under `path` when the block ends well, and not at all otherwise.
+
+    Raises:
+        UserError: it cannot be written, e.g. because the disk is full.
+    """
+    path = Path(path)
+    beside = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        encoding = None if "b" in mode else "utf-8"
+        with open(descriptor, mode, encoding=encoding, newline=None if encoding is None else "\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+        beside = ""
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or choose another") from None
+    finally:
+        if beside and os.path.exists(beside):
+            os.unlink(beside)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""How a model is trained: schedule, loss, step, loop, checkpoints, evaluation."""

@@ -1,0 +1,146 @@
+"""A training from its first step, or from its last checkpoint, to its end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from t2t_repro import registry
+from t2t_repro.data.datagen import Description
+from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.errors import UserError
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.progress import Progress, say
+from t2t_repro.training.checkpoint import Checkpoints
+from t2t_repro.training.evaluation import Evaluator
+from t2t_repro.training.step import TrainStep, adam
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a training does besides learning; none of it changes what is learned."""
+
+    local_eval_frequency: int = 1000
+    """Steps between two checkpoints, each followed by an evaluation on the dev split."""
+    eval_steps: int = 0
+    """Batches of an evaluation; 0 is the whole dev split."""
+    keep_checkpoint_max: int = 20
+    """Checkpoints that stay."""
+    max_tokens_per_replica: int = 4096
+    """Positions, padding included, that a device takes at once; a longer step is taken in parts."""
+    precision: str = "float32"
+    """float32, or mixed_bfloat16 for matrix products in bfloat16."""
+
+
+def train(
+    folder: ModelFolder, data_dir: str, description: Description, random_seed: int, config: RunConfig
+) -> None:
+    """Trains the model of a folder until its hparams' train_steps, from its latest checkpoint if there is one.
+
+    Args:
+        folder: the model folder.
+        data_dir: where the data lies.
+        description: what lies there.
+        random_seed: decides initial weights, the order of the data and dropout.
+        config: how often to save and evaluate, and what fits the devices.
+
+    Raises:
+        UserError: data missing or damaged, no pair short enough, or a full disk.
+    """
+    hparams, problem = folder.hparams, folder.problem
+    records = {
+        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed)
+        for split in ("train", "dev")
+    }
+    for split, found in records.items():
+        if len(found) != description.pairs[split]:
+            raise UserError(
+                f"{data_dir}: its {split} shards hold {len(found):,} pairs, its description says "
+                f"{description.pairs[split]:,}; run t2t-datagen again"
+            )
+    strategy = tf.distribute.MirroredStrategy()
+    replicas = strategy.num_replicas_in_sync
+    pipeline = Pipeline(
+        records["train"], hparams.batch_size, hparams.max_length, random_seed, config.max_tokens_per_replica, replicas
+    )
+    keras.utils.set_random_seed(random_seed)
+    with strategy.scope():
+        model = registry.model(hparams.model)(
+            hparams, folder.vocabulary.size, problem.target_space_id, config.precision
+        )
+        optimizer = adam(hparams)
+    step_function = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
+    checkpoints = Checkpoints(folder, model, optimizer, random_seed, config.keep_checkpoint_max)
+    evaluator = Evaluator(model, records["dev"], config.max_tokens_per_replica, config.eval_steps)
+
+    parameters = sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
+    left_out = f", {pipeline.too_long:,} longer than {hparams.max_length} tokens left out" if pipeline.too_long else ""
+    say(
+        f"{problem.name}: {len(records['train']):,} pairs{left_out}, {pipeline.steps_per_epoch:,} steps an epoch; "
+        f"{hparams.model}: {parameters:,} parameters; {replicas} x {strategy.extended.worker_devices[0][-5:]}, "
+        f"{config.precision}"
+    )
+    start = checkpoints.restore()
+    if start >= hparams.train_steps:
+        say(f"{folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
+        return
+    if start:
+        say(f"{folder.path}: going on after step {start:,}")
+    progress = Progress("training", hparams.train_steps, "steps", done=start)
+    speed = Speed()
+    loss: Any = None
+    for batch in pipeline.batches(start, hparams.train_steps):
+        loss = step_function(batch.parts, batch.target_tokens, (random_seed, batch.step))
+        taken = batch.step + 1
+        speed.count(batch)
+        note = ""
+        if taken % 10 == 0:
+            note = f"loss {float(loss):.3f}, {speed.tokens_per_second:,.0f} target tokens/s"
+        progress.advance(note=note)
+        if taken % config.local_eval_frequency == 0 or taken == hparams.train_steps:
+            path = checkpoints.save(taken)
+            began = time.monotonic()
+            result = evaluator()
+            say(
+                f"step {taken:,}: train loss {float(loss):.3f} (smoothed), dev loss {result.loss:.4f}, "
+                f"dev perplexity {result.perplexity:.3f} a token; padding {speed.padding:.1%}; saved {path}"
+            )
+            speed.pause(time.monotonic() - began)
+    progress.close()
+
+
+class Speed:
+    """Target tokens a second, and the share of positions that were padding."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._tokens = self._positions = self._filled = 0
+
+    def count(self, batch: Any) -> None:
+        """Counts a batch that was trained on."""
+        if self._began is None:
+            self._began = time.monotonic()  # after the first step, which builds the graph
+        else:
+            self._tokens += batch.target_tokens
+        self._positions += sum(inputs.size + targets.size for inputs, targets in batch.parts)
+        self._filled += batch.source_tokens + batch.target_tokens
+
+    def pause(self, seconds: float) -> None:
+        """Leaves out seconds in which nothing was trained."""
+        if self._began is not None:
+            self._began += seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Since the first step."""
+        return self._tokens / max(time.monotonic() - (self._began or time.monotonic()), 1e-9)
+
+    @property
+    def padding(self) -> float:
+        """Share of source and target positions, 0 .. 1."""
+        return 1.0 - self._filled / max(self._positions, 1)

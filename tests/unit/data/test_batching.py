@@ -1,0 +1,181 @@
+"""The step plan and the cut of a step into parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_repro.data import vocabulary
+from t2t_repro.data.batching import Plan, parts, plan
+from t2t_repro.textfile import read_lines
+
+MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
+
+
+def news(count: int, longest: int = 256) -> np.ndarray:
+    """Lengths as in news text: log-normal about 24 tokens, the sides alike but not equal."""
+    random = np.random.default_rng(count)
+    source = random.lognormal(3.2, 0.6, count)
+    target = source * random.lognormal(0.05, 0.2, count)
+    return np.clip(np.stack([source, target]), 2, longest).astype(np.int32)
+
+
+def steps(laid_out: Plan) -> list[np.ndarray]:
+    return [laid_out.examples(step) for step in range(laid_out.steps)]
+
+
+def company(laid_out: Plan) -> set[frozenset[int]]:
+    """The steps as sets of examples, without their order."""
+    return {frozenset(examples.tolist()) for examples in steps(laid_out)}
+
+
+def padding(lengths: np.ndarray, laid_out: Plan, max_tokens: int) -> float:
+    """Share of the positions, over all parts and both sides, that hold no token."""
+    positions = tokens = 0
+    for examples in steps(laid_out):
+        for part in parts(lengths[:, examples], max_tokens, 1):
+            sides = lengths[:, examples[part]]
+            positions += int(sides.max(axis=1).sum()) * len(part)
+            tokens += int(sides.sum())
+    return 1 - tokens / positions
+
+
+def size(lengths: np.ndarray, part: np.ndarray) -> int:
+    """Positions of the part's longer side, padding included."""
+    return len(part) * int(lengths[:, part].max()) if len(part) else 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 1000, 20_000])
+@pytest.mark.parametrize("batch_size", [1, 100, 4096, 10**9])
+def test_an_epoch_holds_each_example_once(count: int, batch_size: int) -> None:
+    taken = np.concatenate(steps(plan(news(count), batch_size, 256, seed=1, epoch=0)))
+    assert np.array_equal(np.sort(taken), np.arange(count))
+
+
+def test_examples_with_a_longer_side_are_left_out() -> None:
+    lengths = np.array([[5, 11, 5, 10, 12, 1], [5, 5, 11, 10, 12, 1]])
+    taken = np.concatenate(steps(plan(lengths, 10, 10, seed=1, epoch=0)))
+    assert sorted(taken.tolist()) == [0, 3, 5]
+
+
+def test_where_all_are_too_long_there_is_no_step() -> None:
+    assert plan(np.full((2, 4), 11), 10, 10, seed=1, epoch=0).steps == 0
+    assert plan(np.empty((2, 0), np.int32), 10, 10, seed=1, epoch=0).steps == 0
+
+
+@pytest.mark.parametrize("max_length", [256, 10**6, 10**9, 2**31 - 1])
+def test_max_length_may_be_as_large_as_one_likes(max_length: int) -> None:
+    assert len(np.concatenate(steps(plan(news(3000), 4096, max_length, seed=1, epoch=0)))) == 3000
+
+
+def test_the_same_seed_and_epoch_give_the_same_plan() -> None:
+    one, same = (plan(news(5000), 2048, 256, seed=3, epoch=4) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(steps(one), steps(same), strict=True))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(1, 1), (2, 0), (0, 1)])
+def test_another_seed_or_epoch_gives_other_company(seed: int, epoch: int) -> None:
+    lengths = news(5000)
+    one, other = plan(lengths, 2048, 256, seed=1, epoch=0), plan(lengths, 2048, 256, seed=seed, epoch=epoch)
+    assert len(company(one) & company(other)) < 0.05 * one.steps
+
+
+def test_each_epoch_has_as_many_steps() -> None:
+    for lengths in (news(3000), np.full((2, 50), 7)):
+        assert len({plan(lengths, 500, 256, seed=1, epoch=epoch).steps for epoch in range(20)}) == 1
+
+
+def test_steps_hold_about_batch_size_target_tokens() -> None:
+    lengths = news(50_000)
+    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
+    tokens = np.array([lengths[1, examples].sum() for examples in steps(laid_out)])
+    assert abs(tokens.mean() / 4096 - 1) < 0.01
+    assert tokens.min() > 0.7 * 4096 and tokens.max() < 1.3 * 4096
+
+
+def test_no_step_is_empty() -> None:
+    lengths = np.array([[3, 3, 3, 200], [3, 3, 3, 200]])
+    for epoch in range(20):
+        assert all(len(examples) for examples in steps(plan(lengths, 50, 256, seed=1, epoch=epoch)))
+
+
+def test_short_and_long_steps_come_in_mixed_order() -> None:
+    lengths = news(50_000)
+    means = [lengths[1, examples].mean() for examples in steps(plan(lengths, 4096, 256, seed=1, epoch=0))]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
+
+
+def test_examples_of_equal_lengths_change_company_each_epoch() -> None:
+    lengths = np.full((2, 1000), 10)
+    one, other = (plan(lengths, 500, 256, seed=1, epoch=epoch) for epoch in range(2))
+    assert not company(one) & company(other)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 8])
+@pytest.mark.parametrize("max_tokens", [300, 2048, 10**6])
+def test_parts_hold_a_step_once_in_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
+    lengths = news(20_000)
+    for examples in steps(plan(lengths, 4096, 256, seed=1, epoch=0)):
+        sides = lengths[:, examples]
+        cut = parts(sides, max_tokens, replicas)
+        assert np.array_equal(np.concatenate(cut), np.arange(len(examples)))
+        assert len(cut) % replicas == 0
+        assert all(size(sides, part) <= max_tokens for part in cut)
+
+
+def test_parts_of_examples_in_any_order_hold_at_most_max_tokens() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        sides = random.integers(1, 50, (2, random.integers(1, 60)))
+        cut = parts(sides, 60, int(random.integers(1, 5)))
+        assert np.array_equal(np.concatenate(cut), np.arange(sides.shape[1]))
+        assert all(size(sides, part) <= 60 for part in cut)
+
+
+def test_a_step_that_fits_is_one_part_for_each_replica() -> None:
+    lengths = np.full((2, 12), 10)
+    assert [len(part) for part in parts(lengths, 120, 1)] == [12]
+    assert [len(part) for part in parts(lengths, 119, 1)] == [6, 6]
+    assert [len(part) for part in parts(lengths, 120, 4)] == [3, 3, 3, 3]
+
+
+def test_the_longer_side_counts() -> None:
+    assert len(parts(np.array([[10, 10], [1, 1]]), 19, 1)) == len(parts(np.array([[1, 1], [10, 10]]), 19, 1)) == 2
+
+
+def test_fewer_examples_than_replicas_leave_parts_empty() -> None:
+    assert sorted(len(part) for part in parts(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
+
+
+def test_a_longer_example_is_a_part_of_its_own_and_the_others_stay_together() -> None:
+    lengths = np.array([[10] * 100 + [300], [10] * 100 + [300]])
+    cut = parts(lengths, 250, 1)
+    assert [part.tolist() for part in cut if 100 in part] == [[100]]
+    assert all(size(lengths, part) <= 250 for part in cut[:-1])
+    assert len(cut) <= 10
+
+
+def test_parts_are_few() -> None:
+    lengths = news(20_000)
+    counted = needed = 0
+    for examples in steps(plan(lengths, 25_000, 256, seed=1, epoch=0)):
+        counted += len(parts(lengths[:, examples], 4096, 1))
+        needed += int(np.ceil(lengths[:, examples].max(axis=0).sum() / 4096))
+    assert counted < 1.3 * needed
+
+
+def test_little_of_news_text_is_padding() -> None:
+    lengths = news(100_000)
+    assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=0), 2048) < 0.03
+    assert padding(lengths, plan(lengths, 25_000, 256, seed=1, epoch=1), 4096) < 0.05
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
+def test_less_than_four_percent_of_multi30k_is_padding() -> None:
+    sides = [list(read_lines(str(MULTI30K / f"train.{language}.gz"))) for language in ("en", "de")]
+    words = vocabulary.train([text for side in sides for text in side], 8000)
+    lengths = np.array([[len(ids) for ids in words.encode(side)] for side in sides], np.int32)
+    for epoch in range(3):
+        assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=epoch), 2048) < 0.04

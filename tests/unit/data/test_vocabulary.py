@@ -1,0 +1,200 @@
+"""Subwords: without loss, the same each time, with the ids that training relies on."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary, sample, train, until_end
+from t2t_repro.errors import UserError
+
+NAMES = ("dog", "cat", "fox", "street", "hill", "red", "green", "blue", "over", "under")
+TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    """A vocabulary of English letters and no others."""
+    return train(TEXTS, 400)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "   ",
+        "The dog runs.",
+        " leading",
+        "trailing ",
+        "  two  spaces  ",
+        "\t",
+        "a\tb",
+        "a\u0085b",
+        "\u2028",
+        "a\u2029\u000b\u000cb",
+        "\r",
+        "a\nb",
+        "a\x00b",
+        "\u00a0\u3000\u200b\ufeff",
+        "😀 👩‍👩‍👧 🇩🇪",
+        "漢字 Ωμέγα עברית",
+        "e\u0301 é \ufb01 ① Ⅷ",
+        "\ufffd \U0010ffff",
+        "<unk> <pad> <s> </s> <0x41>",
+        "⁇",
+    ],
+)
+def test_every_text_comes_back_as_it_was(words: Vocabulary, text: str) -> None:
+    [ids] = words.encode([text])
+    assert words.decode([ids]) == [text]
+    assert ids[-1] == EOS_ID
+    assert not {PAD_ID, EOS_ID, 2} & set(ids[:-1])
+    assert max(ids) < words.size
+
+
+def test_the_one_loss_is_sentencepieces_own_sign_for_a_space(words: Vocabulary) -> None:
+    assert words.decode(words.encode(["a\u2581b"])) == ["a b"]
+
+
+def test_a_character_never_seen_is_written_as_its_bytes(words: Vocabulary) -> None:
+    with_it, without = words.encode(["a😀", "a"])
+    assert len(with_it) == len(without) + len("😀".encode())
+
+
+def test_frequent_words_are_short(words: Vocabulary) -> None:
+    assert len(words.encode(["street"])[0]) == 2
+
+
+def test_texts_are_encoded_each_for_itself(words: Vocabulary) -> None:
+    assert words.encode([]) == []
+    assert words.encode(["dog", "", "cat"]) == [words.encode([text])[0] for text in ("dog", "", "cat")]
+
+
+def test_decoding_stops_at_the_first_end_or_padding(words: Vocabulary) -> None:
+    dog, cat = (words.encode([text])[0][:-1] for text in ("dog", "cat"))
+    assert words.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
+    assert until_end([5, 6, 1, 7]) == [5, 6]
+
+
+def test_the_special_ids_are_tensor2tensors(words: Vocabulary) -> None:
+    assert (PAD_ID, EOS_ID) == (0, 1)
+    assert words.encode([""]) == [[1]]
+
+
+def test_a_file_gives_back_the_same_vocabulary(words: Vocabulary, tmp_path: Path) -> None:
+    words.save(tmp_path / "new" / "vocab.model")
+    again = Vocabulary.load(tmp_path / "new" / "vocab.model")
+    assert again.fingerprint == words.fingerprint
+    assert again.size == words.size
+    assert again.encode(TEXTS[:50]) == words.encode(TEXTS[:50])
+
+
+def test_other_text_gives_another_fingerprint(words: Vocabulary) -> None:
+    other = train(TEXTS[:-1], 399)
+    assert len(words.fingerprint) == 12 and int(words.fingerprint, 16) >= 0
+    assert other.fingerprint != words.fingerprint
+
+
+def test_another_process_learns_the_same_vocabulary(words: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join(TEXTS), "utf-8")
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "from pathlib import Path; from t2t_repro.data import vocabulary\n"
+        "print(vocabulary.train(Path(sys.argv[1]).read_text('utf-8').split('\\n'), 400).fingerprint)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "text")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == words.fingerprint
+
+
+def test_the_size_is_met_and_is_smaller_where_the_text_is_too_small() -> None:
+    assert train(TEXTS, 350).size == 350
+    assert 256 < train(["tiny text"], 32000).size < 300
+
+
+@pytest.mark.parametrize("size", [1, 100, 260])
+def test_a_size_that_is_too_small_names_the_smallest_that_works(size: int) -> None:
+    smallest = 256 + 3 + len(set("".join(TEXTS)))
+    assert train(TEXTS, smallest).size == smallest
+    with pytest.raises(UserError, match=f"--vocab_size={size}: .*{smallest}"):
+        train(TEXTS, size)
+
+
+def test_no_text_is_an_error() -> None:
+    for texts in ([], [""]):
+        with pytest.raises(UserError):
+            train(texts, 300)
+
+
+def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.model: no such vocabulary; make it with t2t-datagen"):
+        Vocabulary.load(tmp_path / "none.model")
+
+
+@pytest.mark.parametrize("contents", [b"", b"no model", b"\x00" * 1000])
+def test_a_file_that_is_no_model_is_named(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "bad.model").write_bytes(contents)
+    with pytest.raises(UserError, match=r"bad\.model: not a SentencePiece model"):
+        Vocabulary.load(tmp_path / "bad.model")
+
+
+def test_a_truncated_model_is_named(words: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "bad.model").write_bytes(words.model[: len(words.model) // 2])
+    with pytest.raises(UserError, match=r"bad\.model"):
+        Vocabulary.load(tmp_path / "bad.model")
+
+
+def test_a_folder_is_no_vocabulary(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=str(tmp_path)):
+        Vocabulary.load(tmp_path)
+
+
+def test_a_model_with_other_special_ids_is_refused() -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=37, minloglevel=2
+    )
+    with pytest.raises(UserError, match="padding must be id 0 and the end id 1"):
+        Vocabulary(model.getvalue())
+
+
+def test_a_short_text_is_sampled_whole() -> None:
+    assert sample(TEXTS) == TEXTS
+    assert sample([]) == []
+
+
+def test_a_sample_is_bounded_and_counts_bytes() -> None:
+    assert sum(len(text.encode()) for text in sample(("ö" * 50 for _ in range(10_000)), 3000)) <= 3000
+
+
+def test_a_sample_is_not_much_smaller_than_it_may_be() -> None:
+    for count in range(50, 3000, 97):
+        assert len(sample(("x" * 10 for _ in range(count)), 500)) >= min(count, 50) // 3
+
+
+def test_a_sample_is_spread_evenly_over_the_text() -> None:
+    numbers = [int(text) for text in sample((f"{number:06d}" for number in range(100_000)), 3000)]
+    gaps = {after - before for before, after in zip(numbers, numbers[1:], strict=False)}
+    [gap] = gaps
+    assert numbers[0] < gap and numbers[-1] >= 100_000 - gap
+
+
+def test_a_sample_of_sources_and_targets_in_turn_holds_both() -> None:
+    kept = sample((side for _ in range(10_000) for side in ("s", "t")), 1000)
+    assert 0.4 < kept.count("t") / len(kept) < 0.6
+
+
+def test_one_text_is_kept_however_long() -> None:
+    assert sample(["x" * 100], 10) == ["x" * 100]
+
+
+def test_the_module_does_not_need_tensorflow() -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\nimport t2t_repro.data.vocabulary\nassert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

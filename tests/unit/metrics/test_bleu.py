@@ -1,0 +1,239 @@
+"""Scores against counts made by hand, a BLEU written from its definition, and sacreBLEU's own functions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from t2t_repro.errors import UserError
+from t2t_repro.metrics import bleu
+
+NEWS = Path(__file__).parents[3].parent / "shared" / "data" / "wmt_news" / "newstest2014.en-de.de"
+
+REFERENCES = ["Der Hund lief über die Brücke.", "Die Haus-Tür war zu, sagte er.", "Heute regnet es nicht in Bonn!"]
+TRANSLATIONS = [
+    "Der Hund lief über eine Brücke.",
+    "Die Garten-Tür war zu, sagte sie.",
+    "heute regnet es nicht in Bonn!",
+]
+
+
+def brute_force(translations: list[str], references: list[str]) -> float:
+    """BLEU by its definition (Papineni et al. 2002) over words between single spaces: every n-gram may be used once."""
+    log_precisions = 0.0
+    for order in (1, 2, 3, 4):
+        found = total = 0
+        for translation, reference in zip(translations, references, strict=True):
+            left = ngrams(reference.split(" "), order)
+            for ngram in ngrams(translation.split(" "), order):
+                total += 1
+                if ngram in left:
+                    left.remove(ngram)
+                    found += 1
+        if not found:
+            return 0.0
+        log_precisions += math.log(found / total) / 4
+    lengths = [sum(len(line.split(" ")) for line in lines) for lines in (translations, references)]
+    return 100 * math.exp(log_precisions + min(0.0, 1 - lengths[1] / lengths[0]))
+
+
+def ngrams(words: list[str], order: int) -> list[str]:
+    """All runs of `order` words."""
+    return [" ".join(words[start : start + order]) for start in range(len(words) - order + 1)]
+
+
+def by_label(translations: list[str], references: list[str], language: str = "de") -> dict[str, bleu.Score]:
+    return {score.label: score for score in bleu.scores(translations, references, language)}
+
+
+def test_order_and_labels() -> None:
+    scores = bleu.scores(TRANSLATIONS, REFERENCES)
+    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES)
+    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # German unless told otherwise
+    assert [score.label for score in scores] == [
+        "BLEU",
+        "BLEU, lower-cased",
+        "chrF",
+        "chrF, lower-cased",
+        "BLEU, the paper's way",
+    ]
+
+
+def test_bleu_by_hand() -> None:
+    # Of 7, 6, 5, 4 n-grams of the translation 6 (the second "the" is one too many), 4, 2 and 1 are in the reference.
+    score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
+    expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
+    assert score["BLEU"].score == pytest.approx(expected)
+    assert score["BLEU, the paper's way"].score == pytest.approx(expected)
+
+
+def test_short_translation_is_punished() -> None:
+    score = by_label(["the cat sat on"], ["the cat sat on a mat"])
+    assert score["BLEU"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
+    assert score["BLEU, the paper's way"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
+
+
+def test_no_four_words_in_common_is_nought_in_the_papers_way_only() -> None:
+    score = by_label(["a b c x d e"], ["a b c y d e"])
+    assert score["BLEU, the paper's way"].score == pytest.approx(0)
+    # sacreBLEU's smoothing counts the first missing order as half a match: here 1/2 of 3 four-word runs.
+    assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
+
+
+def test_chrf_by_hand() -> None:
+    # Of 3 characters 2 agree, of 2 pairs 1, of 1 triple none; precision and recall are equal, so F is their mean.
+    assert by_label(["abc"], ["abd"])["chrF"].score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
+
+
+def test_sacrebleu_gives_the_same() -> None:
+    score = by_label(TRANSLATIONS, REFERENCES)
+    ours = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
+    assert ours == [
+        sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score,
+        sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], lowercase=True).score,
+        sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score,
+        sacrebleu.CHRF(lowercase=True).corpus_score(TRANSLATIONS, [REFERENCES]).score,
+    ]
+    assert len(set(ours)) == 4
+
+
+def test_signatures() -> None:
+    score = by_label(TRANSLATIONS, REFERENCES, "fr")
+    end = f"version:{version('sacrebleu')}"
+    assert score["BLEU"].signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{end}"
+    assert score["BLEU, lower-cased"].signature == f"nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|{end}"
+    assert score["chrF"].signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{end}"
+    assert score["chrF, lower-cased"].signature == f"nrefs:1|case:lc|eff:yes|nc:6|nw:0|space:no|{end}"
+    assert score["BLEU, the paper's way"].signature == (
+        f"nrefs:1|case:mixed|eff:no|tok:sacremoses-{version('sacremoses')}-fr-escaped+compounds-split|smooth:none|{end}"
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["Ein Satz mit „Zeichen“, usw.", "ein\u0085Satz\u2028mit\u2029fremden\u00a0Zeichen\x0b", "Haus"]
+)
+def test_same_text_is_full_marks(line: str) -> None:
+    lines = [line, "", "Noch ein Satz zum Zählen."]
+    for score in bleu.scores(lines, lines):
+        assert score.score == pytest.approx(100), score.label
+
+
+def test_nothing_translated_is_nought() -> None:
+    for score in bleu.scores(["", ""], REFERENCES[:2]):
+        assert score.score == 0, score.label
+
+
+def test_case_counts_unless_lower_cased() -> None:
+    score = by_label([line.upper() for line in REFERENCES], REFERENCES)
+    assert score["BLEU, lower-cased"].score == pytest.approx(100)
+    assert score["chrF, lower-cased"].score == pytest.approx(100)
+    assert max(score[label].score for label in ("BLEU", "chrF", "BLEU, the paper's way")) < 50
+
+
+def test_papers_way_is_brute_force_over_split_tokens() -> None:
+    translations = [
+        "Der Hund lief über eine Brücke .",
+        "Die Garten ##AT##-##AT## Tür war zu , sagte sie .",
+        "heute regnet es nicht in Bonn !",
+    ]
+    references = [
+        "Der Hund lief über die Brücke .",
+        "Die Haus ##AT##-##AT## Tür war zu , sagte er .",
+        "Heute regnet es nicht in Bonn !",
+    ]
+    expected = brute_force(translations, references)
+    assert 50 < expected < 90
+    assert bleu.paper_bleu(TRANSLATIONS, REFERENCES).score == pytest.approx(expected)
+
+
+def test_papers_way_on_news() -> None:
+    if not NEWS.exists():
+        pytest.skip(f"{NEWS.name} is not at hand")
+    with NEWS.open(encoding="utf-8", newline="\n") as file:
+        references = [line.rstrip("\n") for line in itertools.islice(file, 300)]
+    # Every ninth word lost, every seventh lower-cased.
+    translations = [
+        " ".join(
+            word.lower() if number % 7 == 0 else word for number, word in enumerate(line.split(" "), 1) if number % 9
+        )
+        for line in references
+    ]
+    tokens = [
+        [bleu.split_compounds(line) for line in bleu.moses_tokens(lines, "de")] for lines in (translations, references)
+    ]
+    score = bleu.paper_bleu(translations, references).score
+    assert 50 < score < 90
+    assert score == pytest.approx(brute_force(*tokens))
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("Er sagte: „Gut.“", "Er sagte : „ Gut . “"),
+        (
+            'Sie zahlt 1.000,50 Euro, z. B. "bar" & gern.',
+            "Sie zahlt 1.000,50 Euro , z. B. &quot; bar &quot; &amp; gern .",
+        ),
+        ("Am 3. Mai kam Dr. Maier-Schulz an...", "Am 3. Mai kam Dr. Maier-Schulz an ..."),
+        ("[a|b] <c>", "&#91; a &#124; b &#93; &lt; c &gt;"),
+        ("", ""),
+    ],
+)
+def test_moses_tokens_german(line: str, tokens: str) -> None:
+    """Expected: what tokenizer.perl (1.1) -l de wrote for these lines."""
+    assert bleu.moses_tokens([line], "de") == [tokens]
+
+
+def test_moses_tokens_follow_the_language() -> None:
+    line = "I don't, d'un."
+    assert [bleu.moses_tokens([line], language)[0] for language in ("de", "en", "fr")] == [
+        "I don &apos; t , d &apos; un .",
+        "I don &apos;t , d &apos;un .",
+        "I don&apos; t , d&apos; un .",
+    ]
+
+
+@pytest.mark.parametrize("language", ["german", "DE", "xx", ""])
+def test_unknown_language(language: str) -> None:
+    with pytest.raises(UserError, match=rf"^no Moses rules for language '{language}'; there are: .*\bde, .*\bfr\b"):
+        bleu.scores(TRANSLATIONS, REFERENCES, language)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "split"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
+        ("x-y-z-w", "x ##AT##-##AT## y-z ##AT##-##AT## w"),
+        ("vis-à-vis", "vis ##AT##-##AT## à ##AT##-##AT## vis"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("- Nord- und Südsee -3", "- Nord- und Südsee -3"),
+    ],
+)
+def test_split_compounds(tokens: str, split: str) -> None:
+    """Expected: what perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g' wrote for these lines."""
+    assert bleu.split_compounds(tokens) == split
+
+
+@pytest.mark.parametrize(("translations", "references"), [(["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])])
+def test_one_reference_for_each(translations: list[str], references: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"{len(translations)} translations, {len(references)} references"):
+        bleu.scores(translations, references)
+
+
+def test_text_that_looks_tokenised_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    bleu.scores(["das ist gut ."] * 100, ["das ist gut ."] * 100)
+    assert caplog.text.count("100 lines that end in a tokenized period") == 1
+
+
+def test_without_tensorflow(tmp_path: Path) -> None:
+    code = "import sys; import t2t_repro.metrics.bleu; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -1,0 +1,90 @@
+"""A user's own two files."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Problem
+
+
+def text_files(folder: Path, source: bytes, target: bytes, ending: str = "") -> Problem:
+    """The problem with the given files to train on."""
+    (folder / f"a.en{ending}").write_bytes(source)
+    (folder / f"a.de{ending}").write_bytes(target)
+    return registry.problem("text_files", {"train": f"{folder}/a.en{ending},{folder}/a.de{ending}"})
+
+
+def pairs(problem: Problem) -> list[tuple[str, str]]:
+    return [(pair["inputs"], pair["targets"]) for pair in problem.generate("train", "")]
+
+
+def failure(problem: Problem) -> str:
+    with pytest.raises(UserError) as error:
+        pairs(problem)
+    return str(error.value)
+
+
+def test_lines_are_put_side_by_side(tmp_path: Path) -> None:
+    problem = text_files(tmp_path, b"one\ntwo\n", b"eins\nzwei")
+    assert pairs(problem) == pairs(problem) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_gz_is_read_and_may_stand_beside_plain_text(tmp_path: Path) -> None:
+    assert pairs(text_files(tmp_path, gzip.compress(b"one\n"), gzip.compress(b"eins\n"), ".gz")) == [("one", "eins")]
+    (tmp_path / "plain").write_bytes(b"uno\n")
+    mixed = registry.problem("text_files", {"train": f"{tmp_path}/a.en.gz, {tmp_path}/plain"})
+    assert pairs(mixed) == [("one", "uno")]
+
+
+def test_other_systems_line_ends_are_dropped(tmp_path: Path) -> None:
+    assert pairs(text_files(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n")) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_other_unicode_line_ends_do_not_split_a_line(tmp_path: Path) -> None:
+    source = "o\u0085n\u2028e\ntwo\n".encode()
+    assert pairs(text_files(tmp_path, source, b"eins\nzwei\n")) == [("o\u0085n\u2028e", "eins"), ("two", "zwei")]
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (0, 2), (2, 0), (1234, 1233)])
+def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, target: int) -> None:
+    message = failure(text_files(tmp_path, b"x\n" * source, b"y\n" * target))
+    assert f"a.en has {source:,} lines" in message and f"a.de has {target:,}" in message
+
+
+def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> None:
+    assert f"{tmp_path}/a.de:2: not UTF-8" in failure(text_files(tmp_path, b"one\ntwo\n", b"eins\n\xf6\n"))
+
+
+def test_a_truncated_gz_is_named(tmp_path: Path) -> None:
+    source, target = (gzip.compress(word * 5000) for word in (b"one\n", b"eins\n"))
+    assert f"{tmp_path}/a.de.gz: not a whole gzip file" in failure(
+        text_files(tmp_path, source, target[:-20], ".gz")
+    )
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    problem = text_files(tmp_path, b"one\n", b"eins\n")
+    (tmp_path / "a.de").unlink()
+    assert failure(problem) == f"{tmp_path}/a.de: no such file"
+
+
+@pytest.mark.parametrize("given", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
+def test_two_files_are_asked_for(given: str) -> None:
+    with pytest.raises(UserError, match=r"--train=.*: name two files"):
+        registry.problem("text_files", {"train": given, "dev": "b.en,b.de"}).check()
+    with pytest.raises(UserError, match=r"--dev=.*: name two files"):
+        registry.problem("text_files", {"train": "a.en,a.de", "dev": given}).check()
+
+
+def test_two_files_for_each_split_suffice() -> None:
+    registry.problem("text_files", {"train": "a.en,a.de", "dev": " b.en , b.de "}).check()
+
+
+def test_a_vocabulary_of_no_size_is_refused() -> None:
+    with pytest.raises(UserError, match="--vocab_size=0 must be 1 or more"):
+        registry.problem("text_files", {"train": "a,b", "dev": "a,b", "vocab_size": 0}).check()

@@ -1,0 +1,179 @@
+"""Overrides, JSON and validation of hyper-parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams, from_json, override, parse_value, to_json
+
+
+@dataclass(frozen=True)
+class Needy:
+    """A dataclass with a field that has no default."""
+
+    count: int
+    ratio: float = 0.5
+
+
+def test_defaults_are_the_base_model_of_the_papers_table_3() -> None:
+    base = HParams()
+    assert (base.num_hidden_layers, base.hidden_size, base.filter_size, base.num_heads) == (6, 512, 2048, 8)
+    assert base.key_channels // base.num_heads == base.value_channels // base.num_heads == 64
+    assert (base.layer_prepostprocess_dropout, base.label_smoothing, base.train_steps) == (0.1, 0.1, 100_000)
+    assert (base.optimizer_adam_beta1, base.optimizer_adam_beta2, base.optimizer_adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert base.learning_rate_warmup_steps == 4000
+    assert (DecodeHParams().beam_size, DecodeHParams().alpha, DecodeHParams().extra_length) == (4, 0.6, 50)
+
+
+def test_fields_cannot_be_set_afterwards() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        HParams().hidden_size = 1  # type: ignore[misc]
+
+
+def test_every_override_takes_the_type_of_its_field() -> None:
+    changed = override(HParams(), "hidden_size=256, norm_before=true,norm_epsilon=1e-5,pos=emb,label_smoothing=0")
+    assert changed == dataclasses.replace(
+        HParams(), hidden_size=256, norm_before=True, norm_epsilon=1e-5, pos="emb", label_smoothing=0.0
+    )
+    assert type(changed.label_smoothing) is float
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", "hidden_size=512", "hidden_size=512,"])
+def test_nothing_and_a_trailing_comma_are_fine(text: str) -> None:
+    assert override(HParams(), text) == HParams()
+
+
+def test_the_original_is_not_changed() -> None:
+    base = HParams()
+    override(base, "hidden_size=64")
+    assert base.hidden_size == 512
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("1", True), ("0", False)])
+def test_bools_are_true_false_1_and_0(text: str, value: bool) -> None:
+    assert override(HParams(), f"norm_before={text}").norm_before is value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hidden_size=1.0", "hidden_size=1.0: the value must be of type int"),
+        ("hidden_size=1e3", "hidden_size=1e3: the value must be of type int"),
+        ("hidden_size=", "hidden_size=: the value must be of type int"),
+        ("norm_before=yes", "norm_before=yes: the value must be true or false"),
+        ("norm_before=2", "norm_before=2: the value must be true or false"),
+        ("norm_epsilon=small", "norm_epsilon=small: the value must be of type float"),
+        ("hiden_size=256", "unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),
+        ("hidden_size=256,hidden_size=256", "hidden_size is given twice"),
+        ("hidden_size", "cannot read override 'hidden_size': write name=value"),
+        ("hidden_size:256", "cannot read override 'hidden_size:256'"),
+        ("hidden_size=256 num_heads=4", "hidden_size=256 num_heads=4: the value must be of type int"),
+        ("=256", "unknown field of HParams ''"),
+        ("key_channels=64", "unknown field of HParams 'key_channels'"),
+    ],
+)
+def test_what_cannot_be_an_override_is_an_error_that_says_why(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        override(HParams(), text)
+    assert said in str(error.value)
+
+
+def test_an_override_is_validated_like_any_other_value() -> None:
+    with pytest.raises(UserError, match="num_heads=7 does not divide"):
+        override(HParams(), "num_heads=7")
+
+
+def test_overrides_work_on_any_dataclass() -> None:
+    assert override(DecodeHParams(), "beam_size=1,alpha=0") == DecodeHParams(beam_size=1, alpha=0.0)
+    with pytest.raises(UserError, match="field of DecodeHParams"):
+        override(DecodeHParams(), "hidden_size=1")
+
+
+def test_strings_are_taken_as_they_are() -> None:
+    assert parse_value("--train", "a.en=b,c", str) == "a.en=b,c"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("num_hidden_layers=0", "num_hidden_layers=0 must be 1 or more"),
+        ("batch_size=-1", "batch_size=-1 must be 1 or more"),
+        ("layer_prepostprocess_dropout=1", "layer_prepostprocess_dropout=1.0 must be in [0, 1)"),
+        ("label_smoothing=-0.1", "label_smoothing=-0.1 must be in [0, 1)"),
+        ("norm_epsilon=0", "norm_epsilon=0.0 must be above 0"),
+        ("norm_epsilon=nan", "norm_epsilon=nan must be above 0"),
+        ("optimizer_adam_beta2=1", "optimizer_adam_beta2=1.0 must be in [0, 1)"),
+        ("attention_key_channels=100", "num_heads=8 does not divide attention_key_channels=100"),
+        ("attention_value_channels=-8", "does not divide attention_value_channels=-8"),
+        ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
+        ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
+        ("learning_rate_schedule=constant*noan", "unknown factor of learning_rate_schedule 'noan'; did you mean 'noam'?"),
+        ("learning_rate_schedule=", "unknown factor of learning_rate_schedule ''"),
+    ],
+)
+def test_values_out_of_range_are_refused(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        override(HParams(), text)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["beam_size=0", "batch_size=0", "alpha=-1", "alpha=nan", "extra_length=-1"])
+def test_search_values_out_of_range_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match=text.partition("=")[0]):
+        override(DecodeHParams(), text)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [HParams(), HParams(norm_before=True, pos="emb", norm_epsilon=1 / 3, hidden_size=1024), DecodeHParams(alpha=0.1)],
+)
+def test_json_gives_back_what_was_written(values: HParams | DecodeHParams) -> None:
+    assert from_json(type(values), to_json(values), "f.json") == values
+
+
+def test_json_has_one_field_a_line_in_the_order_of_definition() -> None:
+    text = to_json(HParams())
+    assert list(json.loads(text)) == [field.name for field in dataclasses.fields(HParams)]
+    assert len(text.splitlines()) == len(dataclasses.fields(HParams)) + 2
+
+
+def test_fields_that_json_lacks_keep_their_defaults() -> None:
+    assert from_json(HParams, '{"hidden_size": 256}', "f.json") == HParams(hidden_size=256)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{\n"hidden_size": 256,\n', "f.json:3: not JSON"),
+        ("", "f.json:1: not JSON"),
+        ("[1]", "f.json: holds no JSON object"),
+        ('{"hiden_size": 256}', "f.json: unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),
+        ('{"hidden_size": "256"}', "f.json: hidden_size='256' must be of type int"),
+        ('{"hidden_size": 256.0}', "f.json: hidden_size=256.0 must be of type int"),
+        ('{"hidden_size": true}', "f.json: hidden_size=True must be of type int"),
+        ('{"norm_before": 1}', "f.json: norm_before=1 must be of type bool"),
+        ('{"norm_epsilon": true}', "f.json: norm_epsilon=True must be of type float"),
+        ('{"pos": null}', "f.json: pos=None must be of type str"),
+        ('{"hidden_size": 0}', "f.json: hidden_size=0 must be 1 or more"),
+    ],
+)
+def test_json_that_does_not_fit_is_an_error_that_names_the_file(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        from_json(HParams, text, "f.json")
+    assert said in str(error.value)
+
+
+def test_a_whole_number_is_a_float_too() -> None:
+    assert math.isclose(from_json(HParams, '{"norm_epsilon": 1}', "f.json").norm_epsilon, 1.0)
+
+
+def test_a_field_without_default_that_json_lacks_is_an_error_that_names_it() -> None:
+    with pytest.raises(UserError) as error:
+        from_json(Needy, '{"ratio": 1.5}', "f.json")
+    assert "f.json" in str(error.value) and "count" in str(error.value)

@@ -1,0 +1,252 @@
+"""Names of problems, hparams sets and models; a user's own code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.registry import Registry, snake_case
+
+GOOD = '''
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+from t2t_repro.problem import Problem
+
+@registry.register_problem
+class UsrCorpus(Problem):
+    """Mine."""
+
+@registry.register_hparams
+def usr_hparams():
+    return HParams(hidden_size=64)
+
+@registry.register_model("usr_model")
+def build(hparams, vocab_size):
+    return vocab_size
+'''
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """What a test imports and registers is gone after it."""
+    registry.import_built_in()
+    registries = [registry._problems, registry._hparams, registry._models]
+    path, objects = list(sys.path), [dict(one._objects) for one in registries]
+    yield
+    for name in {name for name in sys.modules if name.startswith("usr_")}:
+        del sys.modules[name]
+    sys.path[:] = path
+    for one, before in zip(registries, objects, strict=True):
+        one._objects = before
+
+
+def package(folder: Path, **modules: str) -> str:
+    """A folder with the given modules; returns its path."""
+    folder.mkdir(parents=True)
+    for name, code in modules.items():
+        (folder / f"{name}.py").write_text(code, "utf-8")
+    return str(folder)
+
+
+def import_failure(directory: str) -> str:
+    with pytest.raises(UserError) as error:
+        registry.import_usr_dir(directory)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("TextFiles", "text_files"),
+        ("WMTEnde", "wmt_ende"),
+        ("TranslateEndeWmt32k", "translate_ende_wmt32k"),
+        ("Wmt32kEnde", "wmt32k_ende"),
+        ("transformer_base", "transformer_base"),
+        ("A", "a"),
+        ("ABC", "abc"),
+    ],
+)
+def test_snake_case(name: str, expected: str) -> None:
+    assert snake_case(name) == expected
+
+
+def test_a_decorator_works_bare_called_and_with_a_name() -> None:
+    things = Registry("thing")
+
+    @things.register
+    def first_thing() -> None: ...
+
+    @things.register()
+    class SecondThing: ...
+
+    @things.register("another_name")
+    class ThirdThing: ...
+
+    assert things.get("first_thing") is first_thing
+    assert things.get("second_thing") is SecondThing
+    assert things.get("another_name") is ThirdThing
+    with pytest.raises(UserError):
+        things.get("third_thing")
+
+
+def test_a_name_that_is_taken_is_refused_and_its_owner_named() -> None:
+    things = Registry("thing")
+
+    @things.register("one")
+    class Owner: ...
+
+    with pytest.raises(UserError, match=r"thing 'one' is registered already, by .*Owner"):
+        things.register("one")(dict)
+    assert things.get("one") is Owner
+
+
+def test_a_problem_may_not_be_called_rev() -> None:
+    with pytest.raises(UserError, match="names that end in '_rev'"):
+        registry.register_problem("mine_rev")(object)
+    Registry("model").register("mine_rev")(object)
+
+
+def test_a_problem_that_is_not_there_offers_the_nearest() -> None:
+    with pytest.raises(UserError, match="unknown problem 'text_flies'; did you mean 'text_files'?"):
+        registry.problem("text_flies")
+
+
+def test_sets_and_models_that_are_not_there_offer_the_nearest() -> None:
+    with pytest.raises(UserError, match="unknown hparams set 'transformer_bas'; did you mean 'transformer_base'"):
+        registry.hparams("transformer_bas")
+    with pytest.raises(UserError, match="unknown model 'transfomer'; did you mean 'transformer'"):
+        registry.model("transfomer")
+
+
+def test_rev_turns_a_problem_round() -> None:
+    forward, backward = registry.problem("text_files"), registry.problem("text_files_rev")
+    assert type(forward) is type(backward) is registry.problem_class("text_files_rev")
+    assert (forward.was_reversed, forward.name) == (False, "text_files")
+    assert (backward.was_reversed, backward.name, backward.base_name) == (True, "text_files_rev", "text_files")
+
+
+@pytest.mark.parametrize("name", ["_rev", "text_flies_rev", "text_files_rev_rev", ""])
+def test_rev_alone_makes_no_problem(name: str) -> None:
+    with pytest.raises(UserError) as error:
+        registry.problem(name)
+    assert f"unknown problem {name!r}" in str(error.value)
+
+
+def test_settings_reach_the_problem_and_unknown_ones_are_refused() -> None:
+    assert registry.problem("numbers_ende", {"train_size": 7}).settings.train_size == 7  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="setting of problem 'numbers_ende' 'train_sise'; did you mean 'train_size'"):
+        registry.problem("numbers_ende", {"train_sise": 7})
+
+
+def test_base_is_the_default_and_every_set_is_hparams() -> None:
+    assert registry.hparams("transformer_base") == HParams()
+    for name in registry._hparams._objects:
+        assert registry.hparams(name).model == "transformer"
+
+
+def test_a_set_that_returns_no_hparams_is_an_error() -> None:
+    registry.register_hparams("broken_set")(lambda: {"hidden_size": 1})
+    with pytest.raises(UserError, match="hparams set 'broken_set' returned .*; its function must return HParams"):
+        registry.hparams("broken_set")
+
+
+def test_the_help_lists_each_name_with_its_first_line() -> None:
+    registry.register_hparams("aaa_set")(registry._hparams.get("transformer_base"))
+    sections = {}
+    for section in registry.help_text().split("\n\n"):
+        title, *lines = section.splitlines()
+        sections[title] = dict(line.split(maxsplit=1) for line in lines)
+    assert list(sections) == ["problems:", "hparams sets:", "models:"]
+    assert sections["problems:"]["text_files"].startswith("Your own parallel text")
+    assert sections["models:"]["transformer"].startswith("Encoder and decoder")
+    sets = sections["hparams sets:"]
+    assert sets["aaa_set"] == sets["transformer_base"]
+    assert list(sets) == sorted(sets)
+
+
+def test_a_class_without_docstring_shows_no_other_classes_docstring() -> None:
+    things = Registry("thing")
+    things.register(type("Undocumented", (registry.problem_class("text_files"),), {}))
+    assert things.help() == "things:\n  undocumented"
+
+
+def test_listing_the_names_is_quick_and_imports_neither_tensorflow_nor_keras() -> None:
+    code = (
+        "import json, sys, time; start = time.perf_counter()\n"
+        "from t2t_repro import registry; text = registry.help_text(); seconds = time.perf_counter() - start\n"
+        "heavy = [name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules]\n"
+        "print(json.dumps([text, heavy, seconds]))"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    text, heavy, seconds = json.loads(done.stdout)
+    assert "numbers_ende" in text
+    assert heavy == []
+    assert seconds < 1
+
+
+def test_a_users_package_registers_its_names(tmp_path: Path) -> None:
+    path = list(sys.path)
+    registry.import_usr_dir(package(tmp_path / "usr_good", __init__="from usr_good import mine\n", mine=GOOD))
+    assert registry.problem("usr_corpus_rev").name == "usr_corpus_rev"
+    assert registry.hparams("usr_hparams").hidden_size == 64
+    assert registry.model("usr_model")(None, 7) == 7
+    assert "usr_corpus" in registry.help_text()
+    assert sys.path == path
+
+
+def test_relative_imports_and_a_slash_at_the_end_work(tmp_path: Path) -> None:
+    registry.import_usr_dir(package(tmp_path / "usr_relative", __init__="from . import mine\n", mine=GOOD) + "/")
+    assert registry.hparams("usr_hparams").hidden_size == 64
+
+
+def test_no_folder_is_asked_for_where_the_flag_is_empty() -> None:
+    registry.import_usr_dir("")
+
+
+def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
+    assert "no __init__.py there" in import_failure(str(tmp_path / "nowhere"))
+    assert "no __init__.py there" in import_failure(package(tmp_path / "usr_bare", mine=GOOD))
+
+
+def test_a_folder_called_like_a_loaded_package_is_an_error(tmp_path: Path) -> None:
+    assert "a package named 'json' is loaded already" in import_failure(package(tmp_path / "json", __init__=""))
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "said"),
+    [
+        ("x = 1\n\nx / 0\n", 3, "ZeroDivisionError: division by zero"),
+        ("import no_such_module\n", 1, "No module named 'no_such_module'"),
+        ("def f():\n    return }\n", 2, "SyntaxError"),
+        ("def f():\nreturn 1\n", 2, "IndentationError"),
+        ("import json\n\njson.loads('}')\n", 3, "JSONDecodeError"),
+    ],
+)
+def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, line: int, said: str) -> None:
+    directory = package(tmp_path / "usr_broken", __init__="import usr_broken.mine\n", mine=code)
+    message = import_failure(directory)
+    assert f"{directory}/mine.py:{line}: " in message
+    assert said in message
+
+
+def test_code_in_another_encoding_is_named_by_file(tmp_path: Path) -> None:
+    directory = package(tmp_path / "usr_latin", __init__="import usr_latin.mine\n")
+    (tmp_path / "usr_latin" / "mine.py").write_bytes(b"x = '\xf6'\n")
+    assert f"{directory}/mine.py" in import_failure(directory)
+
+
+def test_a_users_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    code = "from t2t_repro import registry\n\n@registry.register_hparams\ndef transformer_base():\n    pass\n"
+    message = import_failure(package(tmp_path / "usr_taken", __init__=code))
+    assert "usr_taken/__init__.py:3" in message
+    assert "hparams set 'transformer_base' is registered already" in message

@@ -1,0 +1,163 @@
+"""Reading lines, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import resource
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.textfile import decode_lines, read_lines, whole_file
+
+
+def lines_of(path: Path, contents: bytes) -> list[str]:
+    path.write_bytes(contents)
+    return list(read_lines(str(path)))
+
+
+def failure(path: Path | str) -> str:
+    with pytest.raises(UserError) as error:
+        list(read_lines(str(path)))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Writing beyond `size` bytes fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("contents", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\n\nb\n\n", ["a", "", "b", ""]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"  a \t\n", ["  a \t"]),
+        ("a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff\n".encode(), ["a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff"]),
+        ("Größe 😀\n".encode(), ["Größe 😀"]),
+    ],
+)
+def test_only_a_line_feed_ends_a_line(tmp_path: Path, contents: bytes, lines: list[str]) -> None:
+    assert lines_of(tmp_path / "text", contents) == lines
+    assert lines_of(tmp_path / "text.gz", gzip.compress(contents)) == lines
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert failure(tmp_path / "no.txt") == f"{tmp_path}/no.txt: no such file"
+    assert failure(tmp_path / "no.gz") == f"{tmp_path}/no.gz: no such file"
+
+
+def test_a_folder_is_not_read(tmp_path: Path) -> None:
+    assert failure(tmp_path).startswith(f"{tmp_path}: cannot be read")
+
+
+def test_bytes_that_are_not_utf8_are_named_by_file_line_and_place(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("gut\nGröße\n".encode() + "ab Größe\n".encode("latin-1"))
+    assert failure(path).startswith(f"{path}:3: not UTF-8 (byte 6 of the line is 0xf6)")
+
+
+def test_lines_before_the_fault_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"one\ntwo\n\xff\n")
+    lines = read_lines(str(path))
+    assert [next(lines), next(lines)] == ["one", "two"]
+
+
+def test_an_open_file_is_called_what_the_caller_says() -> None:
+    with pytest.raises(UserError, match="standard input:2: not UTF-8"):
+        list(decode_lines(io.BytesIO(b"ok\n\xc3\n"), "standard input"))
+
+
+@pytest.mark.parametrize("length", [1, 5, 11, -1, -8, -9, -100])
+def test_a_truncated_gz_is_an_error(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:length])
+    assert f"{path}: not a whole gzip file" in failure(path)
+
+
+def test_a_damaged_gz_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "text.gz"
+    whole = gzip.compress(b"some text\n" * 1000)
+    for position in (15, len(whole) - 6):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        assert f"{path}: not a whole gzip file" in failure(path)
+
+
+def test_plain_text_called_gz_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text.gz").write_bytes(b"plain text\n")
+    assert "not a whole gzip file" in failure(tmp_path / "text.gz")
+    (tmp_path / "text.gz").write_bytes(zlib.compress(b"plain text\n"))
+    assert "not a whole gzip file" in failure(tmp_path / "text.gz")
+
+
+def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with whole_file(path) as file:
+        file.write(b"abc")
+        assert not path.exists()
+    assert path.read_bytes() == b"abc"
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_text_is_written_as_utf8_with_line_feeds(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "file", "w") as file:
+        file.write("Größe\n")
+    assert (tmp_path / "file").read_bytes() == "Größe\n".encode()
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as file:
+        file.write(b"new")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with largest_file(1000), pytest.raises(UserError, match="file: cannot be written"), whole_file(path) as file:
+        file.write(bytes(5000))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UserError, match="cannot be written"), whole_file(tmp_path / "file" / "below"):
+        pass
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder: cannot be written"), whole_file(tmp_path / "folder"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_others_may_read_the_file_as_the_umask_says(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        with whole_file(tmp_path / "file") as file:
+            file.write(b"")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
