@@ -125,6 +125,8 @@ def load_tensorflow() -> Any:
     with quiet_tensorflow():
         import keras  # noqa: F401
         import tensorflow as tf
+
+        tf.config.list_physical_devices()  # looks for devices now, with lines of its own
     return tf
 
 
@@ -147,5 +149,15 @@ def define_model_folder(values: flags.FlagValues) -> None:
         "checkpoint_path",
         "",
         "checkpoint to use; default: the averaged one if it is as new as the latest, else the latest",
+        flag_values=values,
+    )
+
+
+def define_decode_hparams(values: flags.FlagValues) -> None:
+    """Defines --decode_hparams."""
+    flags.DEFINE_string(
+        "decode_hparams",
+        "",
+        'overrides of how the problem is decoded: "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048"',
         flag_values=values,
     )

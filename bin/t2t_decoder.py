@@ -16,14 +16,11 @@ from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
-flags.DEFINE_string("decode_from_file", "", "text to translate, plain or .gz; default: standard input", flag_values=FLAGS)
-flags.DEFINE_string("decode_to_file", "", "where to write; default: standard output", flag_values=FLAGS)
 flags.DEFINE_string(
-    "decode_hparams",
-    "",
-    'overrides of the problem\'s decoding: "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048"',
-    flag_values=FLAGS,
+    "decode_from_file", "", "text to translate, plain or .gz; default: standard input", flag_values=FLAGS
 )
+flags.DEFINE_string("decode_to_file", "", "where to write; default: standard output", flag_values=FLAGS)
+program.define_decode_hparams(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -45,6 +45,13 @@ flags.DEFINE_enum(
     "mixed_bfloat16: matrix products in bfloat16, faster where the processor has it",
     flag_values=FLAGS,
 )
+for _kind, _meaning in (
+    ("intra", "within an operation; 1 is the cheapest for small models"),
+    ("inter", "side by side"),
+):
+    flags.DEFINE_integer(
+        f"{_kind}_op_parallelism_threads", 0, f"CPU threads {_meaning}; 0: TensorFlow chooses", flag_values=FLAGS
+    )
 flags.DEFINE_integer("random_seed", 1, "decides initial weights, order of the data and dropout", flag_values=FLAGS)
 flags.DEFINE_bool("generate_data", False, "generate the data anew before training", flag_values=FLAGS)
 
@@ -62,8 +69,9 @@ def main(values: flags.FlagValues) -> None:
     for name in ("local_eval_frequency", "keep_checkpoint_max", "max_tokens_per_replica"):
         if values[name].value < 1:
             raise UserError(f"--{name}={values[name].value} must be 1 or more")
-    if values.eval_steps < 0:
-        raise UserError(f"--eval_steps={values.eval_steps} must be 0 or more")
+    for name in ("eval_steps", "train_steps", "intra_op_parallelism_threads", "inter_op_parallelism_threads"):
+        if values[name].value < 0:
+            raise UserError(f"--{name}={values[name].value} must be 0 or more")
 
     from t2t_repro.data import datagen
 
@@ -83,7 +91,9 @@ def main(values: flags.FlagValues) -> None:
     output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
     folder = ModelFolder.create(output_dir, hparams, problem, vocabulary, origin)
 
-    program.load_tensorflow()
+    tf = program.load_tensorflow()
+    tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(values.inter_op_parallelism_threads)
     from t2t_repro.training import loop
 
     config = loop.RunConfig(

@@ -30,7 +30,7 @@ class NumbersEnde(Problem):
         train_size: int = setting(20000, "numbers to train on")
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Different numbers in each split; half of them have at most four digits, which is 1% of all there are."""
+        """Different numbers in each split; small ones, of which there are few, are drawn more often than others."""
         from num2words import num2words
 
         numbers = random.Random(2017)

@@ -1,10 +1,10 @@
 """A model folder (--output_dir): all that decoding, exporting or resuming needs, and nothing from elsewhere.
 
-    hparams.json      how the model is built and trained
-    problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
-    vocab.*.model     the vocabulary
-    model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
-    averaged/         what t2t-avg-checkpoints made of them
+hparams.json      how the model is built and trained
+problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
+vocab.*.model     the vocabulary
+model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
+averaged/         what t2t-avg-checkpoints made of them
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class ModelFolder:
         content = read_checkpoint(checkpoint)
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
             raise UserError(
-                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} was "
-                f"trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
+                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
+                f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
             )
         model = registry.model(self.hparams.model)(
             self.hparams, self.vocabulary.size, self.problem.target_space_id, precision

@@ -60,7 +60,7 @@ class Problem:
         for given in settings:
             if given not in names:
                 raise unknown(f"setting of problem {name!r}", given, names)
-        self.settings = self.Settings(**settings)
+        self.settings: Any = self.Settings(**settings)
         self.was_reversed = was_reversed
         self.base_name = name
 

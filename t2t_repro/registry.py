@@ -86,7 +86,7 @@ class Registry:
         width = max(map(len, self._objects), default=0)
         lines = [f"{self.kind}s:"]
         for name, target in sorted(self._objects.items()):
-            summary = (inspect.getdoc(target) or "").partition("\n")[0]
+            summary = inspect.cleandoc(target.__doc__ or "").partition("\n")[0]
             lines.append(f"  {name:{width}}  {summary}".rstrip())
         return "\n".join(lines)
 
@@ -170,7 +170,7 @@ def import_usr_dir(directory: str) -> None:
     except Exception as error:
         inside = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]
         place = f"{inside[-1].filename}:{inside[-1].lineno}" if inside else str(folder)
-        if isinstance(error, SyntaxError):
+        if isinstance(error, SyntaxError) and error.filename:
             place = f"{error.filename}:{error.lineno}"
         raise UserError(f"--t2t_usr_dir: {place}: {type(error).__name__}: {error}") from error
     finally:

@@ -6,10 +6,10 @@ import gzip
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from t2t_repro.errors import UserError
 
@@ -24,7 +24,8 @@ def read_lines(path: str) -> Iterator[str]:
         UserError: the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
     """
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+        opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
+        with opener(path, "rb") as file:
             yield from decode_lines(file, path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -72,7 +73,9 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
         os.replace(beside, path)
         beside = ""
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or choose another") from None
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}); free space or choose another"
+        ) from None
     finally:
         if beside and os.path.exists(beside):
             os.unlink(beside)

@@ -6,6 +6,7 @@ shuffle is over the whole corpus, and no buffer is held.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,10 +64,11 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     first, second = lengths[:, short] if random.random() < 0.5 else lengths[::-1, short]
     # One 64-bit key holds first length, second length, a random number and the example's position: one sort of plain
     # integers is many times faster than np.lexsort.
-    position_bits, length_bits = len(short).bit_length(), max_length.bit_length()
+    longest = int(lengths[:, short].max())
+    position_bits, length_bits = len(short).bit_length(), longest.bit_length()
     random_bits = 64 - position_bits - 2 * length_bits
     key = first.astype(np.uint64) << np.uint64(length_bits)
-    key |= np.where(first % 2 == 0, second, max_length - second).astype(np.uint64)
+    key |= np.where(first % 2 == 0, second, longest - second).astype(np.uint64)
     key <<= np.uint64(random_bits)
     key |= random.integers(0, 1 << random_bits, len(short), np.uint64)
     key <<= np.uint64(position_bits)
@@ -98,14 +100,29 @@ def parts(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarra
     Returns:
         The positions, in 0 .. n - 1, of each part's examples.
     """
-    count = lengths.shape[1]
-    longest = lengths.max(axis=0)
-    pieces = 1
-    while True:
-        cuts = np.linspace(0, count, pieces + 1).round().astype(int)
-        sizes = [(stop - start) * int(longest[start:stop].max()) for start, stop in zip(cuts, cuts[1:], strict=False) if stop > start]
-        if pieces >= count or max(sizes) <= max_tokens:
-            break
-        pieces += 1
-    pieces = -(-pieces // replicas) * replicas
-    return np.array_split(np.arange(count), pieces)
+    longest = lengths.max(axis=0).tolist()
+    wanted = -(-(len(_cuts(longest, max_tokens)) - 1) // replicas) * replicas
+    if wanted == 1:
+        return [np.arange(len(longest))]
+    # The smallest limit that needs no more parts makes them alike in size.
+    low, high = 1, max_tokens
+    while low < high:
+        middle = (low + high) // 2
+        if len(_cuts(longest, middle)) - 1 <= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    cuts = _cuts(longest, high)
+    cuts += [len(longest)] * (wanted + 1 - len(cuts))
+    return [np.arange(start, stop) for start, stop in itertools.pairwise(cuts)]
+
+
+def _cuts(longest: list[int], limit: int) -> list[int]:
+    """Where to cut examples of the given lengths so that the fewest parts hold at most `limit` positions each."""
+    cuts, widest = [0], 0
+    for position, length in enumerate(longest):
+        widest = max(widest, length)
+        if position > cuts[-1] and (position + 1 - cuts[-1]) * widest > limit:
+            cuts.append(position)
+            widest = length
+    return [*cuts, len(longest)]

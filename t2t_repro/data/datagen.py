@@ -19,7 +19,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import from_json, to_json
 from t2t_repro.problem import Pair, Problem
 from t2t_repro.progress import progress, say
-from t2t_repro.textfile import whole_file
+from t2t_repro.textfile import read_lines, whole_file
 
 SPLITS = ("train", "dev")
 ENCODE_TOGETHER = 2000
@@ -59,7 +59,7 @@ def load_description(data_dir: str | Path, problem: Problem) -> Description:
     """
     path = description_path(data_dir, problem.base_name)
     if path.is_file():
-        return from_json(Description, path.read_text("utf-8"), str(path))
+        return from_json(Description, "\n".join(read_lines(str(path))), str(path))
     others = sorted(other.stem for other in Path(data_dir).glob("*.json"))
     there = f" (it holds {', '.join(others)})" if others else ""
     raise UserError(
@@ -79,8 +79,8 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
     words = Vocabulary.load(path)
     if words.fingerprint != description.vocabulary_fingerprint:
         raise UserError(
-            f"{path}: fingerprint {words.fingerprint}, but the data was made with {description.vocabulary_fingerprint}; "
-            "put the right vocabulary back or run t2t-datagen again"
+            f"{path}: fingerprint {words.fingerprint}, but the data was made with "
+            f"{description.vocabulary_fingerprint}; put the right vocabulary back or run t2t-datagen again"
         )
     return registry.problem(name, description.settings), words, description
 
@@ -120,14 +120,16 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str) -> Descr
             shards = min(problem.num_train_shards, total) if split == "train" else 1
             pairs = progress(Counts().kept(problem.generate(split, tmp_dir)), split, total, "pairs")
             encoded = encode(pairs, words)
+            changed = UserError(f"problem {name}: its {split} text changed while it was read; run t2t-datagen again")
             for shard in range(shards):
                 size = total * (shard + 1) // shards - total * shard // shards
                 target = records.shard_path(data_dir, name, split, shard, shards)
                 written += [target, records.index_path(target)]
                 index = records.write_shard(target, itertools.islice(encoded, size), digest)
                 if len(index) != size:
-                    raise UserError(f"problem {name}: its {split} text changed while it was read; run t2t-datagen again")
-            next(encoded, None)  # lets the progress bar close
+                    raise changed
+            if next(encoded, None) is not None:  # which also lets the progress bar close
+                raise changed
         description = Description(
             problem=name,
             settings=dataclasses.asdict(problem.settings),
@@ -140,8 +142,8 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str) -> Descr
         with whole_file(path, "w") as file:
             file.write(to_json(description))
     except BaseException:
-        for file in written:
-            file.unlink(missing_ok=True)
+        for unfinished in written:
+            unfinished.unlink(missing_ok=True)
         raise
     for split, count in counts.items():
         left_out = f", {count.empty:,} left out for an empty side" if count.empty else ""
@@ -172,4 +174,3 @@ def encode(pairs: Iterable[Pair], words: Vocabulary) -> Iterator[tuple[list[int]
     while block := list(itertools.islice(remaining, ENCODE_TOGETHER)):
         sources, targets = (words.encode([pair[side] for pair in block]) for side in ("inputs", "targets"))
         yield from zip(sources, targets, strict=True)
-

@@ -77,7 +77,9 @@ class Pipeline:
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
         """The batches of steps start .. stop - 1, the same whatever `start` is."""
         with ThreadPoolExecutor(1) as builder:
-            coming = collections.deque(builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop)))
+            coming = collections.deque(
+                builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop))
+            )
             for step in range(start, stop):
                 batch = coming.popleft().result()
                 if step + AHEAD < stop:

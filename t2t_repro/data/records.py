@@ -7,7 +7,9 @@ data, source length, target length. It follows from the shard and is made again 
 
 from __future__ import annotations
 
+import contextlib
 import struct
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,8 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     if not found:
         return []
     total = int(found[0].name[-5:])
+    if other := [path for path in found if int(path.name[-5:]) != total]:
+        raise UserError(f"{found[0]} and {other[0]} are of two runs; remove one run's files")
     for shard in range(total):
         path = shard_path(data_dir, problem, split, shard, total)
         if path not in found:
@@ -119,15 +123,17 @@ def read_index(path: Path) -> np.ndarray:
     """
     try:
         index = np.load(index_path(path), mmap_mode="r")
-        end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
-        if index.dtype == INDEX and end == path.stat().st_size:
-            return index
+        if isinstance(index, np.ndarray) and index.dtype == INDEX and index.ndim == 1:
+            end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
+            if end == path.stat().st_size:
+                return index
     except FileNotFoundError:
         if not path.exists():
             raise UserError(f"{path}: no such shard; run t2t-datagen") from None
-    except (ValueError, EOFError):
+    except (ValueError, EOFError, zipfile.BadZipFile):
         pass
-    rows, offset = [], 0
+    rows: list[tuple[int, int, int, int]] = []
+    offset = 0
     contents = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
     while offset < len(contents):
         length = contents[offset : offset + 8].tobytes()
@@ -138,7 +144,8 @@ def read_index(path: Path) -> np.ndarray:
         rows.append((offset + 12, size, len(source), len(target)))
         offset += size + 16
     index = np.array(rows, INDEX)
-    _save_index(path, index)
+    with contextlib.suppress(UserError):  # data on a read-only disk is read all the same
+        _save_index(path, index)
     return index
 
 
@@ -169,9 +176,14 @@ class Records:
         self._paths, self._reversed = paths, was_reversed
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
-        self._contents = [np.memmap(path, np.uint8, "r") if len(i) else None for path, i in zip(paths, indexes, strict=True)]
+        # An empty file cannot be mapped, and nothing is ever asked of it.
+        self._contents = [
+            np.memmap(path, np.uint8, "r") if len(index) else np.empty(0, np.uint8)
+            for path, index in zip(paths, indexes, strict=True)
+        ]
         self._indexes = indexes
-        sides = [np.concatenate([index[side] for index in indexes]) for side in ("source", "target")]
+        every = np.concatenate([np.empty(0, INDEX), *indexes])
+        sides = [every["source"], every["target"]]
         self.lengths = np.stack(sides[::-1] if was_reversed else sides)
         """int32 [2, N]: tokens of each record's source and target, with the end token."""
 
@@ -186,8 +198,7 @@ class Records:
         """
         shard = int(np.searchsorted(self._starts, number, "right")) - 1
         row: Any = self._indexes[shard][number - self._starts[shard]]
-        contents = self._contents[shard]
-        assert contents is not None
-        data = _checked(self._paths[shard], contents, int(row["offset"]), int(row["size"]), number - self._starts[shard])
+        first = int(self._starts[shard])
+        data = _checked(self._paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), number - first)
         source, target = parse(data)
         return (target, source) if self._reversed else (source, target)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class Vocabulary:
             return cls(Path(path).read_bytes(), str(path))
         except FileNotFoundError:
             raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file, whole or not at all."""
@@ -105,7 +108,7 @@ def train(texts: Iterable[str], vocab_size: int) -> Vocabulary:
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=vocab_size,
+            vocab_size=max(vocab_size, 10),  # below that SentencePiece's error is another one
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -119,16 +122,24 @@ def train(texts: Iterable[str], vocab_size: int) -> Vocabulary:
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no text"
-        raise UserError(f"--vocab_size={vocab_size}: no vocabulary can be learned ({reason})") from None
+        raise UserError(f"--vocab_size={vocab_size}: {_reason(str(error))}") from None
     return Vocabulary(model.getvalue())
+
+
+def _reason(message: str) -> str:
+    if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"too small for the text's characters and the 256 bytes; give {small[1]} or more"
+    if "!sentences_.empty()" in message:
+        return "no vocabulary can be learned from no text"
+    return f"no vocabulary can be learned ({' '.join(message.split())})"
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
     """At most `max_bytes` of UTF-8, spread evenly over `texts`, the same for the same texts.
 
-    Every text is kept until the limit is met; then every other one is dropped and from there on only every second one
-    taken, and so on: the memory stays bounded however long `texts` is.
+    Every text is kept until the limit is met; then two of three are dropped and from there on only every third one is
+    taken, and so on: the memory stays bounded however long `texts` is. (Every second one would be all sources and no
+    target where the two come in turn.)
     """
     kept: list[str] = []
     size, stride = 0, 1
@@ -138,7 +149,7 @@ def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[st
         kept.append(text)
         size += len(text.encode("utf-8"))
         while size > max_bytes and len(kept) > 1:
-            kept = kept[::2]
+            kept = kept[::3]
             size = sum(len(text.encode("utf-8")) for text in kept)
-            stride *= 2
+            stride *= 3
     return kept

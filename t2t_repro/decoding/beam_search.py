@@ -183,8 +183,8 @@ def leave(state: State, parents: tf.Tensor, is_done: tf.Tensor, alpha: float, nu
     some_leave = tf.reduce_any(is_done)
     result = tf.cond(some_leave, written, lambda: state.result)
 
-    sentences = (state.rows, state.limits, state.alive_ids, state.alive_log_probs, state.finished_ids)
-    sentences = (*sentences, state.finished_scores, state.memory)
+    beams = (state.alive_ids, state.alive_log_probs, state.finished_ids, state.finished_scores)
+    sentences = (state.rows, state.limits, *beams, state.memory)
     rows, limits, alive_ids, alive_log_probs, finished_ids, finished_scores, memory = tf.cond(
         some_leave,
         lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, staying), sentences),

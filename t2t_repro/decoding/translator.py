@@ -6,6 +6,7 @@ Shapes: B batch, S source length, n hypotheses, L longest output.
 from __future__ import annotations
 
 import dataclasses
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +81,7 @@ class Translator:
             alpha=params.alpha,
         )
 
-    def translate(
-        self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None
-    ) -> list[Translation]:
+    def translate(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> list[Translation]:
         """The translation of each text, in their order; that of an empty one is empty.
 
         Args:
@@ -91,7 +90,7 @@ class Translator:
         """
         translations = [Translation("", 0.0)] * len(texts)
         sources = self.vocabulary.encode(texts)
-        wanted = [number for number, text in enumerate(texts) if text.strip()]
+        wanted = [number for number, text in enumerate(texts) if text.strip(string.whitespace)]
         advance(len(texts) - len(wanted))
         for numbers in batches(wanted, [len(source) for source in sources], self.decode_hparams.batch_size):
             inputs = np.zeros((len(numbers), max(len(sources[number]) for number in numbers)), np.int32)

@@ -44,4 +44,3 @@ class LearnedPositions(Layer):
         """[1, length, D]: the vectors of positions start, start + 1, ..."""
         positions = ops.minimum(start + ops.arange(length), self.table.shape[0] - 1)
         return ops.take(self.table, positions, axis=0)[None]
-

@@ -54,9 +54,7 @@ class DecoderLayer(Layer):
             self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
             self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(3)]
 
-    def call(
-        self, x: Tensor, causal: Tensor, k: Tensor, v: Tensor, memory_bias: Tensor, seeds: Seeds | None
-    ) -> Tensor:
+    def call(self, x: Tensor, causal: Tensor, k: Tensor, v: Tensor, memory_bias: Tensor, seeds: Seeds | None) -> Tensor:
         """x [B, T, D] over itself, as far as `causal` lets it see, and over the memory's k and v -> [B, T, D]."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, causal, seeds), seeds)
         x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, seeds), seeds)
@@ -87,9 +85,7 @@ class Transformer(Layer):
         precision: "float32", or "mixed_bfloat16" for matrix products in bfloat16.
     """
 
-    def __init__(
-        self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32"
-    ) -> None:
+    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> None:
         super().__init__(precision, name="transformer")
         self.hparams, self.target_space_id = hparams, target_space_id
         width = hparams.hidden_size
@@ -104,11 +100,15 @@ class Transformer(Layer):
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 self.source_position = position(hparams)
-                self.encoder = [EncoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)]
+                self.encoder = [
+                    EncoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)
+                ]
                 self.encoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position(hparams)
-                self.decoder = [DecoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)]
+                self.decoder = [
+                    DecoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)
+                ]
                 self.decoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:

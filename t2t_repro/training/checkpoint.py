@@ -56,7 +56,9 @@ class Checkpoints:
             self._checkpoint.restore(found[-1]).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise UserError(f"{found[-1]}: cannot be restored ({reason}); delete it to go on from the one before") from None
+            raise UserError(
+                f"{found[-1]}: cannot be restored ({reason}); delete it to go on from the one before"
+            ) from None
         saved = int(self._seed.numpy())
         if saved != seed:
             raise UserError(f"{found[-1]}: trained with --random_seed={saved}, not {seed}; give that one to go on")
@@ -117,7 +119,9 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     sums: dict[str, np.ndarray] = {}
     for path in paths:
         content = read_checkpoint(path)
-        if content.vocabulary_fingerprint != folder.vocabulary.fingerprint or (sums and sums.keys() != content.weights.keys()):
+        if content.vocabulary_fingerprint != folder.vocabulary.fingerprint or (
+            sums and sums.keys() != content.weights.keys()
+        ):
             raise UserError(f"{path}: of another model than the rest of {folder.path}; move it away")
         for name, value in content.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)

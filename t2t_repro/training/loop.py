@@ -37,9 +37,7 @@ class RunConfig:
     """float32, or mixed_bfloat16 for matrix products in bfloat16."""
 
 
-def train(
-    folder: ModelFolder, data_dir: str, description: Description, random_seed: int, config: RunConfig
-) -> None:
+def train(folder: ModelFolder, data_dir: str, description: Description, random_seed: int, config: RunConfig) -> None:
     """Trains the model of a folder until its hparams' train_steps, from its latest checkpoint if there is one.
 
     Args:

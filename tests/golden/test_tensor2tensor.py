@@ -137,9 +137,7 @@ def ended(ids: Any) -> list[int]:
     return ids[: ids.index(1) + 1] if 1 in ids else [i for i in ids if i]
 
 
-@pytest.mark.parametrize(
-    ("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)]
-)
+@pytest.mark.parametrize(("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)])
 def test_all_beams(model: Transformer, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], 4, alpha, 4)

@@ -113,7 +113,10 @@ def test_strings_are_taken_as_they_are() -> None:
         ("attention_value_channels=-8", "does not divide attention_value_channels=-8"),
         ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
         ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
-        ("learning_rate_schedule=constant*noan", "unknown factor of learning_rate_schedule 'noan'; did you mean 'noam'?"),
+        (
+            "learning_rate_schedule=constant*noan",
+            "unknown factor of learning_rate_schedule 'noan'; did you mean 'noam'?",
+        ),
         ("learning_rate_schedule=", "unknown factor of learning_rate_schedule ''"),
     ],
 )

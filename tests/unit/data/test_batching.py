@@ -96,9 +96,11 @@ def test_steps_hold_about_batch_size_target_tokens() -> None:
 
 
 def test_no_step_is_empty() -> None:
-    lengths = np.array([[3, 3, 3, 200], [3, 3, 3, 200]])
-    for epoch in range(20):
-        assert all(len(examples) for examples in steps(plan(lengths, 50, 256, seed=1, epoch=epoch)))
+    longest_last = np.array([[3, 3, 3, 200], [3, 3, 3, 200]])
+    odd_one_between = np.array([[3] * 20 + [5] + [9] * 200, [3] * 20 + [200] + [9] * 200])
+    for lengths in (longest_last, odd_one_between):
+        for epoch in range(20):
+            assert all(len(examples) for examples in steps(plan(lengths, 50, 256, seed=1, epoch=epoch)))
 
 
 def test_short_and_long_steps_come_in_mixed_order() -> None:
@@ -110,7 +112,7 @@ def test_short_and_long_steps_come_in_mixed_order() -> None:
 def test_examples_of_equal_lengths_change_company_each_epoch() -> None:
     lengths = np.full((2, 1000), 10)
     one, other = (plan(lengths, 500, 256, seed=1, epoch=epoch) for epoch in range(2))
-    assert not company(one) & company(other)
+    assert max(len(step & again) for step in company(one) for again in company(other)) < 15
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 8])
@@ -168,8 +170,8 @@ def test_parts_are_few() -> None:
 
 def test_little_of_news_text_is_padding() -> None:
     lengths = news(100_000)
-    assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=0), 2048) < 0.03
-    assert padding(lengths, plan(lengths, 25_000, 256, seed=1, epoch=1), 4096) < 0.05
+    assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=0), 2048) < 0.02
+    assert padding(lengths, plan(lengths, 25_000, 256, seed=1, epoch=1), 4096) < 0.04
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")

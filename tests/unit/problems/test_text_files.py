@@ -62,9 +62,7 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> N
 
 def test_a_truncated_gz_is_named(tmp_path: Path) -> None:
     source, target = (gzip.compress(word * 5000) for word in (b"one\n", b"eins\n"))
-    assert f"{tmp_path}/a.de.gz: not a whole gzip file" in failure(
-        text_files(tmp_path, source, target[:-20], ".gz")
-    )
+    assert f"{tmp_path}/a.de.gz: not a whole gzip file" in failure(text_files(tmp_path, source, target[:-20], ".gz"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

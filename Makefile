@@ -1,0 +1,49 @@
+# make demo   trains, averages, translates, scores and exports the embedded problem, from nothing
+# make test   ruff, mypy and all tests, from nothing
+# make format puts the code in ruff's form
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+INSTALLED := .venv/installed
+DEMO := demo
+
+.PHONY: demo test check format clean
+
+$(INSTALLED): setup.py pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --progress-bar off --quiet --upgrade pip
+	$(BIN)/pip install --progress-bar off --quiet --editable ".[test]"
+	touch $@
+
+demo: $(INSTALLED)
+	rm -rf $(DEMO)
+	$(BIN)/t2t-datagen --problem=numbers_ende --data_dir=$(DEMO)/data
+	$(BIN)/t2t-trainer --problem=numbers_ende --hparams_set=transformer_tiny --data_dir=$(DEMO)/data \
+		--output_dir=$(DEMO)/model --train_steps=1000 --local_eval_frequency=100 --intra_op_parallelism_threads=1
+	$(BIN)/t2t-avg-checkpoints --output_dir=$(DEMO)/model --num_last_checkpoints=5
+	$(BIN)/python benchmarks/demo_accuracy.py write $(DEMO)/held_out
+	$(BIN)/t2t-decoder --output_dir=$(DEMO)/model --decode_from_file=$(DEMO)/held_out.en --decode_to_file=$(DEMO)/translated.de
+	$(BIN)/t2t-bleu --translation=$(DEMO)/translated.de --reference=$(DEMO)/held_out.de
+	$(BIN)/python benchmarks/demo_accuracy.py count $(DEMO)/translated.de $(DEMO)/held_out.de
+	$(BIN)/t2t-exporter --output_dir=$(DEMO)/model
+	$(BIN)/python benchmarks/demo_serving.py $(DEMO)/model/export/1 \
+		"three hundred and forty-two" "seventeen thousand and six" "nine hundred and ninety-nine thousand, nine hundred and ninety-nine"
+
+test: check
+	$(BIN)/pytest
+
+# mypy sees the packages where setup.py puts them: problems/, hparams/ and bin/ inside t2t_repro/.
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf .mypy_tree
+	mkdir -p .mypy_tree/t2t_repro
+	ln -s $(CURDIR)/t2t_repro/* $(CURDIR)/problems $(CURDIR)/hparams $(CURDIR)/bin .mypy_tree/t2t_repro/
+	cd .mypy_tree && ../$(BIN)/mypy --config-file ../pyproject.toml -p t2t_repro
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .mypy_tree .mypy_cache .ruff_cache .pytest_cache build $(DEMO)

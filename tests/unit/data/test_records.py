@@ -1,0 +1,251 @@
+"""TFRecord shards and their indexes, compared with TensorFlow's own readers and writers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_repro.data import records
+from t2t_repro.data.records import Records, find_files, find_shards, index_path, shard_path, write_shard
+from t2t_repro.errors import UserError
+
+PAIRS = [([5, 6, 1], [7, 1]), ([300, 70_000, 2, 1], [1]), ([8, 1], [9, 10, 11, 12, 1]), ([4, 1], [4, 1])]
+
+
+def shard(folder: Path, number: int = 0, total: int = 1) -> Path:
+    return shard_path(folder, "toy", "train", number, total)
+
+
+def written(folder: Path, pairs: list[tuple[list[int], list[int]]] = PAIRS) -> Path:
+    """A shard with the given pairs and its index."""
+    write_shard(shard(folder), pairs)
+    return shard(folder)
+
+
+def pairs_of(read: Records) -> list[tuple[list[int], list[int]]]:
+    return [(source.tolist(), target.tolist()) for source, target in (read[i] for i in range(len(read)))]
+
+
+def flip(path: Path, position: int) -> None:
+    contents = bytearray(path.read_bytes())
+    contents[position] ^= 1
+    path.write_bytes(contents)
+
+
+def failure(path: Path) -> str:
+    with pytest.raises(UserError) as error:
+        pairs_of(Records([path]))
+    return str(error.value)
+
+
+def test_tensorflow_reads_what_was_written(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    features = {name: tf.io.VarLenFeature(tf.int64) for name in ("inputs", "targets")}
+    examples = [
+        tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(str(written(tmp_path)))
+    ]
+    assert [
+        (example["inputs"].values.numpy().tolist(), example["targets"].values.numpy().tolist()) for example in examples
+    ] == PAIRS
+
+
+@pytest.mark.parametrize("was_reversed", [False, True])
+def test_what_tensorflow_wrote_is_read_without_an_index(tmp_path: Path, was_reversed: bool) -> None:
+    import tensorflow as tf
+
+    path = shard(tmp_path)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for pair in PAIRS:
+            sides = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+                for name, ids in zip(("inputs", "targets"), pair, strict=True)
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=sides)).SerializeToString())
+    expected = [pair[::-1] for pair in PAIRS] if was_reversed else PAIRS
+    for _ in range(2):
+        read = Records([path], was_reversed)
+        assert pairs_of(read) == expected
+        assert read.lengths.tolist() == [[len(pair[side]) for pair in expected] for side in (0, 1)]
+        assert index_path(path).is_file()
+
+
+def test_records_are_numbered_over_the_shards_and_empty_shards_do_no_harm(tmp_path: Path) -> None:
+    for number, pairs in enumerate(([], PAIRS[:1], [], PAIRS[1:], [])):
+        write_shard(shard(tmp_path, number, 5), pairs)
+    read = Records(find_shards(tmp_path, "toy", "train"))
+    assert len(read) == 4
+    assert pairs_of(read) == PAIRS
+    assert read.lengths.dtype == np.int32 and read[0][0].dtype == np.int32
+
+
+def test_an_index_made_again_is_the_index_written(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    before = index_path(path).read_bytes()
+    index_path(path).unlink()
+    Records([path])
+    assert index_path(path).read_bytes() == before
+
+
+def test_an_index_that_fits_is_not_made_again(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    os.utime(index_path(path), ns=(0, 0))
+    Records([path])
+    assert index_path(path).stat().st_mtime_ns == 0
+
+
+def indexes() -> Iterator[tuple[str, bytes]]:
+    def saved(array: np.ndarray) -> bytes:
+        file = io.BytesIO()
+        np.save(file, array)
+        return file.getvalue()
+
+    right = np.zeros(4, records.INDEX)
+    right["size"] = 1000
+    archive = io.BytesIO()
+    zipfile.ZipFile(archive, "w").close()
+    yield "of another shard", saved(right)
+    yield "without rows", saved(right[:0])
+    yield "of another type", saved(np.arange(4))
+    yield "of no dimension", saved(np.array(3))
+    yield "of a table", saved(np.zeros((2, 2), records.INDEX))
+    yield "truncated", saved(right)[:-10]
+    yield "empty", b""
+    yield "no array", b"no array at all"
+    yield "an archive", archive.getvalue()
+
+
+@pytest.mark.parametrize("contents", [pytest.param(contents, id=name) for name, contents in indexes()])
+def test_an_index_that_does_not_fit_is_made_again(tmp_path: Path, contents: bytes) -> None:
+    path = written(tmp_path)
+    index_path(path).write_bytes(contents)
+    assert pairs_of(Records([path])) == PAIRS
+    assert len(np.load(index_path(path))) == 4
+
+
+def test_an_index_that_cannot_be_saved_is_used_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+    index_path(path).unlink()
+
+    def read_only(path: Path) -> None:
+        raise UserError(f"{path}: cannot be written")
+
+    monkeypatch.setattr(records, "whole_file", read_only)
+    assert pairs_of(Records([path])) == PAIRS
+
+
+def test_a_changed_byte_is_found_and_its_record_named(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    offsets = np.load(index_path(path))["offset"].tolist()
+    flip(path, offsets[2] + 5)
+    read = Records([path])
+    assert read[1][1].tolist() == [1] and read[3][0].tolist() == [4, 1]
+    with pytest.raises(UserError, match="toy-train-00000-of-00001: record 2 is damaged"):
+        read[2]
+
+
+def test_the_damaged_record_is_named_by_its_own_shard(tmp_path: Path) -> None:
+    for number in range(2):
+        write_shard(shard(tmp_path, number, 2), PAIRS)
+    flip(shard(tmp_path, 1, 2), -5)
+    with pytest.raises(UserError, match="00001-of-00002: record 3 is damaged"):
+        pairs_of(Records(find_shards(tmp_path, "toy", "train")))
+
+
+@pytest.mark.parametrize("place", [-12, -8, -1, 0, 10])
+def test_a_changed_byte_is_found_without_an_index_too(tmp_path: Path, place: int) -> None:
+    path = written(tmp_path)
+    offset = int(np.load(index_path(path))["offset"][2])
+    index_path(path).unlink()
+    flip(path, offset + place)
+    assert f"{path}: record 2 is damaged" in failure(path)
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("cut", [1, 4, 5, 20])
+def test_a_truncated_shard_is_found(tmp_path: Path, cut: int, has_index: bool) -> None:
+    path = written(tmp_path)
+    os.truncate(path, path.stat().st_size - cut)
+    if not has_index:
+        index_path(path).unlink()
+    assert f"{path}: record 3 is damaged" in failure(path)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    for number in range(3):
+        write_shard(shard(tmp_path, number, 3), PAIRS)
+    shard(tmp_path, 1, 3).unlink()
+    with pytest.raises(UserError, match="toy-train-00001-of-00003: this shard is missing"):
+        find_shards(tmp_path, "toy", "train")
+    with pytest.raises(UserError, match="toy-train-00001-of-00003"):
+        Records([shard(tmp_path, 1, 3)])
+
+
+def test_the_last_shard_may_not_be_missing_either(tmp_path: Path) -> None:
+    write_shard(shard(tmp_path, 0, 2), PAIRS)
+    with pytest.raises(UserError, match="toy-train-00001-of-00002: this shard is missing"):
+        find_shards(tmp_path, "toy", "train")
+
+
+def test_shards_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
+    for number in range(2):
+        write_shard(shard(tmp_path, number, 2), PAIRS)
+    for number in range(3):
+        write_shard(shard(tmp_path, number, 3), PAIRS)
+    with pytest.raises(UserError, match=str(tmp_path)):
+        find_shards(tmp_path, "toy", "train")
+
+
+def test_without_shards_there_are_no_records() -> None:
+    assert len(Records([])) == 0
+    assert Records([]).lengths.shape == (2, 0)
+
+
+def test_only_the_shards_of_problem_and_split_are_found_in_order(tmp_path: Path) -> None:
+    for number in range(12):
+        write_shard(shard(tmp_path, number, 12), [])
+    for other in ("toy-dev-00000-of-00001", "toy2-train-00000-of-00001", "my_toy-train-00000-of-00001", "toy.json"):
+        (tmp_path / other).write_bytes(b"")
+    assert find_shards(tmp_path, "toy", "train") == [shard(tmp_path, number, 12) for number in range(12)]
+    assert len(find_files(tmp_path, "toy", "train")) == 24
+    assert find_shards(tmp_path, "other", "train") == []
+
+
+def test_shards_are_named_as_tensor2tensors() -> None:
+    assert shard_path("d", "translate_ende", "train", 7, 100) == Path("d/translate_ende-train-00007-of-00100")
+
+
+def test_the_digest_takes_the_bytes_of_each_record(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    digest = hashlib.sha256()
+    write_shard(shard(tmp_path), PAIRS, digest)
+    again = hashlib.sha256()
+    for record in tf.data.TFRecordDataset(str(shard(tmp_path))):
+        again.update(record.numpy())
+    assert digest.hexdigest() == again.hexdigest()
+
+
+def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
+    def examples() -> Iterator[tuple[list[int], list[int]]]:
+        yield from PAIRS
+        raise UserError("source ends")
+
+    with pytest.raises(UserError, match="source ends"):
+        write_shard(shard(tmp_path), examples())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_number_beyond_the_last_record_is_an_index_error(tmp_path: Path) -> None:
+    read = Records([written(tmp_path)])
+    for number in (4, 100, -1, -4):
+        with pytest.raises(IndexError):
+            read[number]
+    assert len(list(read)) == 4  # type: ignore[call-overload]
