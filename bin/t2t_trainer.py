@@ -73,29 +73,20 @@ def main(values: flags.FlagValues) -> None:
         if values[name].value < 0:
             raise UserError(f"--{name}={values[name].value} must be 0 or more")
 
-    from t2t_repro.data import datagen
-
-    if values.generate_data:
-        program.load_tensorflow()
-        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    elif not datagen.description_path(values.data_dir, problem.base_name).exists():
-        if problem.needs_download:
-            datagen.load_description(values.data_dir, problem)
-        program.load_tensorflow()
-        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    problem, vocabulary, description = datagen.load_problem(values.data_dir, values.problem)
-
-    from t2t_repro.model_folder import ModelFolder, Origin
-
-    origin = Origin(problem.name, description.settings, description.vocabulary, description.fingerprint)
-    output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
-    folder = ModelFolder.create(output_dir, hparams, problem, vocabulary, origin)
-
     tf = program.load_tensorflow()
     tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
     tf.config.threading.set_inter_op_parallelism_threads(values.inter_op_parallelism_threads)
+    from t2t_repro.data import datagen
     from t2t_repro.training import loop
 
+    missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
+    if missing and problem.needs_download:
+        raise UserError(
+            f"{values.data_dir}: no data of problem {problem.base_name!r} there, and it needs downloads; run "
+            f"t2t-datagen --problem={problem.base_name} --data_dir={values.data_dir} --tmp_dir={values.tmp_dir}"
+        )
+    if missing or values.generate_data:
+        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
     config = loop.RunConfig(
         local_eval_frequency=values.local_eval_frequency,
         eval_steps=values.eval_steps,
@@ -103,7 +94,8 @@ def main(values: flags.FlagValues) -> None:
         max_tokens_per_replica=values.max_tokens_per_replica,
         precision=values.precision,
     )
-    loop.train(folder, values.data_dir, description, values.random_seed, config)
+    output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
+    loop.train(output_dir, values.data_dir, values.problem, hparams, values.random_seed, config)
 
 
 def run() -> None:

@@ -65,9 +65,7 @@ class ModelFolder:
         self.vocabulary = Vocabulary.load(self.path / self.origin.vocabulary)
 
     @classmethod
-    def create(
-        cls, path: str | Path, hparams: HParams, problem: Problem, vocabulary: Vocabulary, origin: Origin
-    ) -> ModelFolder:
+    def create(cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> ModelFolder:
         """Makes a model folder, or takes up the one there where it holds the same.
 
         Raises:
@@ -75,9 +73,9 @@ class ModelFolder:
         """
         folder = Path(path)
         if (folder / "problem.json").exists():
-            found = cls(folder)
-            found.refuse_other(hparams, origin, vocabulary)
-        vocabulary.save(folder / origin.vocabulary)
+            cls(folder).refuse_other(hparams, origin, vocabulary)
+        else:
+            vocabulary.save(folder / origin.vocabulary)
         for name, values in (("hparams.json", hparams), ("problem.json", origin)):
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
@@ -198,7 +196,7 @@ def read_checkpoint(path: str) -> Checkpoint:
             step=int(reader.get_tensor("step" + _VALUE)),
             vocabulary_fingerprint=reader.get_tensor("vocabulary_fingerprint" + _VALUE).decode(),
         )
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
 

@@ -37,6 +37,7 @@ class Progress:
         self._description, self._total, self._unit = description, total, unit
         self._first = self._done = done
         self._start = self._spoken = time.monotonic()
+        self._note = ""
         self._bar: Any = None
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -44,25 +45,26 @@ class Progress:
             self._bar = tqdm(desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True)
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Counts `count` more; `note` stands at the end of the line."""
+        """Counts `count` more; `note` stands in the line until there is another."""
         self._done += count
+        self._note = note or self._note
         if self._bar is not None:
-            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(count)
         elif time.monotonic() - self._spoken >= PLAIN_SECONDS:
             self._spoken = time.monotonic()
-            self._line(note)
+            self._line()
 
     def close(self) -> None:
         """Ends the bar."""
         if self._bar is not None:
             self._bar.close()
 
-    def _line(self, note: str) -> None:
+    def _line(self) -> None:
         speed = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
         parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
-        if note:
-            parts.append(note)
+        if self._note:
+            parts.append(self._note)
         if self._total and speed > 0:
             left = int((self._total - self._done) / speed)
             parts.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")

@@ -54,7 +54,7 @@ class Checkpoints:
         seed = int(self._seed.numpy())
         try:
             self._checkpoint.restore(found[-1]).assert_existing_objects_matched()
-        except (tf.errors.OpError, AssertionError, ValueError) as error:
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(
                 f"{found[-1]}: cannot be restored ({reason}); delete it to go on from the one before"

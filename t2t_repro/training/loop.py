@@ -10,11 +10,12 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data.datagen import Description
+from t2t_repro.data.datagen import load_problem
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.progress import Progress, say
 from t2t_repro.training.checkpoint import Checkpoints
 from t2t_repro.training.evaluation import Evaluator
@@ -37,20 +38,26 @@ class RunConfig:
     """float32, or mixed_bfloat16 for matrix products in bfloat16."""
 
 
-def train(folder: ModelFolder, data_dir: str, description: Description, random_seed: int, config: RunConfig) -> None:
-    """Trains the model of a folder until its hparams' train_steps, from its latest checkpoint if there is one.
+def train(
+    output_dir: str, data_dir: str, problem_name: str, hparams: HParams, random_seed: int, config: RunConfig
+) -> ModelFolder:
+    """Trains a model until `hparams.train_steps`, from the folder's latest checkpoint if there is one.
 
     Args:
-        folder: the model folder.
-        data_dir: where the data lies.
-        description: what lies there.
+        output_dir: the model folder; made if it is not there.
+        data_dir: what t2t-datagen made.
+        problem_name: what to learn, with "_rev" for the other direction.
+        hparams: how to learn.
         random_seed: decides initial weights, the order of the data and dropout.
         config: how often to save and evaluate, and what fits the devices.
 
+    Returns:
+        The model folder.
+
     Raises:
-        UserError: data missing or damaged, no pair short enough, or a full disk.
+        UserError: data missing or damaged, no pair short enough, a folder of another training, or a full disk.
     """
-    hparams, problem = folder.hparams, folder.problem
+    problem, vocabulary, description = load_problem(data_dir, problem_name)
     records = {
         split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed)
         for split in ("train", "dev")
@@ -66,11 +73,11 @@ def train(folder: ModelFolder, data_dir: str, description: Description, random_s
     pipeline = Pipeline(
         records["train"], hparams.batch_size, hparams.max_length, random_seed, config.max_tokens_per_replica, replicas
     )
+    origin = Origin(problem.name, description.settings, description.vocabulary, description.fingerprint)
+    folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
     keras.utils.set_random_seed(random_seed)
     with strategy.scope():
-        model = registry.model(hparams.model)(
-            hparams, folder.vocabulary.size, problem.target_space_id, config.precision
-        )
+        model = registry.model(hparams.model)(hparams, vocabulary.size, problem.target_space_id, config.precision)
         optimizer = adam(hparams)
     step_function = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
     checkpoints = Checkpoints(folder, model, optimizer, random_seed, config.keep_checkpoint_max)
@@ -86,7 +93,7 @@ def train(folder: ModelFolder, data_dir: str, description: Description, random_s
     start = checkpoints.restore()
     if start >= hparams.train_steps:
         say(f"{folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
-        return
+        return folder
     if start:
         say(f"{folder.path}: going on after step {start:,}")
     progress = Progress("training", hparams.train_steps, "steps", done=start)
@@ -101,8 +108,8 @@ def train(folder: ModelFolder, data_dir: str, description: Description, random_s
             note = f"loss {float(loss):.3f}, {speed.tokens_per_second:,.0f} target tokens/s"
         progress.advance(note=note)
         if taken % config.local_eval_frequency == 0 or taken == hparams.train_steps:
-            path = checkpoints.save(taken)
             began = time.monotonic()
+            path = checkpoints.save(taken)
             result = evaluator()
             say(
                 f"step {taken:,}: train loss {float(loss):.3f} (smoothed), dev loss {result.loss:.4f}, "
@@ -110,6 +117,7 @@ def train(folder: ModelFolder, data_dir: str, description: Description, random_s
             )
             speed.pause(time.monotonic() - began)
     progress.close()
+    return folder
 
 
 class Speed:

@@ -1,0 +1,39 @@
+"""A minute model folder for the tests that need one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder, Origin
+
+
+@pytest.fixture(scope="session")
+def tiny_hparams() -> HParams:
+    """A model of some thousand weights."""
+    return HParams(
+        num_hidden_layers=1,
+        hidden_size=16,
+        filter_size=16,
+        num_heads=2,
+        learning_rate_constant=0.1,
+        learning_rate_warmup_steps=4,
+        optimizer_adam_epsilon=1e-3,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_vocabulary() -> Vocabulary:
+    """The byte pieces and little else."""
+    return vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> ModelFolder:
+    """A model folder without checkpoints."""
+    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab")
+    return ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)

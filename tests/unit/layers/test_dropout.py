@@ -1,0 +1,83 @@
+"""Dropout: its rate, its scale, and masks that follow from the seed alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.layers.dropout import Seeds, dropout
+
+
+def seeds(first: int = 1, second: int = 2) -> Seeds:
+    return Seeds(np.array([first, second], "int32"))
+
+
+def dropped(size: int, rate: float, places: Seeds) -> np.ndarray:
+    return np.asarray(dropout(tf.ones(size), rate, places))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_rate_and_scale(rate: float) -> None:
+    size = 600_000
+    ours = dropped(size, rate, seeds())
+    assert set(np.unique(ours)) == {np.float32(0), np.float32(1 / (1 - rate))}
+    for third in np.split(ours, 3):
+        assert np.mean(third == 0) == pytest.approx(rate, abs=0.005)
+    assert ours.mean() == pytest.approx(1, abs=0.02)
+
+
+def test_elements_of_one_random_number_are_independent() -> None:
+    thirds = np.split(dropped(600_000, 0.1, seeds()) == 0, 3)
+    assert np.max(np.abs(np.corrcoef(thirds) - np.eye(3))) < 0.02
+
+
+def test_a_half_scales_what_is_kept() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32")
+    ours = np.asarray(dropout(x, 0.5, seeds()))
+    assert ours.shape == x.shape
+    np.testing.assert_allclose(ours, np.where(ours == 0, 0, 2 * x))
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (4,), (5, 1), (7, 11), (0, 3)])
+def test_any_size(shape: tuple[int, ...]) -> None:
+    ours = np.asarray(dropout(tf.ones(shape), 0.5, seeds()))
+    assert ours.shape == shape
+    assert set(np.unique(ours)) <= {0.0, 2.0}
+
+
+def test_without_seeds_or_rate_nothing_changes() -> None:
+    x = tf.ones([10])
+    assert dropout(x, 0.5, None) is x
+    assert dropout(x, 0.0, seeds()) is x
+
+
+def test_the_same_seed_gives_the_same_masks() -> None:
+    ours, theirs = seeds(), seeds()
+    for _ in range(3):
+        np.testing.assert_array_equal(dropped(1000, 0.5, ours), dropped(1000, 0.5, theirs))
+
+
+def test_graph_and_eager_masks_are_the_same() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([2], tf.int32)])
+    def graph(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        places = Seeds(seed)
+        return tf.stack([dropout(x, 0.5, places), dropout(x, 0.5, places)])
+
+    places = seeds()
+    eager = [dropped(100, 0.5, places), dropped(100, 0.5, places)]
+    np.testing.assert_array_equal(graph(tf.ones(100), tf.constant([1, 2])), eager)
+
+
+def test_other_places_and_other_seeds_give_other_masks() -> None:
+    places = seeds()
+    masks = [dropped(10_000, 0.5, places) for _ in range(3)]
+    masks += [dropped(10_000, 0.5, other) for other in (seeds(3, 2), seeds(1, 100), seeds(2, 1))]
+    for i, one in enumerate(masks):
+        for other in masks[:i]:
+            assert np.mean(one == other) == pytest.approx(0.5, abs=0.03)
+
+
+def test_half_precision_stays() -> None:
+    ours = dropout(tf.ones([9], tf.bfloat16), 0.5, seeds())
+    assert ours.dtype == tf.bfloat16

@@ -1,0 +1,112 @@
+"""The smoothed cross-entropy against its definition, and its gradient against differences."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training.loss import smoothed_cross_entropy
+
+VOCAB = 7
+TARGETS = np.array([[3, 6, 1, 0], [1, 0, 0, 0]], np.int32)
+LOGITS = np.random.default_rng(0).normal(0, 2, (2, 4, VOCAB)).astype("float32")
+smoothings = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+
+
+def smoothed(smoothing: float) -> np.ndarray:
+    """The distribution that each target stands for."""
+    return np.where(np.eye(VOCAB)[TARGETS] == 1, 1 - smoothing, smoothing / (VOCAB - 1))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def loss(logits: np.ndarray, smoothing: float) -> float:
+    return float(smoothed_cross_entropy(logits, TARGETS, smoothing))
+
+
+def gradient(logits: np.ndarray, smoothing: float, factor: float = 1.0) -> np.ndarray:
+    with tf.GradientTape() as tape:
+        x = tf.constant(logits)
+        tape.watch(x)
+        value = factor * smoothed_cross_entropy(x, TARGETS, smoothing)
+    return np.asarray(tape.gradient(value, x))
+
+
+@smoothings
+def test_definition(smoothing: float) -> None:
+    expected = 0.0
+    for logits, target, wanted in zip(
+        LOGITS.reshape(-1, VOCAB), TARGETS.reshape(-1), smoothed(smoothing).reshape(-1, VOCAB), strict=True
+    ):
+        if target:
+            cross_entropy = -sum(p * math.log(q) for p, q in zip(wanted, softmax(logits), strict=True))
+            entropy = -sum(p * math.log(p) for p in wanted if p)
+            expected += cross_entropy - entropy
+    assert loss(LOGITS, smoothing) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.4])
+def test_a_perfect_model_has_loss_0(smoothing: float) -> None:
+    perfect = np.log(smoothed(smoothing)).astype("float32")
+    assert loss(perfect, smoothing) == pytest.approx(0, abs=1e-5)
+    np.testing.assert_allclose(gradient(perfect, smoothing), np.zeros_like(perfect), atol=1e-6)
+    assert loss(perfect + LOGITS * 0.1, smoothing) > 1e-4
+
+
+def test_without_smoothing_it_is_the_negative_log_likelihood() -> None:
+    expected = -sum(
+        math.log(softmax(LOGITS)[place][TARGETS[place]]) for place in zip(*np.nonzero(TARGETS), strict=True)
+    )
+    assert loss(LOGITS, 0.0) == pytest.approx(expected, rel=1e-5)
+    assert loss(30 * np.eye(VOCAB, dtype="float32")[TARGETS], 0.0) == pytest.approx(0, abs=1e-6)
+
+
+@smoothings
+def test_padding_counts_nothing(smoothing: float) -> None:
+    other = np.where(TARGETS[..., None] == 0, 100 * LOGITS[::-1], LOGITS)
+    assert loss(other, smoothing) == loss(LOGITS, smoothing)
+    assert np.all(gradient(other, smoothing)[TARGETS == 0] == 0)
+    nothing = smoothed_cross_entropy(LOGITS, np.zeros_like(TARGETS), smoothing)
+    assert float(nothing) == 0
+
+
+@smoothings
+def test_gradient_is_softmax_minus_smoothed_target(smoothing: float) -> None:
+    expected = (softmax(LOGITS) - smoothed(smoothing)) * (TARGETS != 0)[..., None]
+    np.testing.assert_allclose(gradient(LOGITS, smoothing), expected, atol=1e-6)
+    np.testing.assert_allclose(gradient(LOGITS, smoothing, factor=-3.0), -3 * expected, atol=1e-5)
+
+
+@smoothings
+def test_gradient_is_that_of_differences(smoothing: float) -> None:
+    ours, step = gradient(LOGITS, smoothing), 1e-2
+    for place in np.ndindex(2, 4, VOCAB):
+        above, below = LOGITS.copy(), LOGITS.copy()
+        above[place] += step
+        below[place] -= step
+        difference = (loss(above, smoothing) - loss(below, smoothing)) / (2 * step)
+        assert ours[place] == pytest.approx(difference, abs=2e-3)
+
+
+@smoothings
+@pytest.mark.parametrize("largest", [1e4, -1e4])
+def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
+    extreme = np.zeros_like(LOGITS)
+    extreme[..., 2] = largest
+    value, slope = loss(extreme, smoothing), gradient(extreme, smoothing)
+    wanted = smoothed(smoothing)[TARGETS != 0]
+    exact = [max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest for p in wanted]
+    entropy = -sum(p * math.log(p) for p in wanted[0] if p)
+    assert value == pytest.approx(sum(exact) - 4 * entropy, rel=1e-4)
+    assert np.all(np.isfinite(slope))
+    assert np.abs(slope).max() <= 1
+
+
+def test_logits_of_one_sign_far_from_0() -> None:
+    assert loss(LOGITS + 1e4, 0.1) == pytest.approx(loss(LOGITS, 0.1), abs=0.05)

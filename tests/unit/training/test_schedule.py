@@ -1,0 +1,70 @@
+"""Learning rates against equation 3 and against each factor worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t_repro.hparam import HParams
+from t2t_repro.training.schedule import Schedule
+
+
+def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
+    """The rate of the step before which `step` were taken."""
+    given = {"hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, **changes}
+    return float(Schedule(HParams(learning_rate_schedule=schedule, **given))(step))
+
+
+@pytest.mark.parametrize("step_num", [1, 2, 3999, 4000, 4001, 100_000])
+def test_equation_3(step_num: int) -> None:
+    expected = 512**-0.5 * min(step_num**-0.5, step_num * 4000**-1.5)
+    assert float(Schedule(HParams())(step_num - 1)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_peak_is_at_the_end_of_the_warmup() -> None:
+    rates = [rate(step) for step in range(300)]
+    assert int(np.argmax(rates)) + 1 == 100
+    assert rates[99] == pytest.approx((64 * 100) ** -0.5, rel=1e-5)
+    assert all(a < b for a, b in itertools.pairwise(rates[:100]))
+    assert all(a > b for a, b in itertools.pairwise(rates[99:]))
+
+
+@pytest.mark.parametrize(
+    ("factor", "step", "expected"),
+    [
+        ("constant", 7, 3.0),
+        ("noam", 0, 0.125 * 0.001),
+        ("noam", 24, 0.125 * 0.025),
+        ("noam", 399, 0.125 * 0.05),
+        ("linear_warmup", 0, 0.0),
+        ("linear_warmup", 25, 0.25),
+        ("linear_warmup", 100, 1.0),
+        ("linear_warmup", 499, 1.0),
+        ("rsqrt_decay", 0, 0.1),
+        ("rsqrt_decay", 100, 0.1),
+        ("rsqrt_decay", 400, 0.05),
+        ("rsqrt_hidden_size", 9, 0.125),
+        ("linear_decay", 0, 1.0),
+        ("linear_decay", 100, 1.0),
+        ("linear_decay", 300, 0.5),
+        ("linear_decay", 500, 0.0),
+        ("linear_decay", 600, 0.0),
+    ],
+)
+def test_each_factor(factor: str, step: int, expected: float) -> None:
+    assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def test_factors_are_multiplied() -> None:
+    names = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_size", "linear_decay")
+    expected = np.prod([rate(50, name, learning_rate_constant=0.5) for name in names])
+    assert rate(50, "*".join(names), learning_rate_constant=0.5) == pytest.approx(float(expected), rel=1e-5)
+    assert rate(50, "constant*constant", learning_rate_constant=0.5) == 0.25
+
+
+def test_a_training_shorter_than_its_warmup() -> None:
+    assert rate(99, "linear_decay", train_steps=50) == 1.0
+    assert np.isfinite(rate(200, "linear_decay", train_steps=50))

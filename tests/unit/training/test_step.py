@@ -1,0 +1,214 @@
+"""A step is the same in one part, in many and on many devices, and its optimizer is Adam."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.step import Part, TrainStep, adam
+
+VOCAB = 12
+ONE = tf.distribute.MirroredStrategy(["/cpu:0"])
+EMPTY: Part = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))
+Run = Callable[[list[list[Part]]], tuple[list[float], list[np.ndarray]]]
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for row, given in zip(ids, rows, strict=True):
+        row[: len(given)] = given
+    return ids
+
+
+SOURCES = [[3, 4, 1], [5, 1], [6, 7, 8, 9, 1], [10, 1], [11, 3, 1]]
+TARGETS = [[4, 1], [5, 6, 7, 1], [8, 1], [9, 10, 1], [3, 1]]
+TOKENS = sum(map(len, TARGETS))
+
+
+def part(*numbers: int) -> Part:
+    return padded([SOURCES[n] for n in numbers]), padded([TARGETS[n] for n in numbers])
+
+
+def values(model: Any) -> list[np.ndarray]:
+    return [variable.value.numpy() for variable in model.trainable_variables]
+
+
+def descent(model: Any, label_smoothing: float) -> TrainStep:
+    with ONE.scope():
+        return TrainStep(model, keras.optimizers.SGD(1.0), label_smoothing, ONE)
+
+
+def close(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_hparams: HParams) -> Transformer:
+    keras.utils.set_random_seed(1)
+    with ONE.scope():
+        return Transformer(replace(tiny_hparams, layer_prepostprocess_dropout=0.0), VOCAB)
+
+
+@pytest.fixture(scope="module")
+def descend(model: Transformer) -> Run:
+    """Takes steps of plain gradient descent from the same weights each time; gives losses and weights."""
+    before = values(model)
+    step = descent(model, 0.1)
+
+    def run(steps: list[list[Part]]) -> tuple[list[float], list[np.ndarray]]:
+        for variable, value in zip(model.trainable_variables, before, strict=True):
+            variable.assign(value)
+        losses = [float(step(parts, TOKENS, (1, number))) for number, parts in enumerate(steps)]
+        return losses, values(model)
+
+    return run
+
+
+def test_a_step_goes_down_the_gradient_of_the_loss_a_token(model: Transformer, descend: Run) -> None:
+    _, before = descend([])
+    with tf.GradientTape() as tape:
+        loss = smoothed_cross_entropy(model(*part(0, 1, 2, 3, 4)), part(0, 1, 2, 3, 4)[1], 0.1) / TOKENS
+    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    [ours], after = descend([[part(0, 1, 2, 3, 4)]])
+    assert ours == pytest.approx(float(loss), rel=1e-5)
+    close(after, [value - np.array(tf.convert_to_tensor(g)) for value, g in zip(before, gradients, strict=True)])
+    assert max(np.abs(a - b).max() for a, b in zip(after, before, strict=True)) > 0.01
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [part(0, 1, 2), part(3, 4)],
+        [part(0, 1, 2, 3), part(4)],
+        [part(4), EMPTY, part(0, 1, 2, 3), EMPTY],
+        [part(n) for n in range(5)],
+    ],
+    ids=["two parts", "unequal parts", "empty parts", "single examples"],
+)
+def test_parts_add_up_to_the_whole(descend: Run, parts: list[Part]) -> None:
+    whole_losses, whole = descend([[part(0, 1, 2, 3, 4)]] * 2)
+    losses, weights = descend([parts] * 2)
+    assert losses == pytest.approx(whole_losses, rel=1e-5)
+    close(weights, whole)
+
+
+def test_whole_and_accumulated_steps_may_follow_each_other(descend: Run) -> None:
+    whole, parts = [part(0, 1, 2, 3, 4)], [part(0, 1, 2), part(3, 4)]
+    close(descend([parts, whole, parts])[1], descend([whole] * 3)[1])
+
+
+TWO_REPLICAS = """
+import keras, numpy as np, sys, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from t2t_repro.hparam import HParams
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.step import TrainStep, adam
+
+hparams = HParams(
+    num_hidden_layers=1, hidden_size=16, filter_size=16, num_heads=2, layer_prepostprocess_dropout=0.0,
+    learning_rate_constant=0.1, learning_rate_warmup_steps=4, optimizer_adam_epsilon=1e-3,
+)
+random = np.random.default_rng(0)
+inputs = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (4, 5, 6)]
+targets = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (5, 4, 7)]
+
+def run(devices, cuts):
+    keras.utils.set_random_seed(1)
+    strategy = tf.distribute.MirroredStrategy(devices)
+    with strategy.scope():
+        model = Transformer(hparams, 12)
+        optimizer = adam(hparams)
+    step = TrainStep(model, optimizer, 0.1, strategy)
+    losses = []
+    for number, (source, target) in enumerate(zip(inputs, targets)):
+        parts = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
+        losses.append(float(step(parts, target.size, (1, number))))
+    copies = [[copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
+              for variable in model.trainable_variables]
+    assert len(copies[0]) == len(devices)
+    for variable in copies:
+        assert all(np.array_equal(copy, variable[0]) for copy in variable)
+    assert optimizer.iterations.value.numpy() == 3
+    return losses, [variable[0] for variable in copies]
+
+one = run(["CPU:0"], [[], [], []])
+two = run(["CPU:0", "CPU:1"], [[5], [1, 3, 3], [2]])
+np.testing.assert_allclose(two[0], one[0], rtol=1e-5)
+for ours, theirs in zip(two[1], one[1], strict=True):
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+"""
+
+
+def test_two_replicas_take_the_same_steps() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+class Rows:
+    """Logits that are rows of a table, dropped out by the seed."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        self.rate = rate
+        start = np.random.default_rng(0).normal(size=(VOCAB, VOCAB))
+        with ONE.scope():
+            self.trainable_variables = [keras.Variable(start, dtype="float32", name="table")]
+
+    def __call__(self, inputs: Any, targets: Any, seed: Any) -> Any:
+        return dropout(tf.gather(self.trainable_variables[0].value, targets), self.rate, Seeds(seed))
+
+
+def test_the_optimizer_is_adam() -> None:
+    hparams = HParams(
+        hidden_size=4,
+        num_heads=1,
+        learning_rate_warmup_steps=2,
+        optimizer_adam_beta1=0.8,
+        optimizer_adam_beta2=0.95,
+        optimizer_adam_epsilon=1e-9,
+    )
+    variable = keras.Variable([1.0, -2.0, 0.5], dtype="float32")
+    optimizer = adam(hparams)
+    optimizer.build([variable])
+    value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
+    gradients = np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]])
+    for t, gradient in enumerate(gradients, 1):
+        optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.95 * v + 0.05 * gradient**2
+        rate = 4**-0.5 * min(t**-0.5, t * 2**-1.5)
+        value -= rate * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-9)
+        np.testing.assert_allclose(variable, value, rtol=1e-5)
+
+
+def test_the_seed_decides_dropout_in_each_part() -> None:
+    model = Rows(rate=0.5)
+    [table] = values(model)
+    step = descent(model, 0.0)
+
+    def after(seed: tuple[int, int], parts: list[Part]) -> np.ndarray:
+        model.trainable_variables[0].assign(table)
+        step(parts, TOKENS, seed)
+        return values(model)[0]
+
+    whole, twice = [part(0, 1, 2, 3, 4)], [part(0), part(0)]
+    np.testing.assert_array_equal(after((1, 5), whole), after((1, 5), whole))
+    np.testing.assert_array_equal(after((1, 5), twice), after((1, 5), twice))
+    for other in ((1, 6), (2, 5), (5, 1)):
+        assert not np.array_equal(after((1, 5), whole), after(other, whole))
+    alone = after((1, 5), [part(0)]) - table
+    assert not np.allclose(after((1, 5), twice) - table, 2 * alone)
