@@ -35,7 +35,7 @@ class Served(tf.Module):
             model=translator.vocabulary.model, out_type=tf.int32, add_eos=True
         )
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def __call__(self, inputs: Any) -> dict[str, Any]:
         """Translates raw strings.
 

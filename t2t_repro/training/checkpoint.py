@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,8 +90,11 @@ def whole_checkpoint(folder: Path, step: int) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
-        for path in folder.glob(f"{CHECKPOINT}-{step}*"):
-            path.unlink(missing_ok=True)
+        for path in folder.glob(f"{CHECKPOINT}-{step}[._]*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"{folder}: checkpoint {step} cannot be written ({reason}); free space or choose another folder, "

@@ -48,7 +48,7 @@ class Evaluator:
         def loss(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
             return smoothed_cross_entropy(model(inputs, targets), targets, 0.0)
 
-        self._loss = tf.function(loss, input_signature=[IDS, IDS])
+        self._loss = tf.function(loss, autograph=False, input_signature=[IDS, IDS])
 
     def __call__(self) -> Evaluation:
         """Measures the model as it is now."""

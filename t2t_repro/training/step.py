@@ -52,9 +52,9 @@ class TrainStep:
         self._sums: list[Any] = []
         specs = [IDS] * self._replicas
         signature = [specs, specs, [SEED] * self._replicas, SCALAR]
-        self._whole = tf.function(self._run_whole, input_signature=signature)
-        self._accumulate = tf.function(self._run_accumulate, input_signature=signature)
-        self._finish = tf.function(self._run_finish, input_signature=[])
+        self._whole = tf.function(self._run_whole, autograph=False, input_signature=signature)
+        self._accumulate = tf.function(self._run_accumulate, autograph=False, input_signature=signature)
+        self._finish = tf.function(self._run_finish, autograph=False, input_signature=[])
         with strategy.scope():
             optimizer.build(model.trainable_variables)
 
