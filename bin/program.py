@@ -158,6 +158,8 @@ def define_decode_hparams(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "decode_hparams",
         "",
-        'overrides of how the problem is decoded: "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048"',
+        'overrides of how the problem is decoded: "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048"; the first '
+        "three are the paper's values, and batch_size counts source tokens (tensor2tensor's: 100 for extra_length, and "
+        "batch_size in sentences)",
         flag_values=values,
     )

@@ -80,11 +80,8 @@ def main(values: flags.FlagValues) -> None:
     from t2t_repro.training import loop
 
     missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
-    if missing and problem.needs_download:
-        raise UserError(
-            f"{values.data_dir}: no data of problem {problem.base_name!r} there, and it needs downloads; run "
-            f"t2t-datagen --problem={problem.base_name} --data_dir={values.data_dir} --tmp_dir={values.tmp_dir}"
-        )
+    if missing and not problem.is_self_contained:
+        datagen.load_description(values.data_dir, problem)  # raises, and names the command that generates
     if missing or values.generate_data:
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
     config = loop.RunConfig(

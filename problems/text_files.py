@@ -25,6 +25,11 @@ class TextFiles(Problem):
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
         dev: str = setting("", "source and target file to watch progress on")
 
+    @property
+    def is_self_contained(self) -> bool:
+        """Whether the files are named."""
+        return bool(self.settings.train and self.settings.dev)
+
     def check(self) -> None:
         """Raises UserError where the settings do not name two files for each split."""
         super().check()

@@ -46,8 +46,6 @@ class Problem:
             32000, "subwords in the vocabulary that both sides share; fewer where the text is too small for as many"
         )
 
-    needs_download: ClassVar[bool] = False
-    """Whether `generate` needs files that are not on every machine; then t2t-trainer does not call it by itself."""
     num_train_shards: ClassVar[int] = 100
     """Files that the training data is spread over; other splits have one."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
@@ -68,6 +66,11 @@ class Problem:
     def name(self) -> str:
         """The name as the user writes it, with "_rev" where the problem is reversed."""
         return self.base_name + ("_rev" if self.was_reversed else "")
+
+    @property
+    def is_self_contained(self) -> bool:
+        """Whether `generate` needs nothing that is not at hand; if so, t2t-trainer calls it where data is missing."""
+        return True
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """The pairs of a split, in the unreversed direction, in the same order each time.

@@ -80,13 +80,18 @@ class Registry:
             raise unknown(self.kind, name, self._objects)
         return self._objects[name]
 
+    def names(self) -> list[str]:
+        """All registered names."""
+        import_built_in()
+        return sorted(self._objects)
+
     def help(self) -> str:
         """One line a name: the name and the first line of its docstring."""
-        import_built_in()
-        width = max(map(len, self._objects), default=0)
+        names = self.names()
+        width = max(map(len, names), default=0)
         lines = [f"{self.kind}s:"]
-        for name, target in sorted(self._objects.items()):
-            summary = inspect.cleandoc(target.__doc__ or "").partition("\n")[0]
+        for name in names:
+            summary = inspect.cleandoc(self._objects[name].__doc__ or "").partition("\n")[0]
             lines.append(f"  {name:{width}}  {summary}".rstrip())
         return "\n".join(lines)
 
@@ -102,10 +107,11 @@ register_model = _models.register
 
 def problem_class(name: str) -> type[Problem]:
     """The class registered for problem `name`; a "_rev" at the end is left aside."""
-    try:
-        return _problems.get(name.removesuffix(REVERSED))
-    except UserError:
-        raise unknown("problem", name, _problems._objects) from None
+    base_name = name.removesuffix(REVERSED)
+    if base_name not in _problems.names():
+        raise unknown("problem", name, _problems.names())
+    found: type[Problem] = _problems.get(base_name)
+    return found
 
 
 def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
@@ -161,6 +167,10 @@ def import_usr_dir(directory: str) -> None:
     folder = Path(directory).expanduser().resolve()
     if not (folder / "__init__.py").is_file():
         raise UserError(f"--t2t_usr_dir={directory}: no __init__.py there; it must import your modules")
+    if not folder.name.isidentifier():
+        raise UserError(
+            f"--t2t_usr_dir={directory}: {folder.name!r} is no name for a Python package; rename the folder"
+        )
     if folder.name in sys.modules:
         raise UserError(f"--t2t_usr_dir={directory}: a package named {folder.name!r} is loaded already; rename yours")
     import_built_in()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import tempfile
@@ -42,6 +43,8 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
         source: what `file` is called in errors.
     """
     for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -62,10 +62,9 @@ def load_description(data_dir: str | Path, problem: Problem) -> Description:
         return from_json(Description, "\n".join(read_lines(str(path))), str(path))
     others = sorted(other.stem for other in Path(data_dir).glob("*.json"))
     there = f" (it holds {', '.join(others)})" if others else ""
-    raise UserError(
-        f"{data_dir}: no data of problem {problem.base_name!r} there{there}; "
-        f"run t2t-datagen --problem={problem.base_name} --data_dir={data_dir}"
-    )
+    needed = [f"--{name}=..." for name, value in vars(problem.settings).items() if value == ""]
+    flags = " ".join([f"--problem={problem.base_name}", *needed, f"--data_dir={data_dir}"])
+    raise UserError(f"{data_dir}: no data of problem {problem.base_name!r} there{there}; run t2t-datagen {flags}")
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:

@@ -63,7 +63,7 @@ def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]], digest: Any = N
         digest: a hashlib object that takes the bytes of each record as well.
 
     Raises:
-        UserError: the disk is full or the place cannot be written; then no shard is left behind.
+        UserError: the disk is full or the place cannot be written; then the file it could not write is not there.
     """
     rows, offset = [], 0
     with whole_file(path) as file:

@@ -44,7 +44,9 @@ class Translator:
 
     def __init__(self, model: Any, vocabulary: Vocabulary, decode_hparams: DecodeHParams) -> None:
         self.model, self.vocabulary, self.decode_hparams = model, vocabulary, decode_hparams
-        self._search = tf.function(self.search, autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+        self._search = tf.function(
+            self.search, autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)]
+        )
 
     @classmethod
     def from_dir(cls, output_dir: str, checkpoint_path: str = "", **decode_hparams: Any) -> Translator:

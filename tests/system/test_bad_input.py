@@ -100,7 +100,12 @@ def test_a_data_dir_of_another_problem(road: Road, tmp_path: Path) -> None:
     shutil.copytree(road.data, tmp_path / "d")
     (tmp_path / "d" / "text_files.json").rename(tmp_path / "d" / "others.json")
     flags = [*road.flags[:3], f"--data_dir={tmp_path / 'd'}", f"--output_dir={tmp_path / 'm'}"]
-    refused(run("trainer", *flags), "name two files")
+    refused(
+        run("trainer", *flags),
+        "no data of problem 'text_files'",
+        "holds others",
+        "run t2t-datagen --problem=text_files",
+    )
     for path in list((tmp_path / "d").glob("text_files*")):
         path.unlink()
     numbers = [f"--output_dir={tmp_path / 'm'}", "--hparams_set=transformer_tiny", f"--hparams={MINUTE}"]

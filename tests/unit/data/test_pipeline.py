@@ -1,0 +1,151 @@
+"""Batches of ids: the same from any start, each example once an epoch, padded with 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_repro.data.pipeline import Batch, Part, Pipeline, batches_once
+from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.errors import UserError
+
+COUNT = 60
+
+
+def pairs(count: int = COUNT) -> list[tuple[list[int], list[int]]]:
+    """Different pairs, of 2 to 11 tokens a side."""
+    random = np.random.default_rng(0)
+    return [
+        ([number + 2] * int(random.integers(1, 11)) + [1], [number + 2] * int(random.integers(1, 11)) + [1])
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    path = shard_path(tmp_path, "toy", "train", 0, 1)
+    write_shard(path, pairs())
+    return Records([path])
+
+
+def pipeline(
+    records: Records, max_length: int = 11, seed: int = 1, max_tokens: int = 40, replicas: int = 1
+) -> Pipeline:
+    return Pipeline(records, 50, max_length, seed, max_tokens, replicas)
+
+
+def unpadded(parts: Iterable[Part]) -> list[tuple[list[int], list[int]]]:
+    """The pairs of parts; checks that padding is zeros, at the end, and no more than needed."""
+    found = []
+    for sides in parts:
+        for ids in sides:
+            assert ids.dtype == np.int32
+            lengths = (ids != 0).sum(axis=1)
+            np.testing.assert_array_equal(ids != 0, np.arange(ids.shape[1]) < lengths[:, None])
+            assert ids.shape[1] == max(lengths, default=1)
+        found += [
+            tuple(side[side != 0].tolist() for side in pair)  # type: ignore[misc]
+            for pair in zip(*sides, strict=True)
+        ]
+    return found
+
+
+def same(ours: list[Batch], theirs: list[Batch]) -> None:
+    assert [(batch.step, batch.source_tokens, batch.target_tokens) for batch in ours] == [
+        (batch.step, batch.source_tokens, batch.target_tokens) for batch in theirs
+    ]
+    for one, other in zip(ours, theirs, strict=True):
+        for sides in zip(one.parts, other.parts, strict=True):
+            for ids, other_ids in zip(*sides, strict=True):
+                np.testing.assert_array_equal(ids, other_ids)
+
+
+def test_batches_are_the_same_from_any_start(records: Records) -> None:
+    once = pipeline(records)
+    stop = 3 * once.steps_per_epoch
+    unbroken = list(once.batches(0, stop))
+    assert [batch.step for batch in unbroken] == list(range(stop))
+    for start in range(stop):
+        same(list(pipeline(records).batches(start, stop)), unbroken[start:])
+    same(list(once.batches(1, 3)), unbroken[1:3])
+
+
+def test_no_steps(records: Records) -> None:
+    assert list(pipeline(records).batches(5, 5)) == []
+    assert list(pipeline(records).batches(6, 5)) == []
+
+
+def test_an_epoch_holds_every_pair_once_and_whole(records: Records) -> None:
+    ours = pipeline(records)
+    steps = ours.steps_per_epoch
+    batches = list(ours.batches(0, 3 * steps))
+    epochs = [[part for batch in batches[i : i + steps] for part in batch.parts] for i in (0, steps, 2 * steps)]
+    for epoch in epochs:
+        assert sorted(unpadded(epoch)) == sorted(pairs())
+    assert unpadded(epochs[0]) != unpadded(epochs[1]) != unpadded(epochs[2])
+
+
+def test_tokens_are_counted_without_padding(records: Records) -> None:
+    for batch in pipeline(records).batches(0, 5):
+        found = unpadded(batch.parts)
+        assert batch.source_tokens == sum(len(source) for source, _ in found)
+        assert batch.target_tokens == sum(len(target) for _, target in found)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+def test_parts_suit_the_devices_and_hold_the_same(records: Records, replicas: int) -> None:
+    one, ours = pipeline(records, max_tokens=1000), pipeline(records, max_tokens=30, replicas=replicas)
+    for whole, batch in zip(one.batches(0, 8), ours.batches(0, 8), strict=True):
+        assert len(batch.parts) % replicas == 0
+        assert all(ids.size <= 30 for part in batch.parts for ids in part)
+        assert unpadded(batch.parts) == unpadded(whole.parts)
+        assert all(ids.ndim == 2 for part in batch.parts for ids in part)
+
+
+def test_longer_pairs_are_left_out_and_counted(records: Records) -> None:
+    ours = pipeline(records, max_length=6)
+    kept = [pair for pair in pairs() if max(map(len, pair)) <= 6]
+    assert 0 < len(kept) < COUNT
+    assert ours.too_long == COUNT - len(kept)
+    parts = [part for batch in ours.batches(0, ours.steps_per_epoch) for part in batch.parts]
+    assert sorted(unpadded(parts)) == sorted(kept)
+    assert pipeline(records).too_long == 0
+
+
+def test_all_too_long(records: Records) -> None:
+    with pytest.raises(UserError, match="all 60 pairs are longer than max_length=1 tokens"):
+        pipeline(records, max_length=1)
+
+
+def test_another_seed_gives_another_order(records: Records) -> None:
+    ours, theirs = (
+        [pair for batch in pipeline(records, seed=seed).batches(0, 5) for pair in unpadded(batch.parts)]
+        for seed in (1, 2)
+    )
+    assert ours != theirs
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    path = shard_path(tmp_path, "toy", "train", 0, 1)
+    index = write_shard(path, pairs())
+    content = bytearray(path.read_bytes())
+    content[index[30]["offset"] + 3] ^= 1
+    path.write_bytes(content)
+    ours = pipeline(Records([path]))
+    with pytest.raises(UserError, match="record 30 is damaged"):
+        list(ours.batches(0, ours.steps_per_epoch))
+
+
+@pytest.mark.parametrize("max_tokens", [1, 11, 40, 10_000])
+def test_once_is_every_pair_once_shortest_first(records: Records, max_tokens: int) -> None:
+    parts = list(batches_once(records, max_tokens))
+    found = unpadded(parts)
+    assert sorted(found) == sorted(pairs())
+    targets = [len(target) for _, target in found]
+    assert targets == sorted(targets)
+    assert all(ids.size <= max_tokens or len(ids) == 1 for part in parts for ids in part)
+    if max_tokens == 10_000:
+        assert len(parts) == 1

@@ -1,0 +1,76 @@
+"""The hparams sets against the paper's Table 3 and section 5, and against what tensor2tensor's versions differ in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+
+
+def changes(name: str, other: str) -> dict[str, Any]:
+    """The fields of a set that differ from another's."""
+    ours, theirs = (dataclasses.asdict(registry.hparams(each)) for each in (name, other))
+    return {field: value for field, value in ours.items() if value != theirs[field]}
+
+
+def test_base_is_the_papers() -> None:
+    base = registry.hparams("transformer_base")
+    assert (base.num_hidden_layers, base.hidden_size, base.filter_size, base.num_heads) == (6, 512, 2048, 8)
+    assert base.key_channels == base.value_channels == 8 * 64
+    assert (base.layer_prepostprocess_dropout, base.attention_dropout, base.relu_dropout) == (0.1, 0, 0)
+    assert base.label_smoothing == 0.1
+    assert (base.optimizer_adam_beta1, base.optimizer_adam_beta2, base.optimizer_adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (base.learning_rate_schedule, base.learning_rate_constant) == ("constant*noam", 1.0)
+    assert (base.learning_rate_warmup_steps, base.train_steps, base.batch_size) == (4000, 100_000, 25_000)
+    assert (base.norm_before, base.pos, base.use_target_space_embedding) == (False, "timing", False)
+    assert base.shared_embedding_and_softmax_weights
+
+
+def test_big_differs_as_in_table_3() -> None:
+    assert changes("transformer_big", "transformer_base") == {
+        "hidden_size": 1024,
+        "filter_size": 4096,
+        "num_heads": 16,
+        "layer_prepostprocess_dropout": 0.3,
+        "train_steps": 300_000,
+    }
+    big = registry.hparams("transformer_big")
+    assert big.key_channels // big.num_heads == big.value_channels // big.num_heads == 64
+
+
+def test_tensor2tensors_versions_of_base() -> None:
+    assert changes("transformer_base_v1", "transformer_base") == {
+        "use_target_space_embedding": True,
+        "train_steps": 250_000,
+    }
+    assert changes("transformer_base_v2", "transformer_base_v1") == {
+        "norm_before": True,
+        "attention_dropout": 0.1,
+        "relu_dropout": 0.1,
+        "learning_rate_constant": 2.0,
+        "learning_rate_warmup_steps": 8000,
+    }
+    assert changes("transformer_base_v3", "transformer_base_v2") == {
+        "optimizer_adam_beta2": 0.997,
+        "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+    }
+
+
+@pytest.mark.parametrize(("name", "width"), [("transformer_small", 256), ("transformer_tiny", 128)])
+def test_small_sets_are_small(name: str, width: int) -> None:
+    hparams = registry.hparams(name)
+    assert (hparams.num_hidden_layers, hparams.hidden_size, hparams.filter_size) == (2, width, 4 * width)
+    assert hparams.learning_rate_warmup_steps < hparams.train_steps
+
+
+def test_every_set_is_documented_and_can_be_made() -> None:
+    registry.import_built_in()
+    names = registry._hparams._objects
+    assert {"transformer_base", "transformer_big", "transformer_small", "transformer_tiny"} <= names.keys()
+    for name, make in names.items():
+        assert isinstance(registry.hparams(name), HParams)
+        assert (make.__doc__ or "").strip()

@@ -1,0 +1,199 @@
+"""The model folder: made once, refused to another training, and its model given back with its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams, to_json
+from t2t_repro.model_folder import ModelFolder, read_checkpoint, step_of
+from t2t_repro.models.transformer import Transformer
+
+
+def write(folder: ModelFolder, step: int, under: str = "", **changes: Any) -> Transformer:
+    """Writes a checkpoint as the training does; gives the model whose weights it holds."""
+    model = Transformer(folder.hparams, folder.vocabulary.size)
+    weights = {variable.path: variable.value for variable in model.trainable_variables}
+    content = {
+        "weights": {**weights, **changes.pop("weights", {})},
+        "step": tf.Variable(step, dtype=tf.int64),
+        "vocabulary_fingerprint": tf.Variable(folder.vocabulary.fingerprint),
+        **changes,
+    }
+    tf.train.Checkpoint(**content).write(str(folder.path / under / f"model.ckpt-{step}"))
+    return model
+
+
+def refused(call: Any, *arguments: Any) -> str:
+    with pytest.raises(UserError) as error:
+        call(*arguments)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def other_vocabulary() -> Vocabulary:
+    return vocabulary.train(["ein Hund", "eine Katze"], 290)
+
+
+def test_what_was_put_in_comes_out(folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+    found = ModelFolder(folder.path)
+    assert found.hparams == tiny_hparams
+    assert found.origin == folder.origin
+    assert found.vocabulary.model == tiny_vocabulary.model
+    assert found.problem.name == "numbers_ende"
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {"hparams.json", "problem.json", "vocab.numbers_ende.512.model"}
+
+
+def test_the_same_training_takes_it_up(folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+    write(folder, 5)
+    longer = replace(tiny_hparams, train_steps=tiny_hparams.train_steps + 1)
+    again = ModelFolder.create(folder.path, longer, tiny_vocabulary, folder.origin)
+    assert again.hparams == longer
+    assert step_of(again.checkpoint()) == 5
+
+
+def test_another_training_is_refused(
+    folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
+) -> None:
+    def attempt(hparams: HParams = tiny_hparams, words: Vocabulary = tiny_vocabulary, **origin: str) -> str:
+        return refused(ModelFolder.create, folder.path, hparams, words, replace(folder.origin, **origin))
+
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    assert "'numbers_ende', not 'numbers_ende_rev'" in attempt(problem="numbers_ende_rev")
+    assert "0123456789ab" in (message := attempt(data_fingerprint="ba9876543210")) and "ba9876543210" in message
+    message = attempt(words=other_vocabulary)
+    assert tiny_vocabulary.fingerprint in message and other_vocabulary.fingerprint in message
+    for field in dataclasses.fields(HParams):
+        value = getattr(tiny_hparams, field.name)
+        if field.name == "train_steps":
+            continue
+        if isinstance(value, bool):
+            other: Any = not value
+        elif isinstance(value, str):
+            other = {"model": "mine", "pos": "emb", "learning_rate_schedule": "constant"}[field.name]
+        else:
+            other = value * 2 or 16 if isinstance(value, int) else value / 2 or 0.5
+        assert f"{field.name}={value}, not {field.name}={other}" in attempt(
+            replace(tiny_hparams, **{field.name: other})
+        )
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["hparams.json", "problem.json", "vocab.numbers_ende.512.model"])
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_missing_or_damaged_file_is_named(folder: ModelFolder, name: str, damage: str) -> None:
+    path = folder.path / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:20])
+    assert name in refused(ModelFolder, folder.path)
+
+
+def test_no_model_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        assert "no model folder" in refused(ModelFolder, path)
+
+
+def test_no_checkpoint_yet(folder: ModelFolder) -> None:
+    assert folder.checkpoints() == []
+    assert "no checkpoint yet" in refused(folder.checkpoint)
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(folder: ModelFolder) -> None:
+    for step in (100, 20, 3):
+        write(folder, step)
+    for stranger in ("model.ckpt-7_temp.index", "model.ckpt-best.index", "other.ckpt-9.index", "model.ckpt-8.data"):
+        (folder.path / stranger).touch()
+    assert [step_of(path) for path in folder.checkpoints()] == [3, 20, 100]
+    assert step_of(folder.checkpoint()) == 100
+
+
+@pytest.mark.parametrize(("averaged", "chosen"), [(20, "model.ckpt-100"), (100, "averaged/model.ckpt-100")])
+def test_the_average_is_preferred_until_training_goes_on(folder: ModelFolder, averaged: int, chosen: str) -> None:
+    (folder.path / "averaged").mkdir()
+    write(folder, 100)
+    write(folder, averaged, "averaged")
+    assert folder.checkpoint() == str(folder.path / chosen)
+
+
+def test_an_average_alone_will_do(folder: ModelFolder) -> None:
+    (folder.path / "averaged").mkdir()
+    write(folder, 7, "averaged")
+    assert folder.checkpoint() == str(folder.path / "averaged" / "model.ckpt-7")
+
+
+def test_a_given_checkpoint_is_taken(folder: ModelFolder) -> None:
+    write(folder, 3)
+    write(folder, 4)
+    given = str(folder.path / "model.ckpt-3")
+    assert folder.checkpoint(given) == given
+    for wrong in (f"{given}.index", str(folder.path / "model.ckpt-9"), str(folder.path)):
+        assert wrong in refused(folder.checkpoint, wrong)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_model_comes_with_its_weights(folder: ModelFolder, precision: str) -> None:
+    before = write(folder, 3)
+    after = folder.model(folder.checkpoint(), precision)
+    assert after.dtype_policy.name == precision
+    for one, other in zip(before.trainable_variables, after.trainable_variables, strict=True):
+        assert one.path == other.path
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_names_survive_the_checkpoint(folder: ModelFolder) -> None:
+    names = ["a/b.c", "a.b/c", "a_b", "a.S/b", "über/ä"]
+    write(folder, 3, weights={name: tf.Variable(float(number)) for number, name in enumerate(names)})
+    weights = read_checkpoint(folder.checkpoint()).weights
+    assert [float(weights[name]) for name in names] == [0, 1, 2, 3, 4]
+
+
+def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: Vocabulary) -> None:
+    write(folder, 3)
+    right = folder.vocabulary.fingerprint
+    other_vocabulary.save(folder.path / folder.origin.vocabulary)
+    swapped = ModelFolder(folder.path)
+    message = refused(swapped.model, swapped.checkpoint())
+    assert right in message and other_vocabulary.fingerprint in message and folder.origin.vocabulary in message
+
+
+def rewrite(folder: ModelFolder, **changes: Any) -> ModelFolder:
+    """Puts other hparams into the folder."""
+    (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, **changes)))
+    return ModelFolder(folder.path)
+
+
+@pytest.mark.parametrize("changes", [{"filter_size": 20}, {"num_hidden_layers": 2}, {"norm_before": True}])
+def test_hparams_that_need_other_weights_are_refused(folder: ModelFolder, changes: dict[str, Any]) -> None:
+    write(folder, 3)
+    swapped = rewrite(folder, **changes)
+    assert "hparams.json" in refused(swapped.model, swapped.checkpoint())
+
+
+@pytest.mark.parametrize("changes", [{"num_hidden_layers": 2}, {"norm_before": True}])
+def test_hparams_that_leave_weights_unused_are_refused(folder: ModelFolder, changes: dict[str, Any]) -> None:
+    write(rewrite(folder, **changes), 3)
+    swapped = rewrite(folder)
+    assert "hparams.json" in refused(swapped.model, swapped.checkpoint())
+
+
+def test_a_missing_checkpoint(folder: ModelFolder) -> None:
+    assert "missing or damaged" in refused(read_checkpoint, str(folder.path / "model.ckpt-1"))
+
+
+def test_another_programs_checkpoint(folder: ModelFolder) -> None:
+    tf.train.Checkpoint(other=tf.Variable(1.0)).write(str(folder.path / "model.ckpt-1"))
+    assert "model.ckpt-1" in refused(folder.model, folder.checkpoint())
