@@ -1,0 +1,102 @@
+"""Trains, averages, decodes and scores Multi30k EN-DE as docs/multi30k.md says; prints a row for each run.
+
+    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--norm_before=true,false]
+
+FOLDER holds train, val and test_2016_flickr as .en.gz and .de.gz. CPU minutes are user and system time of the whole
+t2t-trainer process, as the kernel counts them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from absl import app, flags
+
+from t2t_repro.data.batching import parts, plan
+from t2t_repro.data.records import Records, find_shards
+
+DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
+WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
+NORM_BEFORE = flags.DEFINE_list("norm_before", ["true", "false"], "pre-norm, post-norm, or both")
+PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "of the training")
+POST_NORM = "norm_before=false,learning_rate_constant=0.003"
+"""Post-norm diverges at pre-norm's rate."""
+
+
+def run(program: str, *arguments: str) -> str:
+    """Runs t2t-PROGRAM of this environment; returns its standard output."""
+    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def text(name: str) -> tuple[str, str]:
+    """The English and German files of a split, unpacked into the work folder."""
+    paths = []
+    for language in ("en", "de"):
+        path = Path(WORK.value) / f"{name}.{language}"
+        path.write_bytes(gzip.decompress((Path(DATA.value) / f"{name}.{language}.gz").read_bytes()))
+        paths.append(str(path))
+    return paths[0], paths[1]
+
+
+def padding(data: str, batch_size: int, max_tokens: int) -> float:
+    """Share of positions that are padding over the first epoch."""
+    lengths = Records(find_shards(data, "text_files", "train")).lengths
+    epoch = plan(lengths, batch_size, 256, 1, 0)
+    positions = 0
+    for step in range(epoch.steps):
+        examples = lengths[:, epoch.examples(step)]
+        for part in parts(examples, max_tokens, 1):
+            positions += int(examples[:, part].max(axis=1).sum()) * len(part)
+    return 1.0 - int(lengths.sum()) / positions
+
+
+def main(argv: list[str]) -> None:
+    """Runs everything."""
+    Path(WORK.value).mkdir(parents=True, exist_ok=True)
+    data = f"{WORK.value}/data"
+    splits = {name: text(name) for name in ("train", "val", "test_2016_flickr")}
+    run("datagen", "--problem=text_files", f"--train={','.join(splits['train'])}", f"--dev={','.join(splits['val'])}",
+        "--vocab_size=8000", f"--data_dir={data}")  # fmt: skip
+    rows = []
+    for norm_before in NORM_BEFORE.value:
+        for seed in SEEDS.value:
+            model = f"{WORK.value}/norm_before_{norm_before}_seed_{seed}"
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+            run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
+                f"--output_dir={model}", f"--random_seed={seed}", "--local_eval_frequency=112",
+                f"--precision={PRECISION.value}", "--intra_op_parallelism_threads=1",
+                *([] if norm_before == "true" else [f"--hparams={POST_NORM}"]))  # fmt: skip
+            wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
+            scores = []
+            for name in ("val", "test_2016_flickr"):
+                source, reference = splits[name]
+                run(
+                    "decoder",
+                    f"--output_dir={model}",
+                    f"--decode_from_file={source}",
+                    f"--decode_to_file={model}.{name}",
+                )
+                scores.append(run("bleu", f"--translation={output}", f"--reference={reference}").split()[0])
+            name = "pre-norm" if norm_before == "true" else "post-norm"
+            rows.append(f"| {name} | {seed} | {' | '.join(scores)} | {cpu / 60:.1f} | {wall / 60:.1f} |")
+            print(rows[-1], flush=True)
+    print(
+        "\n| norm | seed | BLEU val | BLEU test_2016_flickr | CPU minutes | minutes |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    print("\n".join(rows))
+    for batch_size, max_tokens in ((2048, 4096), (4096, 2048), (4096, 4096)):
+        share = padding(data, batch_size, max_tokens)
+        print(f"padding, batch_size={batch_size}, max_tokens_per_replica={max_tokens}: {share:.2%}")
+
+
+if __name__ == "__main__":
+    app.run(main)
