@@ -79,19 +79,14 @@ def main(argv: list[str]) -> None:
             scores = []
             for name in ("val", "test_2016_flickr"):
                 source, reference = splits[name]
-                run(
-                    "decoder",
-                    f"--output_dir={model}",
-                    f"--decode_from_file={source}",
-                    f"--decode_to_file={model}.{name}",
-                )
+                output = f"{model}.{name}"
+                run("decoder", f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_to_file={output}")
                 scores.append(run("bleu", f"--translation={output}", f"--reference={reference}").split()[0])
             name = "pre-norm" if norm_before == "true" else "post-norm"
             rows.append(f"| {name} | {seed} | {' | '.join(scores)} | {cpu / 60:.1f} | {wall / 60:.1f} |")
             print(rows[-1], flush=True)
-    print(
-        "\n| norm | seed | BLEU val | BLEU test_2016_flickr | CPU minutes | minutes |\n| --- | --- | --- | --- | --- | --- |"
-    )
+    print("\n| norm | seed | BLEU val | BLEU test_2016_flickr | CPU minutes | minutes |")
+    print("| --- | --- | --- | --- | --- | --- |")
     print("\n".join(rows))
     for batch_size, max_tokens in ((2048, 4096), (4096, 2048), (4096, 4096)):
         share = padding(data, batch_size, max_tokens)
