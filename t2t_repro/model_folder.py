@@ -145,6 +145,12 @@ class ModelFolder:
         model = registry.model(self.hparams.model)(
             self.hparams, self.vocabulary.size, self.problem.target_space_id, precision
         )
+        left_over = content.weights.keys() - {variable.path for variable in model.trainable_variables}
+        if left_over:
+            raise UserError(
+                f"{checkpoint}: the model of hparams.json has no weight {min(left_over)}; "
+                "put the right hparams.json back"
+            )
         for variable in model.trainable_variables:
             value = content.weights.get(variable.path)
             if value is None or value.shape != tuple(variable.shape):

@@ -120,8 +120,7 @@ def grow(step: Step, state: State, beam_size: int, alpha: float) -> tuple[State,
     # the end is the likeliest token. A hypothesis gives 2K candidates at most, so its best 2K are enough: the softmax
     # over V need not be written out.
     candidates = 2 * beam_size if beam_size > 1 else 1
-    vocab_size = logits.shape[2]
-    own = min(candidates, vocab_size) if vocab_size else candidates
+    own = tf.minimum(candidates, tf.shape(logits)[2])
     best_logits, tokens = tf.math.top_k(logits, own)  # [R, K, own]
     log_probs = best_logits - tf.reduce_logsumexp(logits, axis=2, keepdims=True) + state.alive_log_probs[:, :, None]
     rows = tf.shape(state.rows)[0]

@@ -32,6 +32,7 @@ def adam(hparams: HParams) -> Any:
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
         epsilon=hparams.optimizer_adam_epsilon,
+        name="adam",  # or Keras numbers its optimizers, and a checkpoint fits the first of a process alone
     )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import resource
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from disks import largest_file
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
@@ -27,17 +25,6 @@ def failure(path: Path | str) -> str:
         list(read_lines(str(path)))
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Writing beyond `size` bytes fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disks import largest_file
 from t2t_repro import registry
 from t2t_repro.data import datagen, vocabulary
 from t2t_repro.data.datagen import Description, generate_data, load_description, load_problem
@@ -81,17 +80,6 @@ def text_files(folder: Path) -> Problem:
         (folder / name).write_text("".join(line + "\n" for line in lines(count, words)), "utf-8")
     settings = {"train": f"{folder}/a.en,{folder}/a.el", "dev": f"{folder}/b.en,{folder}/b.el", "vocab_size": 400}
     return registry.problem("text_files", settings)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Writing beyond `size` bytes fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("train", [1, 2, 50, 5003])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from disks import largest_file
 from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder, read_checkpoint, step_of
 from t2t_repro.models.transformer import Transformer
@@ -68,17 +66,6 @@ def refused(call: Any, *arguments: Any) -> str:
         call(*arguments)
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Writing beyond `size` bytes fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_nothing_to_restore(folder: ModelFolder) -> None:

@@ -155,7 +155,7 @@ for ours, theirs in zip(two[1], one[1], strict=True):
 
 
 def test_two_replicas_take_the_same_steps() -> None:
-    done = subprocess.run([sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", TWO_REPLICAS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
