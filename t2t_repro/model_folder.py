@@ -39,6 +39,8 @@ class Origin:
     """The vocabulary's file name."""
     data_fingerprint: str
     """Twelve hex digits of the training data."""
+    random_seed: int
+    """What decided initial weights, order of the data and dropout."""
 
 
 class ModelFolder:
@@ -98,6 +100,10 @@ class ModelFolder:
             raise UserError(
                 f"{self.path}: trained on data of fingerprint {self.origin.data_fingerprint}, the data given is "
                 f"{origin.data_fingerprint}; {cure}"
+            )
+        if origin.random_seed != self.origin.random_seed:
+            raise UserError(
+                f"{self.path}: trained with --random_seed={self.origin.random_seed}, not {origin.random_seed}; {cure}"
             )
         for name, value in vars(hparams).items():
             if name != "train_steps" and value != getattr(self.hparams, name):

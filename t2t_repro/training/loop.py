@@ -73,7 +73,7 @@ def train(
     pipeline = Pipeline(
         records["train"], hparams.batch_size, hparams.max_length, random_seed, config.max_tokens_per_replica, replicas
     )
-    origin = Origin(problem.name, description.settings, description.vocabulary, description.fingerprint)
+    origin = Origin(problem.name, description.settings, description.vocabulary, description.fingerprint, random_seed)
     folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
     keras.utils.set_random_seed(random_seed)
     with strategy.scope():

@@ -35,5 +35,5 @@ def tiny_vocabulary() -> Vocabulary:
 @pytest.fixture
 def folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> ModelFolder:
     """A model folder without checkpoints."""
-    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab")
+    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
     return ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)
