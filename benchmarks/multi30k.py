@@ -51,9 +51,8 @@ def padding(data: str, batch_size: int, max_tokens: int) -> float:
     epoch = plan(lengths, batch_size, 256, 1, 0)
     positions = 0
     for step in range(epoch.steps):
-        examples = lengths[:, epoch.examples(step)]
-        for part in parts(examples, max_tokens, 1):
-            positions += int(examples[:, part].max(axis=1).sum()) * len(part)
+        for part in parts(lengths, epoch.blocks(step), max_tokens, 1):
+            positions += int(lengths[:, part].max(axis=1).sum()) * len(part)
     return 1.0 - int(lengths.sum()) / positions
 
 

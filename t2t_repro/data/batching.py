@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BLOCKS = 2
+"""Blocks of a step, each of sentences alike in length. One block would be the least padding, but if all targets of a
+step end at the same position, its gradient teaches the decoder to end there: translations come out short."""
+
 JITTER = 0.1
-"""Share of a step by which the cut between two steps moves from epoch to epoch, either way."""
+"""Share of a block by which the cut between two blocks moves from epoch to epoch, either way."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,8 @@ class Plan:
 
     Attributes:
         order: int32 [N], the examples such that neighbours have similar lengths.
-        ends: int64 [steps + 1]; step s, before the shuffle, is order[ends[s]:ends[s + 1]].
-        shuffle: int32 [steps], the order in which the steps are taken.
+        ends: int64 [blocks + 1]; block b is order[ends[b]:ends[b + 1]].
+        shuffle: int32 [steps, blocks a step], the blocks that each step takes.
     """
 
     order: np.ndarray
@@ -34,14 +38,13 @@ class Plan:
         """Steps in the epoch."""
         return len(self.shuffle)
 
-    def examples(self, step: int) -> np.ndarray:
-        """The numbers of the examples of a step, neighbours alike in length."""
-        block = self.shuffle[step]
-        return self.order[self.ends[block] : self.ends[block + 1]]
+    def blocks(self, step: int) -> list[np.ndarray]:
+        """The numbers of the examples of a step, block by block; in a block neighbours are alike in length."""
+        return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
 
 
 def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int) -> Plan:
-    """Lays out an epoch: each example once, in steps of about `batch_size` target tokens and similar lengths.
+    """Lays out an epoch: each example once, in steps of about `batch_size` target tokens, two lengths a step.
 
     Args:
         lengths: int [2, N], source and target tokens of each example.
@@ -56,7 +59,7 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     random = np.random.default_rng([seed, epoch])
     short = np.flatnonzero(lengths.max(axis=0) <= max_length)
     if not len(short):
-        return Plan(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int32))
+        return Plan(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty((0, BLOCKS), np.int32))
     # Sorted by one side's length, and where that is equal by the other's, upwards and downwards in turn, so that where
     # a step crosses from one length to the next the other side's lengths are alike. Which side comes first, and the
     # order of pairs with both lengths equal, are drawn anew each epoch: an example's company changes. (Noise on the
@@ -75,46 +78,57 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     key |= np.arange(len(short), dtype=np.uint64)
     key.sort()
     order = short[(key & np.uint64((1 << position_bits) - 1)).astype(np.int64)].astype(np.int32)
-    # Steps of nearly equal numbers of target tokens: no short last step lends its few examples more weight.
+    # Blocks of nearly equal numbers of target tokens: no short last step lends its few examples more weight.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
     steps = min(max(1, round(int(tokens[-1]) / batch_size)), count)
-    numbers = np.arange(steps + 1)
-    cuts = (numbers + random.uniform(-JITTER, JITTER, steps + 1)) / steps
+    blocks = steps * min(BLOCKS, count // steps)
+    numbers = np.arange(blocks + 1)
+    cuts = (numbers + random.uniform(-JITTER, JITTER, blocks + 1)) / blocks
     ends = np.searchsorted(tokens, tokens[-1] * cuts, "left")
     ends[0], ends[-1] = 0, count
-    # At least one example in each step, so that every epoch has the same number of steps.
+    # At least one example in each block, so that every epoch has the same number of steps.
     ends = np.maximum.accumulate(ends - numbers) + numbers
-    ends = np.minimum(ends, count - steps + numbers)
-    return Plan(order, ends, random.permutation(steps).astype(np.int32))
+    ends = np.minimum(ends, count - blocks + numbers)
+    return Plan(order, ends, random.permutation(blocks).astype(np.int32).reshape(steps, -1))
 
 
-def parts(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts a step into parts of at most `max_tokens` positions on either side, padding included.
+def parts(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
+    """Cuts the blocks of a step into parts of at most `max_tokens` positions on either side, padding included.
 
     Args:
-        lengths: int [2, n], source and target tokens of the step's examples, neighbours alike.
+        lengths: int [2, N], source and target tokens of each example.
+        blocks: the step's examples.
         max_tokens: a single longer example is a part of its own all the same.
         replicas: the number of parts is a multiple of this many; some may be empty.
 
     Returns:
-        The positions, in 0 .. n - 1, of each part's examples.
+        The numbers of each part's examples.
     """
-    longest = lengths.max(axis=0).tolist()
-    wanted = -(-(len(_cuts(longest, max_tokens)) - 1) // replicas) * replicas
-    if wanted == 1:
-        return [np.arange(len(longest))]
-    # The smallest limit that needs no more parts makes them alike in size.
+    longest = [lengths[:, block].max(axis=0).tolist() for block in blocks]
+    pieces = max(len(_cuts(each, max_tokens)) - 1 for each in longest)
+    while pieces * len(blocks) % replicas:
+        pieces += 1
+    return [
+        block[start:stop]
+        for block, each in zip(blocks, longest, strict=True)
+        for start, stop in itertools.pairwise(_even_cuts(each, pieces, max_tokens))
+    ]
+
+
+def _even_cuts(longest: list[int], pieces: int, max_tokens: int) -> list[int]:
+    """Where to cut examples of the given lengths into so many pieces, as alike in size as can be."""
+    if pieces == 1:
+        return [0, len(longest)]
     low, high = 1, max_tokens
     while low < high:
         middle = (low + high) // 2
-        if len(_cuts(longest, middle)) - 1 <= wanted:
+        if len(_cuts(longest, middle)) - 1 <= pieces:
             high = middle
         else:
             low = middle + 1
     cuts = _cuts(longest, high)
-    cuts += [len(longest)] * (wanted + 1 - len(cuts))
-    return [np.arange(start, stop) for start, stop in itertools.pairwise(cuts)]
+    return cuts + [len(longest)] * (pieces + 1 - len(cuts))
 
 
 def _cuts(longest: list[int], limit: int) -> list[int]:

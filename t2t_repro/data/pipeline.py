@@ -90,11 +90,10 @@ class Pipeline:
         epoch, position = divmod(step, self._plan.steps)
         if epoch != self._epoch:
             self._epoch, self._plan = epoch, self._lay_out(epoch)
-        examples = self._plan.examples(position)
-        lengths = self._records.lengths[:, examples]
-        parts = batching.parts(lengths, self._max_tokens, self._replicas)
-        source_tokens, target_tokens = (int(side.sum()) for side in lengths)
-        return Batch(step, [pad(self._records, examples[part]) for part in parts], source_tokens, target_tokens)
+        blocks = self._plan.blocks(position)
+        parts = batching.parts(self._records.lengths, blocks, self._max_tokens, self._replicas)
+        tokens = self._records.lengths[:, np.concatenate(blocks)].sum(axis=1)
+        return Batch(step, [pad(self._records, part) for part in parts], int(tokens[0]), int(tokens[1]))
 
 
 def pad(records: Records, examples: np.ndarray) -> Part:

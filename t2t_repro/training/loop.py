@@ -33,7 +33,7 @@ class RunConfig:
     keep_checkpoint_max: int = 20
     """Checkpoints that stay."""
     max_tokens_per_replica: int = 4096
-    """Positions, padding included, that a device takes at once; a longer step is taken in parts."""
+    """Positions, padding included, of a part; a device holds two parts at most at once."""
     precision: str = "float32"
     """float32, or mixed_bfloat16 for matrix products in bfloat16."""
 

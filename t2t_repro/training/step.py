@@ -21,6 +21,10 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 SEED = tf.TensorSpec([2], tf.int32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
+ROUNDS_AT_ONCE = 2
+"""Parts of a replica that are computed in one graph: a step's two blocks where they are not cut further. With more,
+gradients accumulate from graph to graph, and memory holds one part's activations at a time."""
+
 Part = tuple[np.ndarray, np.ndarray]
 """Source ids [B, S] and target ids [B, T], int32, 0 for padding."""
 
@@ -51,13 +55,16 @@ class TrainStep:
         self._label_smoothing = label_smoothing
         self._replicas = strategy.num_replicas_in_sync
         self._sums: list[Any] = []
-        specs = [IDS] * self._replicas
-        signature = [specs, specs, [SEED] * self._replicas, SCALAR]
-        self._whole = tf.function(self._run_whole, autograph=False, input_signature=signature)
-        self._accumulate = tf.function(self._run_accumulate, autograph=False, input_signature=signature)
+        self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
+        self._accumulate = self._graph(self._run_accumulate, 1)
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[])
         with strategy.scope():
             optimizer.build(model.trainable_variables)
+
+    def _graph(self, function: Any, rounds: int) -> Any:
+        """`function` of so many rounds, a part for each replica in each, as a graph for parts of any shape."""
+        one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
+        return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR])
 
     def __call__(self, parts: Sequence[Part], num_tokens: int, seed: Sequence[int]) -> tf.Tensor:
         """Takes one step.
@@ -73,57 +80,68 @@ class TrainStep:
         count, replicas = len(parts), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
         tokens = tf.constant(num_tokens, tf.float32)
-        rounds = [
-            ([part[0] for part in parts[i : i + replicas]], [part[1] for part in parts[i : i + replicas]],
-             list(seeds[i : i + replicas]), tokens)
-            for i in range(0, count, replicas)
-        ]  # fmt: skip
-        if len(rounds) == 1:
-            return self._whole(*rounds[0])
+        rounds = []
+        for start in range(0, count, replicas):
+            inputs, targets = zip(*parts[start : start + replicas], strict=True)
+            rounds.append([list(inputs), list(targets), list(seeds[start : start + replicas])])
+        if len(rounds) <= ROUNDS_AT_ONCE:
+            return self._whole[len(rounds)](rounds, tokens)
         if not self._sums:
             with self._strategy.scope():
                 self._sums = [
-                    tf.Variable(tf.zeros(variable.shape), trainable=False, aggregation=tf.VariableAggregation.SUM,
-                                synchronization=tf.VariableSynchronization.ON_READ)
+                    tf.Variable(
+                        tf.zeros(variable.shape),
+                        trainable=False,
+                        aggregation=tf.VariableAggregation.SUM,
+                        synchronization=tf.VariableSynchronization.ON_READ,
+                    )
                     for variable in self._model.trainable_variables
-                ]  # fmt: skip
-        loss = tf.add_n([self._accumulate(*arguments) for arguments in rounds])
+                ]
+        loss = tf.add_n([self._accumulate([one_round], tokens) for one_round in rounds])
         self._finish()
         return loss
 
-    def _gradients(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor, tokens: tf.Tensor) -> Any:
+    def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The loss of one replica's parts, (inputs, targets, seed) each, and its gradients."""
         with tf.GradientTape() as tape:
-            logits = self._model(inputs, targets, seed)
-            loss = smoothed_cross_entropy(logits, targets, self._label_smoothing) / tokens
-        return loss, tape.gradient(loss, [variable.value for variable in self._model.trainable_variables])
+            losses = [
+                smoothed_cross_entropy(self._model(inputs, targets, seed), targets, self._label_smoothing)
+                for inputs, targets, seed in rounds
+            ]
+            loss = tf.add_n(losses) / tokens
+        gradients = tape.gradient(loss, [variable.value for variable in self._model.trainable_variables])
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _each_replica(self, function: Any, inputs: Any, targets: Any, seeds: Any, tokens: tf.Tensor) -> tf.Tensor:
-        """Runs `function` on each replica with its own part; the sum of what it returns."""
-        values = [
-            self._strategy.experimental_distribute_values_from_function(
-                lambda context, values=values: values[context.replica_id_in_sync_group]
-            )
-            for values in (inputs, targets, seeds)
+    def _each_replica(self, function: Any, rounds: Any, tokens: tf.Tensor) -> tf.Tensor:
+        """Runs `function` on each replica with its own part of each round; the sum of what it returns."""
+        own = [
+            [
+                self._strategy.experimental_distribute_values_from_function(
+                    lambda context, values=values: values[context.replica_id_in_sync_group]
+                )
+                for values in one_round
+            ]
+            for one_round in rounds
         ]
-        losses = self._strategy.run(function, (*values, tokens))
+        losses = self._strategy.run(function, (own, tokens))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
-    def _run_whole(self, inputs: Any, targets: Any, seeds: Any, tokens: tf.Tensor) -> tf.Tensor:
-        def step(*arguments: tf.Tensor) -> tf.Tensor:
-            loss, gradients = self._gradients(*arguments)
+    def _run_whole(self, rounds: Any, tokens: tf.Tensor) -> tf.Tensor:
+        def step(own: Any, tokens: tf.Tensor) -> tf.Tensor:
+            loss, gradients = self._gradients(own, tokens)
             self._optimizer.apply(gradients, self._model.trainable_variables)
             return loss
 
-        return self._each_replica(step, inputs, targets, seeds, tokens)
+        return self._each_replica(step, rounds, tokens)
 
-    def _run_accumulate(self, inputs: Any, targets: Any, seeds: Any, tokens: tf.Tensor) -> tf.Tensor:
-        def add(*arguments: tf.Tensor) -> tf.Tensor:
-            loss, gradients = self._gradients(*arguments)
+    def _run_accumulate(self, rounds: Any, tokens: tf.Tensor) -> tf.Tensor:
+        def add(own: Any, tokens: tf.Tensor) -> tf.Tensor:
+            loss, gradients = self._gradients(own, tokens)
             for total, gradient in zip(self._sums, gradients, strict=True):
-                total.assign_add(tf.convert_to_tensor(gradient))
+                total.assign_add(gradient)
             return loss
 
-        return self._each_replica(add, inputs, targets, seeds, tokens)
+        return self._each_replica(add, rounds, tokens)
 
     def _run_finish(self) -> None:
         def apply() -> None:

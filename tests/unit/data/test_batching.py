@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.data import vocabulary
-from t2t_repro.data.batching import Plan, parts, plan
+from t2t_repro.data.batching import BLOCKS, Plan, parts, plan
 from t2t_repro.textfile import read_lines
 
 MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
@@ -23,7 +23,12 @@ def news(count: int, longest: int = 256) -> np.ndarray:
 
 
 def steps(laid_out: Plan) -> list[np.ndarray]:
-    return [laid_out.examples(step) for step in range(laid_out.steps)]
+    return [np.concatenate(laid_out.blocks(step)) for step in range(laid_out.steps)]
+
+
+def whole(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
+    """The parts of a step that is one block."""
+    return parts(lengths, [np.arange(lengths.shape[1])], max_tokens, replicas)
 
 
 def company(laid_out: Plan) -> set[frozenset[int]]:
@@ -34,9 +39,9 @@ def company(laid_out: Plan) -> set[frozenset[int]]:
 def padding(lengths: np.ndarray, laid_out: Plan, max_tokens: int) -> float:
     """Share of the positions, over all parts and both sides, that hold no token."""
     positions = tokens = 0
-    for examples in steps(laid_out):
-        for part in parts(lengths[:, examples], max_tokens, 1):
-            sides = lengths[:, examples[part]]
+    for step in range(laid_out.steps):
+        for part in parts(lengths, laid_out.blocks(step), max_tokens, 1):
+            sides = lengths[:, part]
             positions += int(sides.max(axis=1).sum()) * len(part)
             tokens += int(sides.sum())
     return 1 - tokens / positions
@@ -119,41 +124,51 @@ def test_examples_of_equal_lengths_change_company_each_epoch() -> None:
 @pytest.mark.parametrize("max_tokens", [300, 2048, 10**6])
 def test_parts_hold_a_step_once_in_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
     lengths = news(20_000)
-    for examples in steps(plan(lengths, 4096, 256, seed=1, epoch=0)):
-        sides = lengths[:, examples]
-        cut = parts(sides, max_tokens, replicas)
-        assert np.array_equal(np.concatenate(cut), np.arange(len(examples)))
+    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
+    for step in range(laid_out.steps):
+        cut = parts(lengths, laid_out.blocks(step), max_tokens, replicas)
+        assert np.array_equal(np.concatenate(cut), np.concatenate(laid_out.blocks(step)))
         assert len(cut) % replicas == 0
-        assert all(size(sides, part) <= max_tokens for part in cut)
+        assert all(size(lengths, part) <= max_tokens for part in cut)
+
+
+def test_the_blocks_of_a_step_differ_in_length_and_the_examples_of_a_block_do_not() -> None:
+    lengths = news(50_000)
+    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
+    means = np.array([[lengths[1, block].mean() for block in laid_out.blocks(step)] for step in range(laid_out.steps)])
+    assert means.shape == (laid_out.steps, BLOCKS)
+    assert np.abs(means[:, 0] - means[:, 1]).mean() > 5
+    spreads = [np.ptp(lengths[1, block]) for step in range(laid_out.steps) for block in laid_out.blocks(step)]
+    assert np.median(spreads) <= 4
 
 
 def test_parts_of_examples_in_any_order_hold_at_most_max_tokens() -> None:
     random = np.random.default_rng(1)
     for _ in range(300):
         sides = random.integers(1, 50, (2, random.integers(1, 60)))
-        cut = parts(sides, 60, int(random.integers(1, 5)))
+        cut = whole(sides, 60, int(random.integers(1, 5)))
         assert np.array_equal(np.concatenate(cut), np.arange(sides.shape[1]))
         assert all(size(sides, part) <= 60 for part in cut)
 
 
 def test_a_step_that_fits_is_one_part_for_each_replica() -> None:
     lengths = np.full((2, 12), 10)
-    assert [len(part) for part in parts(lengths, 120, 1)] == [12]
-    assert [len(part) for part in parts(lengths, 119, 1)] == [6, 6]
-    assert [len(part) for part in parts(lengths, 120, 4)] == [3, 3, 3, 3]
+    assert [len(part) for part in whole(lengths, 120, 1)] == [12]
+    assert [len(part) for part in whole(lengths, 119, 1)] == [6, 6]
+    assert [len(part) for part in whole(lengths, 120, 4)] == [3, 3, 3, 3]
 
 
 def test_the_longer_side_counts() -> None:
-    assert len(parts(np.array([[10, 10], [1, 1]]), 19, 1)) == len(parts(np.array([[1, 1], [10, 10]]), 19, 1)) == 2
+    assert len(whole(np.array([[10, 10], [1, 1]]), 19, 1)) == len(whole(np.array([[1, 1], [10, 10]]), 19, 1)) == 2
 
 
 def test_fewer_examples_than_replicas_leave_parts_empty() -> None:
-    assert sorted(len(part) for part in parts(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
+    assert sorted(len(part) for part in whole(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
 
 
 def test_a_longer_example_is_a_part_of_its_own_and_the_others_stay_together() -> None:
     lengths = np.array([[10] * 100 + [300], [10] * 100 + [300]])
-    cut = parts(lengths, 250, 1)
+    cut = whole(lengths, 250, 1)
     assert [part.tolist() for part in cut if 100 in part] == [[100]]
     assert all(size(lengths, part) <= 250 for part in cut[:-1])
     assert len(cut) <= 10
@@ -162,8 +177,9 @@ def test_a_longer_example_is_a_part_of_its_own_and_the_others_stay_together() ->
 def test_parts_are_few() -> None:
     lengths = news(20_000)
     counted = needed = 0
-    for examples in steps(plan(lengths, 25_000, 256, seed=1, epoch=0)):
-        counted += len(parts(lengths[:, examples], 4096, 1))
+    laid_out = plan(lengths, 25_000, 256, seed=1, epoch=0)
+    for step, examples in enumerate(steps(laid_out)):
+        counted += len(parts(lengths, laid_out.blocks(step), 4096, 1))
         needed += int(np.ceil(lengths[:, examples].max(axis=0).sum() / 4096))
     assert counted < 1.3 * needed
 
