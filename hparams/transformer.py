@@ -85,8 +85,8 @@ def transformer_base_v3() -> HParams:
 def transformer_small() -> HParams:
     """2 layers of width 256, for one GPU or a patient CPU and corpora of some 100,000 pairs.
 
-    8,000 tokens a step; a corpus of 200,000 pairs of 25 tokens is 625 steps an epoch, so 20,000 steps are 32 epochs. Not
-    measured; the rate is transformer_tiny's, lower for the greater width.
+    8,000 tokens a step; a corpus of 200,000 pairs of 25 tokens is 625 steps an epoch, so 20,000 steps are 32 epochs.
+    Not measured; the rate is transformer_tiny's, lower for the greater width.
     """
     return replace(
         transformer_tiny(),
