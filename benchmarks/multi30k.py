@@ -70,7 +70,8 @@ def main(argv: list[str]) -> None:
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
             run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
                 f"--output_dir={model}", f"--random_seed={seed}", "--local_eval_frequency=112",
-                f"--precision={PRECISION.value}", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
+                f"--precision={PRECISION.value}", "--intra_op_parallelism_threads=1",
+                "--inter_op_parallelism_threads=1",
                 *([f"--hparams={PRE_NORM}"] if norm_before == "true" else []))  # fmt: skip
             wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
