@@ -10,8 +10,12 @@ from typing import Any
 
 from num2words import num2words
 
-MINUTE = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,learning_rate_warmup_steps=100"
-"""Overrides that make transformer_tiny train in seconds."""
+MINUTE = (
+    "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,"
+    "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,"
+    "learning_rate_warmup_steps=100"
+)
+"""Overrides that make transformer_tiny learn something in seconds."""
 
 
 def run(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
