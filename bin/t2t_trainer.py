@@ -35,8 +35,8 @@ flags.DEFINE_integer("keep_checkpoint_max", 20, "checkpoints that are kept", fla
 flags.DEFINE_integer(
     "max_tokens_per_replica",
     4096,
-    "positions, padding included, of a part; a device holds two parts at most at once; changes speed and memory, "
-    "not the training",
+    "positions, padding included, of a part; a device holds two parts at most at once; changes speed, memory "
+    "and which elements dropout draws, nothing else",
     flag_values=FLAGS,
 )
 flags.DEFINE_enum(

@@ -24,7 +24,7 @@ from t2t_repro.training.step import TrainStep, adam
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a training does besides learning; none of it changes what is learned."""
+    """What a training does besides learning; hparams and the random seed say what is learned."""
 
     local_eval_frequency: int = 1000
     """Steps between two checkpoints, each followed by an evaluation on the dev split."""

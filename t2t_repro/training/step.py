@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.data.pipeline import Part
 from t2t_repro.hparam import HParams
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -24,9 +25,6 @@ SCALAR = tf.TensorSpec([], tf.float32)
 ROUNDS_AT_ONCE = 2
 """Parts of a replica that are computed in one graph: a step's two blocks where they are not cut further. With more,
 gradients accumulate from graph to graph, and memory holds one part's activations at a time."""
-
-Part = tuple[np.ndarray, np.ndarray]
-"""Source ids [B, S] and target ids [B, T], int32, 0 for padding."""
 
 
 def adam(hparams: HParams) -> Any:

@@ -7,33 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from models import Copier
+from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translation, Translator, batches
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 
 TEXTS = ["the dog", "", "a cat sat on the dog", " ", "cat", "Ω 漢", "\t", "the cat sat on the dog and the cat", "a"]
-
-
-class Copier:
-    """A model whose output is its input, or one that never ends."""
-
-    def __init__(self, vocab_size: int, ends: bool = True) -> None:
-        self.vocab_size, self.last = vocab_size, EOS_ID if ends else 40
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs
-
-    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([hypotheses, 0])
-
-    def decode_step(
-        self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        memory = tf.pad(memory, [[0, 0], [0, 100]])[:, t, None]
-        wanted = tf.where(memory <= EOS_ID, self.last, memory) + tf.zeros_like(ids)
-        return 30.0 * tf.one_hot(wanted, self.vocab_size), cache
 
 
 @pytest.fixture(scope="module")

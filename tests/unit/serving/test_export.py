@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import keras
 import pytest
-import tensorflow as tf
 
 from disks import largest_file
+from models import Copier
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -36,26 +35,6 @@ json.dump(replies, sys.stdout)
 """
 
 
-class Echo:
-    """A model whose output is its input."""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
-        self.trainable_variables: list[Any] = []
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs
-
-    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([hypotheses, 0])
-
-    def decode_step(
-        self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        wanted = tf.maximum(tf.pad(memory, [[0, 0], [0, 100]])[:, t, None], 1) + tf.zeros_like(ids)
-        return 30.0 * tf.one_hot(wanted, self.vocab_size), cache
-
-
 @pytest.fixture(scope="module")
 def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
     keras.utils.set_random_seed(1)
@@ -66,7 +45,7 @@ def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator
 @pytest.fixture(scope="module")
 def echo(tiny_vocabulary: Vocabulary) -> Translator:
     """Quick to export."""
-    return Translator(Echo(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
+    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
 
 
 def test_served_texts_and_scores_are_the_translators(translator: Translator, echo: Translator, tmp_path: Path) -> None:
