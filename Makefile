@@ -19,7 +19,7 @@ demo: $(INSTALLED)
 	rm -rf $(DEMO)
 	$(BIN)/t2t-datagen --problem=numbers_ende --data_dir=$(DEMO)/data
 	$(BIN)/t2t-trainer --problem=numbers_ende --hparams_set=transformer_tiny --data_dir=$(DEMO)/data \
-		--output_dir=$(DEMO)/model --train_steps=1000 --local_eval_frequency=100 --intra_op_parallelism_threads=1
+		--output_dir=$(DEMO)/model --train_steps=1000 --local_eval_frequency=100 --hparams=learning_rate_warmup_steps=300 --intra_op_parallelism_threads=1
 	$(BIN)/t2t-avg-checkpoints --output_dir=$(DEMO)/model --num_last_checkpoints=5
 	$(BIN)/python benchmarks/demo_accuracy.py write $(DEMO)/held_out
 	$(BIN)/t2t-decoder --output_dir=$(DEMO)/model --decode_from_file=$(DEMO)/held_out.en --decode_to_file=$(DEMO)/translated.de

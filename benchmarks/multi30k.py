@@ -25,8 +25,8 @@ WORK = flags.DEFINE_string("work", None, "folder for everything that is made", r
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "pre-norm, post-norm, or both")
 PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "of the training")
-PRE_NORM = "norm_before=true,learning_rate_constant=0.005"
-"""transformer_tiny is post-norm; pre-norm takes a higher rate."""
+PRE_NORM = "norm_before=true"
+"""transformer_tiny is post-norm."""
 
 
 def run(program: str, *arguments: str) -> str:

@@ -70,8 +70,9 @@ def _define_settings(values: flags.FlagValues) -> None:
         return
     settings = registry.problem_class(values.problem).Settings
     for field in dataclasses.fields(settings):
+        define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
         text = field.metadata.get("help", "")
-        flags.DEFINE_string(
+        define(
             field.name, None, f"{text} (setting of --problem={values.problem}; default: {field.default!r})",
             flag_values=values,
         )  # fmt: skip
@@ -90,7 +91,7 @@ def problem(values: flags.FlagValues) -> Problem:
     types = typing.get_type_hints(kind)
     given = {name: values[name].value for name in types if values[name].value is not None}
     return registry.problem(
-        values.problem, {name: parse_value(f"--{name}", text, types[name]) for name, text in given.items()}
+        values.problem, {name: parse_value(f"--{name}", str(value), types[name]) for name, value in given.items()}
     )
 
 

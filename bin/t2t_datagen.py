@@ -11,19 +11,26 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.errors import UserError
 
 FLAGS = flags.FlagValues()
 program.define_problem(FLAGS)
+flags.DEFINE_integer(
+    "num_concurrent_processes",
+    0,
+    "processes that tokenise; 0 is one for each core; the bytes written are the same",
+    flag_values=FLAGS,
+)
 
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and generates."""
     problem = program.problem(values)
-    problem.check()
-    program.load_tensorflow()
+    if values.num_concurrent_processes < 0:
+        raise UserError(f"--num_concurrent_processes={values.num_concurrent_processes} must be 0 or more")
     from t2t_repro.data import datagen
 
-    datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+    datagen.generate_data(problem, values.data_dir, values.tmp_dir, values.num_concurrent_processes)
 
 
 def run() -> None:

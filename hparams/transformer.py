@@ -116,6 +116,6 @@ def transformer_tiny() -> HParams:
         batch_size=2048,
         train_steps=2688,
         learning_rate_schedule="constant*linear_warmup*linear_decay",
-        learning_rate_constant=0.004,
-        learning_rate_warmup_steps=500,
+        learning_rate_constant=0.005,
+        learning_rate_warmup_steps=800,
     )

@@ -45,11 +45,22 @@ class Problem:
         vocab_size: int = setting(
             32000, "subwords in the vocabulary that both sides share; fewer where the text is too small for as many"
         )
+        clean_max_words: int = setting(0, "leave out training pairs with a side of more words; 0 keeps all")
+        clean_max_ratio: float = setting(
+            0.0, "leave out training pairs with a side of more than so many times the other's words; 0 keeps all"
+        )
+        clean_duplicates: bool = setting(False, "leave out training pairs that repeat an earlier one")
 
     num_train_shards: ClassVar[int] = 100
     """Files that the training data is spread over; other splits have one."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
     """How outputs are searched for by default; the paper's values for translation."""
+    symbols: ClassVar[tuple[str, ...]] = ()
+    """Strings that the vocabulary holds as one piece each, wherever they occur."""
+    test_sets: ClassVar[tuple[str, ...]] = ()
+    """Names of the published test sets, as t2t-bleu's --test_set takes them."""
+    file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
+    """Ends of the names of text files with sources and with targets, e.g. languages."""
     target_space_id: ClassVar[int] = 0
     """tensor2tensor's number of the target language and unit, for use_target_space_embedding; 0 is any."""
 
@@ -84,8 +95,17 @@ class Problem:
         """
         raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
+    def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
+        """The pairs of a published test set, in the unreversed direction.
+
+        Raises:
+            UserError: no such set, or its source is missing or damaged.
+        """
+        raise unknown("test set", name, self.test_sets)
+
     def check(self) -> None:
         """Raises UserError where the settings do not suffice to generate data; called before anything is written."""
-        vocab_size = getattr(self.settings, "vocab_size", None)
-        if vocab_size is not None and vocab_size < 1:
-            raise UserError(f"--vocab_size={vocab_size} must be 1 or more")
+        for name, least in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
+            value = getattr(self.settings, name)
+            if value < least:
+                raise UserError(f"--{name}={value} must be {least} or more")

@@ -1,19 +1,24 @@
 """From a problem's text to what training reads: a vocabulary, shards of ids, and a description of both.
 
-The description, `<problem>.json`, is written last. A folder without it holds no data, whatever else lies there.
+The description, `<problem>.json`, is written last. A folder without it holds no data, whatever else lies there. A run
+that was killed goes on after its last whole shard: `.<problem>.unfinished` says which those are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+import os
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_repro import registry
-from t2t_repro.data import records, vocabulary
+from t2t_repro.data import encoding, records, summary, vocabulary
+from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import from_json, to_json
@@ -22,8 +27,8 @@ from t2t_repro.progress import progress, say
 from t2t_repro.textfile import read_lines, whole_file
 
 SPLITS = ("train", "dev")
-ENCODE_TOGETHER = 2000
-"""Pairs that are tokenised in one call."""
+FEW_PAIRS = 50_000
+"""Fewer than these are tokenised before other processes have started."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Description:
     """Twelve hex digits of all records and the vocabulary."""
     pairs: dict
     """Pairs in each split."""
-    empty: dict
-    """Pairs left out of each split since a side was empty."""
+    dropped: dict
+    """Pairs left out of each split, by reason."""
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
@@ -60,7 +65,7 @@ def load_description(data_dir: str | Path, problem: Problem) -> Description:
     path = description_path(data_dir, problem.base_name)
     if path.is_file():
         return from_json(Description, "\n".join(read_lines(str(path))), str(path))
-    others = sorted(other.stem for other in Path(data_dir).glob("*.json"))
+    others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     there = f" (it holds {', '.join(others)})" if others else ""
     needed = [f"--{name}=..." for name, value in vars(problem.settings).items() if value == ""]
     flags = " ".join([f"--problem={problem.base_name}", *needed, f"--data_dir={data_dir}"])
@@ -84,92 +89,163 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
     return registry.problem(name, description.settings), words, description
 
 
-def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str) -> Description:
-    """Makes vocabulary, shards and description of a problem.
+@dataclass
+class Unfinished:
+    """What a run has done so far, so that the next one can go on from there."""
+
+    fingerprint: str
+    """Differs for other text and other settings."""
+    vocabulary_fingerprint: str
+    """Of the vocabulary that was learned."""
+    shards: dict
+    """Of each shard that is whole: sha256 of its bytes, bytes of its text, ids that are bytes."""
+
+
+def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processes: int = 0) -> Description:
+    """Makes vocabulary, shards, description and summary of a problem. The bytes do not depend on `processes`.
+
+    Args:
+        data_dir: where they go.
+        tmp_dir: folder of downloads and raw sources.
+        processes: how many tokenise; 0 is one for each core.
 
     Raises:
         UserError: a source is missing or damaged, a split is empty, or the disk is full; then nothing new is left.
     """
     problem.check()
-    name = problem.base_name
-    counts = {split: Counts() for split in SPLITS}
+    name, settings = problem.base_name, problem.settings
     # The first pass reads everything once, so that a mistake in the last line is met before anything is written.
-    train_text = progress(counts["train"].kept(problem.generate("train", tmp_dir)), "reading", None, "pairs")
+    chosen = {
+        "train": Cleaning(settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates),
+        "dev": Cleaning(),
+    }
+    train_text = progress(chosen["train"].first_pass(problem.generate("train", tmp_dir)), "reading", None, "pairs")
     texts = vocabulary.sample(text for pair in train_text for text in (pair["inputs"], pair["targets"]))
-    for _ in counts["dev"].kept(problem.generate("dev", tmp_dir)):
+    for _ in chosen["dev"].first_pass(problem.generate("dev", tmp_dir)):
         pass
-    for split, count in counts.items():
-        if not count.pairs:
-            raise UserError(f"problem {name}: its {split} split has no pair with text on both sides; check the source")
-    say(f"learning a vocabulary from {len(texts):,} texts")
-    words = vocabulary.train(texts, problem.settings.vocab_size)
-    del texts
+    for split, choice in chosen.items():
+        if not choice.kept:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in choice.dropped.items())
+            raise UserError(
+                f"problem {name}: no pair is left in its {split} split, of {choice.read:,} read"
+                f"{f' ({reasons})' if reasons else ''}; check the source"
+            )
 
-    path = description_path(data_dir, name)
-    path.unlink(missing_ok=True)
-    vocabulary_name = f"vocab.{name}.{problem.settings.vocab_size}.model"
-    written = [Path(data_dir) / vocabulary_name]
+    path, unfinished_path = description_path(data_dir, name), Path(data_dir) / f".{name}.unfinished"
+    vocabulary_path = Path(data_dir) / f"vocab.{name}.{settings.vocab_size}.model"
+    given = [str(dataclasses.asdict(settings)), *(choice.fingerprint for choice in chosen.values())]
+    fingerprint = hashlib.sha256("\n".join(given).encode()).hexdigest()
     try:
-        words.save(written[0])
-        digest = hashlib.sha256(words.model)
-        for split in SPLITS:
-            for old in records.find_files(data_dir, name, split):
-                old.unlink()
-            total = counts[split].pairs
-            shards = min(problem.num_train_shards, total) if split == "train" else 1
-            pairs = progress(Counts().kept(problem.generate(split, tmp_dir)), split, total, "pairs")
-            encoded = encode(pairs, words)
-            changed = UserError(f"problem {name}: its {split} text changed while it was read; run t2t-datagen again")
-            for shard in range(shards):
-                size = total * (shard + 1) // shards - total * shard // shards
-                target = records.shard_path(data_dir, name, split, shard, shards)
-                written += [target, records.index_path(target)]
-                index = records.write_shard(target, itertools.islice(encoded, size), digest)
-                if len(index) != size:
-                    raise changed
-            if next(encoded, None) is not None:  # which also lets the progress bar close
-                raise changed
+        path.unlink(missing_ok=True)
+        words, state = _resume(unfinished_path, vocabulary_path, fingerprint)
+        _remove(data_dir, name, whole=words is None)
+        if words is None:
+            say(f"learning a vocabulary from {len(texts):,} texts")
+            words = vocabulary.train(texts, settings.vocab_size, problem.symbols)
+            words.save(vocabulary_path)
+            state = Unfinished(fingerprint, words.fingerprint, {})
+            _save(state, unfinished_path)
+        del texts
+        if not processes:
+            processes = 1 if sum(choice.kept for choice in chosen.values()) < FEW_PAIRS else os.cpu_count() or 1
+        with encoding.Encoder(words, processes) as encoder:
+            for split, choice in chosen.items():
+                pairs = progress(choice.next_pass(problem.generate(split, tmp_dir)), split, choice.kept, "pairs")
+                shards = min(problem.num_train_shards, choice.kept) if split == "train" else 1
+                whole = True
+                for shard in range(shards):
+                    size = choice.kept * (shard + 1) // shards - choice.kept * shard // shards
+                    target = records.shard_path(data_dir, name, split, shard, shards)
+                    whole &= size == _write_shard(target, itertools.islice(pairs, size), encoder, state)
+                    _save(state, unfinished_path)
+                if not whole or next(pairs, None) is not None:  # which also lets the progress bar close
+                    raise UserError(
+                        f"problem {name}: its {split} text changed while it was read; run t2t-datagen again"
+                    )
+        _write_test_sets(problem, data_dir, tmp_dir)
+
+        digest, counts = hashlib.sha256(words.model), Counter[str]()
+        for figures in state.shards.values():
+            digest.update(bytes.fromhex(figures.pop("sha256")))
+            counts.update(figures)
+        found = summary.summarize(data_dir, name, chosen, counts, words)
         description = Description(
             problem=name,
-            settings=dataclasses.asdict(problem.settings),
-            vocabulary=vocabulary_name,
+            settings=dataclasses.asdict(settings),
+            vocabulary=vocabulary_path.name,
             vocabulary_fingerprint=words.fingerprint,
             fingerprint=digest.hexdigest()[:12],
-            pairs={split: count.pairs for split, count in counts.items()},
-            empty={split: count.empty for split, count in counts.items()},
+            pairs={split: choice.kept for split, choice in chosen.items()},
+            dropped={split: dict(choice.dropped) for split, choice in chosen.items()},
         )
         with whole_file(path, "w") as file:
             file.write(to_json(description))
-    except BaseException:
-        for unfinished in written:
-            unfinished.unlink(missing_ok=True)
+        summary.save(data_dir, name, found)
+        unfinished_path.unlink()
+    except Exception:  # not a KeyboardInterrupt: who interrupts may want to go on
+        _remove(data_dir, name, whole=True)
+        for written in (vocabulary_path, unfinished_path, path):
+            written.unlink(missing_ok=True)
         raise
-    for split, count in counts.items():
-        left_out = f", {count.empty:,} left out for an empty side" if count.empty else ""
-        say(f"{split}: {count.pairs:,} pairs{left_out}")
-    say(f"vocabulary: {words.size:,} subwords; data: {data_dir}")
+    for line in (*summary.lines(found), f"data: {data_dir}"):
+        say(line)
     return description
 
 
-class Counts:
-    """Counts the pairs that go by."""
-
-    def __init__(self) -> None:
-        self.pairs = self.empty = 0
-
-    def kept(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """The pairs with text on both sides."""
-        for pair in pairs:
-            if pair["inputs"].strip() and pair["targets"].strip():
-                self.pairs += 1
-                yield pair
-            else:
-                self.empty += 1
+def _resume(path: Path, vocabulary_path: Path, fingerprint: str) -> tuple[Vocabulary | None, Unfinished]:
+    """The vocabulary and the state of a run over the same text with the same settings; None where there was none."""
+    with contextlib.suppress(UserError):
+        if path.is_file():
+            state = from_json(Unfinished, "\n".join(read_lines(str(path))), str(path))
+            words = Vocabulary.load(vocabulary_path)
+            if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, words.fingerprint):
+                say(f"going on after the {len(state.shards):,} shards that are there")
+                return words, state
+    return None, Unfinished(fingerprint, "", {})
 
 
-def encode(pairs: Iterable[Pair], words: Vocabulary) -> Iterator[tuple[list[int], list[int]]]:
-    """Pairs of texts to pairs of ids."""
-    remaining = iter(pairs)
-    while block := list(itertools.islice(remaining, ENCODE_TOGETHER)):
-        sources, targets = (words.encode([pair[side] for pair in block]) for side in ("inputs", "targets"))
-        yield from zip(sources, targets, strict=True)
+def _save(state: Unfinished, path: Path) -> None:
+    with whole_file(path, "w") as file:
+        file.write(to_json(state))
+
+
+def _remove(data_dir: str | Path, name: str, whole: bool) -> None:
+    """Removes what a killed process was writing of the problem's shards, and the whole ones as well if so asked."""
+    for split in SPLITS:
+        for half_written in Path(data_dir).glob(f".{name}-{split}-*-of-*.*"):
+            half_written.unlink()
+        for old in records.find_files(data_dir, name, split) if whole else []:
+            old.unlink()
+
+
+def _write_shard(path: Path, pairs: Iterable[Pair], encoder: encoding.Encoder, state: Unfinished) -> int:
+    """Writes a shard unless `state` has it and it is whole; returns how many pairs it holds."""
+    if _is_whole(path, state.shards.get(path.name, {}).get("sha256")):
+        return sum(1 for _ in pairs)
+    digest, counts = hashlib.sha256(), Counter[str]()
+    index = records.write_blocks(path, encoder.encode(pairs, counts), digest)
+    state.shards[path.name] = {"sha256": digest.hexdigest(), **counts}
+    return len(index)
+
+
+def _is_whole(path: Path, sha256: str | None) -> bool:
+    """Whether a shard and its index are there, the shard with the bytes that were written."""
+    if sha256 is None or not (path.is_file() and records.index_path(path).is_file()):
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+
+
+def _write_test_sets(problem: Problem, data_dir: str | Path, tmp_dir: str) -> None:
+    """Writes each published test set as two text files, for t2t-decoder and t2t-bleu; says where one is not at hand."""
+    for name in problem.test_sets:
+        stem = Path(data_dir) / f"{problem.base_name}.{name.replace('/', '_')}"
+        try:
+            pairs = list(problem.test_set(name, tmp_dir))
+        except UserError as error:
+            say(f"test set {name} is not written: {error}")
+            continue
+        for side, suffix in zip(("inputs", "targets"), problem.file_suffixes, strict=True):
+            with whole_file(f"{stem}.{suffix}", "w") as file:
+                file.writelines(pair[side] + "\n" for pair in pairs)
+        say(f"test set {name}: {len(pairs):,} pairs in {stem}.{{{','.join(problem.file_suffixes)}}}")

@@ -8,6 +8,7 @@ data, source length, target length. It follows from the shard and is made again 
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 import zipfile
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ import google_crc32c
 import numpy as np
 
 from t2t_repro.errors import UserError
+from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 
 Ids = list[int]
@@ -56,40 +58,73 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     return found
 
 
-def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]], digest: Any = None) -> np.ndarray:
-    """Writes (source ids, target ids) pairs to a shard and its index; returns the index.
+Block = tuple[bytes, np.ndarray]
+"""Records as they lie in a shard, and their index with offsets from the first of these bytes."""
+
+
+def block(examples: Iterable[tuple[Ids, Ids]]) -> Block:
+    """(source ids, target ids) pairs as a piece of a shard."""
+    rows, pieces, offset = [], [], 0
+    for source, target in examples:
+        data = serialize(source, target)
+        length = struct.pack("<Q", len(data))
+        pieces += [length, _masked_crc(length), data, _masked_crc(data)]
+        rows.append((offset + 12, len(data), len(source), len(target)))
+        offset += len(data) + 16
+    return b"".join(pieces), np.array(rows, INDEX)
+
+
+def write_blocks(path: Path, blocks: Iterable[Block], digest: Any = None) -> np.ndarray:
+    """Writes a shard of the given pieces, and its index, which it returns.
 
     Args:
-        digest: a hashlib object that takes the bytes of each record as well.
+        digest: a hashlib object that takes the shard's bytes as well.
 
     Raises:
         UserError: the disk is full or the place cannot be written; then the file it could not write is not there.
     """
-    rows, offset = [], 0
+    rows, offset = [np.empty(0, INDEX)], 0
     with whole_file(path) as file:
-        for source, target in examples:
-            data = serialize(source, target)
+        for contents, index in blocks:
+            file.write(contents)
             if digest is not None:
-                digest.update(data)
-            length = struct.pack("<Q", len(data))
-            file.write(length + _masked_crc(length) + data + _masked_crc(data))
-            rows.append((offset + 12, len(data), len(source), len(target)))
-            offset += len(data) + 16
-    index = np.array(rows, INDEX)
+                digest.update(contents)
+            index["offset"] += offset
+            rows.append(index)
+            offset += len(contents)
+    index = np.concatenate(rows)
     _save_index(path, index)
     return index
 
 
-def serialize(source: Ids, target: Ids) -> bytes:
-    """A `tf.train.Example` with the int64 lists "inputs" and "targets"."""
-    import tensorflow as tf
+def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
+    """Writes (source ids, target ids) pairs to a shard and its index; returns the index. Errors: see `write_blocks`."""
+    return write_blocks(path, map(block, [examples]))
 
-    features = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        for name, ids in (("inputs", source), ("targets", target))
-    }
-    data: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
-    return data
+
+def serialize(source: Ids, target: Ids) -> bytes:
+    """A `tf.train.Example` with the int64 lists "inputs" and "targets".
+
+    Written out, field by field: TensorFlow's own message takes seconds to import in each process that writes shards.
+    """
+    return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
+
+
+def _feature(name: bytes, ids: Ids) -> bytes:
+    """An entry of Features.feature: name (1) and Feature (2), its int64_list (3) with the packed values (1)."""
+    packed = b"".join(map(_varint, ids))
+    return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
+
+
+def _field(number: int, contents: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(contents)) + contents
+
+
+@functools.cache
+def _varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, the lowest first."""
+    low, high = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -127,11 +162,12 @@ def read_index(path: Path) -> np.ndarray:
             end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
             if end == path.stat().st_size:
                 return index
+        say(f"{index_path(path)}: does not fit its shard; made again")
     except FileNotFoundError:
         if not path.exists():
             raise UserError(f"{path}: no such shard; run t2t-datagen") from None
     except (ValueError, EOFError, zipfile.BadZipFile):
-        pass
+        say(f"{index_path(path)}: not an index; made again")
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     contents = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -182,10 +218,12 @@ class Records:
             for path, index in zip(paths, indexes, strict=True)
         ]
         self._indexes = indexes
-        every = np.concatenate([np.empty(0, INDEX), *indexes])
-        sides = [every["source"], every["target"]]
-        self.lengths = np.stack(sides[::-1] if was_reversed else sides)
+        self.lengths = np.empty((2, len(self)), np.int32)
         """int32 [2, N]: tokens of each record's source and target, with the end token."""
+        sides = ("target", "source") if was_reversed else ("source", "target")
+        for index, start in zip(indexes, self._starts, strict=False):
+            for row, side in zip(self.lengths, sides, strict=True):
+                row[start : start + len(index)] = index[side]
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
@@ -74,6 +76,11 @@ class Vocabulary:
         """Twelve hex digits that differ for different vocabularies."""
         return hashlib.sha256(self.model).hexdigest()[:12]
 
+    @property
+    def is_byte(self) -> np.ndarray:
+        """Whether each id is a byte of a character outside the alphabet, bool [V]."""
+        return np.array([self._processor.IsByte(i) for i in range(self.size)])
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, with the end id at its end."""
         ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True)
@@ -94,11 +101,14 @@ def until_end(ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def train(texts: Iterable[str], vocab_size: int) -> Vocabulary:
+def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:
     """Learns a vocabulary of about `vocab_size` pieces, fewer where the text has not so many.
 
+    Args:
+        symbols: strings that are one piece each wherever they occur.
+
     Raises:
-        UserError: no text, or a size too small for the alphabet and the 256 byte pieces.
+        UserError: no text, or a size too small for the alphabet, the symbols and the 256 byte pieces.
     """
     import sentencepiece
 
@@ -119,6 +129,7 @@ def train(texts: Iterable[str], vocab_size: int) -> Vocabulary:
             eos_id=EOS_ID,
             unk_id=2,
             bos_id=-1,
+            user_defined_symbols=list(symbols),
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -97,7 +97,7 @@ def test_steps_hold_about_batch_size_target_tokens() -> None:
     laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
     tokens = np.array([lengths[1, examples].sum() for examples in steps(laid_out)])
     assert abs(tokens.mean() / 4096 - 1) < 0.01
-    assert tokens.min() > 0.7 * 4096 and tokens.max() < 1.3 * 4096
+    assert tokens.min() > 0.6 * 4096 and tokens.max() < 1.5 * 4096
 
 
 def test_no_step_is_empty() -> None:

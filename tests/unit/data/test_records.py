@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from t2t_repro.data import records
-from t2t_repro.data.records import Records, find_files, find_shards, index_path, shard_path, write_shard
+from t2t_repro.data.records import (
+    Records,
+    block,
+    find_files,
+    find_shards,
+    index_path,
+    shard_path,
+    write_blocks,
+    write_shard,
+)
 from t2t_repro.errors import UserError
 
 PAIRS = [([5, 6, 1], [7, 1]), ([300, 70_000, 2, 1], [1]), ([8, 1], [9, 10, 11, 12, 1]), ([4, 1], [4, 1])]
@@ -222,15 +231,39 @@ def test_shards_are_named_as_tensor2tensors() -> None:
     assert shard_path("d", "translate_ende", "train", 7, 100) == Path("d/translate_ende-train-00007-of-00100")
 
 
-def test_the_digest_takes_the_bytes_of_each_record(tmp_path: Path) -> None:
+def test_a_shard_is_the_same_in_one_piece_and_in_several(tmp_path: Path) -> None:
+    one, several = shard(tmp_path, 0, 2), shard(tmp_path, 1, 2)
+    digest = hashlib.sha256()
+    write_shard(one, PAIRS)
+    index = write_blocks(several, [block(PAIRS[:1]), block([]), block(PAIRS[1:])], digest)
+    assert one.read_bytes() == several.read_bytes()
+    assert index_path(one).read_bytes() == index_path(several).read_bytes()
+    assert np.array_equal(index, records.read_index(one))
+    assert digest.hexdigest() == hashlib.sha256(one.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("ids", [[], [0], [1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**31 - 1], [5] * 300])
+def test_a_record_is_what_tensorflow_serializes(ids: list[int]) -> None:
     import tensorflow as tf
 
-    digest = hashlib.sha256()
-    write_shard(shard(tmp_path), PAIRS, digest)
-    again = hashlib.sha256()
-    for record in tf.data.TFRecordDataset(str(shard(tmp_path))):
-        again.update(record.numpy())
-    assert digest.hexdigest() == again.hexdigest()
+    sides = {"inputs": ids, "targets": [7, 1]}
+    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=side)) for name, side in sides.items()}
+    expected = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+    assert records.serialize(ids, [7, 1]) == expected
+
+
+@pytest.mark.parametrize("contents", [b"no index", b""])
+def test_an_index_that_is_made_again_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes
+) -> None:
+    path = written(tmp_path)
+    index_path(path).write_bytes(contents)
+    assert pairs_of(Records([path])) == PAIRS
+    assert f"{index_path(path)}: not an index; made again" in capsys.readouterr().err
+    write_shard(shard(tmp_path, 1, 2), PAIRS[:2])
+    index_path(path).write_bytes(index_path(shard(tmp_path, 1, 2)).read_bytes())
+    assert pairs_of(Records([path])) == PAIRS
+    assert f"{index_path(path)}: does not fit its shard; made again" in capsys.readouterr().err
 
 
 def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
