@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "exporter")
+PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "evalb", "exporter")
 
 setup(
     name="t2t_repro",

@@ -45,7 +45,10 @@ def main(values: flags.FlagValues) -> None:
     progress = Progress("decoding", len(texts), "lines")
     translations = translator.translate(texts, progress.advance)
     progress.close()
-    output = "".join(f"{translation.text}\n" for translation in translations).encode("utf-8")
+    lines, report = folder.problem.finish(texts, [translation.text for translation in translations])
+    if report:
+        say(str(report))
+    output = "".join(f"{line}\n" for line in lines).encode("utf-8")
     if values.decode_to_file:
         with whole_file(values.decode_to_file) as file:
             file.write(output)

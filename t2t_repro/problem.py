@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -58,7 +58,7 @@ class Problem:
     symbols: ClassVar[tuple[str, ...]] = ()
     """Strings that the vocabulary holds as one piece each, wherever they occur."""
     test_sets: ClassVar[tuple[str, ...]] = ()
-    """Names of the published test sets, as t2t-bleu's --test_set takes them."""
+    """Names of its test sets, each of which t2t-datagen writes as two files of text."""
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
     """Ends of the names of text files with sources and with targets, e.g. languages."""
     target_space_id: ClassVar[int] = 0
@@ -103,9 +103,18 @@ class Problem:
         """
         raise unknown("test set", name, self.test_sets)
 
+    def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
+        """What t2t-decoder writes, a line for each source, and what is to be said of it on the terminal, if anything.
+
+        Args:
+            sources: lines that were decoded.
+            outputs: the model's output for each.
+        """
+        return list(outputs), None
+
     def check(self) -> None:
         """Raises UserError where the settings do not suffice to generate data; called before anything is written."""
         for name, least in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
-            if value < least:
+            if not value >= least:  # nor is nan
                 raise UserError(f"--{name}={value} must be {least} or more")

@@ -1,0 +1,117 @@
+"""Times t2t-datagen on millions of pairs, and the step plan of an epoch of 36 million; prints speed and peak memory.
+
+    python benchmarks/datagen_scale.py --data=FOLDER --work=FOLDER [--pairs=4500000] [--processes=0]
+
+FOLDER holds wmt_news, whose news test sets of other years are repeated with changes: in each copy of a pair one word of
+either side gives way to another pair's, and a number follows. Speed counts from the learned vocabulary to the last
+shard. Memory is the resident memory of t2t-datagen and its processes together, looked at ten times a second.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+from t2t_repro.data.batching import plan
+from t2t_repro.textfile import read_lines
+
+DATA = flags.DEFINE_string("data", None, "folder of real text", required=True)
+WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "pairs to make")
+PROCESSES = flags.DEFINE_integer("processes", 0, "as t2t-datagen's --num_concurrent_processes")
+PLANNED = 36_000_000
+NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012", "newstest2015.en-de",
+        "newstest2016.en-de", "newstest2017.en-de", "newstest2018.en-de")  # fmt: skip
+
+
+def make_text(folder: Path) -> None:
+    """Writes train.en and train.de."""
+    real = [
+        [text.split(" ") for text in pair]
+        for name in NEWS
+        for pair in zip(*(read_lines(f"{DATA.value}/wmt_news/{name}.{side}") for side in ("en", "de")), strict=True)
+    ]
+    draw = random.Random(2017).randrange
+    with open(folder / "train.en", "w") as english, open(folder / "train.de", "w") as german:
+        for number in range(PAIRS.value):
+            other = real[draw(len(real))]
+            for side, file in enumerate((english, german)):
+                words = list(real[number % len(real)][side])
+                words[draw(len(words))] = other[side][draw(len(other[side]))]
+                file.write(f"{' '.join(words)} {number % 100_003}\n")
+
+
+def resident(process: int) -> int:
+    """Bytes of resident memory of a process and all that it started; 0 where it has ended."""
+    total, waiting = 0, [process]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        try:
+            total += int((folder / "statm").read_text().split()[1]) * resource.getpagesize()
+            for task in (folder / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except OSError:
+            continue
+    return total
+
+
+def time_datagen(folder: Path) -> None:
+    """Runs t2t-datagen and prints what it took."""
+    sides = [f"{DATA.value}/wmt_news/newstest2013.{side}" for side in ("en", "de")]
+    command = [str(Path(sys.executable).parent / "t2t-datagen"), "--problem=text_files", f"--data_dir={folder}/data",
+               f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}", "--vocab_size=37000",
+               f"--num_concurrent_processes={PROCESSES.value}"]  # fmt: skip
+    began = time.monotonic()
+    process = subprocess.Popen(command)
+    peak, learned = [0], [0.0]
+
+    def watch() -> None:
+        while process.poll() is None:
+            peak[0] = max(peak[0], resident(process.pid))
+            if not learned[0] and (folder / "data" / ".text_files.unfinished").exists():
+                learned[0] = time.monotonic()
+            time.sleep(0.1)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    watcher.join()
+    if process.returncode:
+        sys.exit(process.returncode)
+    ended = time.monotonic()
+    print(f"{PAIRS.value:,} pairs: {(learned[0] - began):.0f} s to read them and learn the vocabulary, then "
+          f"{ended - learned[0]:.0f} s: {PAIRS.value / (ended - learned[0]):,.0f} pairs/s; "
+          f"peak memory {peak[0] / 2**30:.2f} GiB")  # fmt: skip
+
+
+def time_plan() -> None:
+    """Plans an epoch of 36 M pairs of lengths as in news, and prints what it took."""
+    draws = np.random.default_rng(1)
+    lengths = np.empty((2, PLANNED), np.int32)
+    for part in np.array_split(np.arange(PLANNED), 100):
+        inputs = np.clip(draws.gamma(2.2, 13.0, len(part)), 1, 250)
+        lengths[:, part] = inputs, np.clip(inputs * draws.normal(1.1, 0.15, len(part)), 1, 250)
+    began = time.monotonic()
+    steps = plan(lengths, batch_size=25_000, max_length=256, seed=1, epoch=0).steps
+    print(f"the plan of {PLANNED:,} pairs, {steps:,} steps: {time.monotonic() - began:.1f} s; peak memory of the "
+          f"process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    """Both."""
+    time_plan()
+    folder = Path(WORK.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    make_text(folder)
+    time_datagen(folder)
+
+
+if __name__ == "__main__":
+    app.run(main)

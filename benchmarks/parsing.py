@@ -1,0 +1,75 @@
+"""Trains a small parser on the free Penn Treebank sample and scores it by EVALB's rules, as docs/parsing.md says.
+
+    python benchmarks/parsing.py --data=FOLDER --work=FOLDER [--train_steps=N] [--hparams=...]
+
+FOLDER holds the sample as wsj/00 and wsj/01. Prints a row for the parser, one for right-branching trees, the repairs
+that the parser's outputs needed and the minutes that training took.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from absl import app, flags
+
+from t2t_repro.metrics.bracketing import score_files, summarise
+from t2t_repro.trees import read_trees, right_branching, under_top
+
+DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
+WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the shape in docs/parsing.md")
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 4000, "steps")
+SHAPE = "num_hidden_layers=4,hidden_size=128,max_length=512"
+
+
+def run(program: str, *arguments: str) -> str:
+    """Runs t2t-PROGRAM of this environment; returns what it says on standard error."""
+    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stderr
+
+
+def row(name: str, gold: str, test: str) -> str:
+    """A row of the table: all sentences, then those of at most 40 words."""
+    sentences = list(score_files(gold, test))
+    cells = []
+    for chosen in (sentences, [one for one in sentences if one.length <= 40]):
+        found = summarise(chosen)
+        cells += [f"{found.recall:.2f}", f"{found.precision:.2f}", f"{found.f_measure:.2f}",
+                  f"{found.complete_match:.1f}"]  # fmt: skip
+    return f"| {name} | {' | '.join(cells)} | {summarise(sentences).tagging_accuracy:.2f} |"
+
+
+def main(argv: list[str]) -> None:
+    """Runs everything."""
+    data, model = f"{WORK.value}/data", f"{WORK.value}/model"
+    run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
+        "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000", f"--data_dir={data}")  # fmt: skip
+    began = time.monotonic()
+    run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
+        f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=250",
+        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
+        f"--hparams={SHAPE}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
+    minutes = (time.monotonic() - began) / 60
+    run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
+    rows = []
+    for split in ("dev", "test"):
+        words, gold = (f"{data}/wsj_parsing.{split}.{end}" for end in ("words", "trees"))
+        parsed, branching = f"{WORK.value}/{split}.parsed", f"{WORK.value}/{split}.right_branching"
+        said = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}")
+        print(f"{split}: {said.splitlines()[-1]}")
+        trees = (under_top(right_branching(list(tree.leaves()))) for tree in read_trees(gold))
+        Path(branching).write_text("".join(f"{tree}\n" for tree in trees))
+        rows += [row(f"this parser, {split}", gold, parsed), row(f"right-branching, {split}", gold, branching)]
+    print(f"training: {minutes:.1f} minutes\n")
+    print("| | LR | LP | F1 | complete | LR <= 40 | LP <= 40 | F1 <= 40 | complete <= 40 | tags |")
+    print("| --- |" + " ---: |" * 9, *rows, sep="\n")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,235 @@
+"""The parsing problems, on a treebank of a few sentences."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.data import vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.linearization import Repairs
+from t2t_repro.problems.wsj_parsing import WsjParsing
+
+FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}
+
+
+def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{number:04}.mrg") -> None:
+    """Files of the treebank; each has a sentence of its own number and one of a trace alone."""
+    for number in numbers:
+        path = folder / pattern.format(section=number // 100, number=number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f"\n( (S \n    (NP-SBJ-1 (NNP No.) (CD {number}) )\n    (VP (VBZ barks) (NP (-NONE- *-1) ))\n    (. .) ))\n"
+            "( (NP (-NONE- *) ))\n",
+            encoding="utf-8",
+        )
+
+
+def problem(name: str = "wsj_parsing", **settings: Any) -> WsjParsing:
+    found = registry.problem(name, settings)
+    assert isinstance(found, WsjParsing)
+    return found
+
+
+def numbers(of: WsjParsing, split: str, folder: Path) -> list[int]:
+    return [int(pair["inputs"].split()[1]) for pair in of.generate(split, str(folder)) if pair["inputs"]]
+
+
+def failure(of: WsjParsing, split: str, folder: Path) -> str:
+    with pytest.raises(UserError) as error:
+        list(of.generate(split, str(folder)))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
+    write(tmp_path, 2200)
+    pair = {"inputs": "No. 2200 barks .", "targets": "(S (NP NNP CD )NP (VP VBZ )VP . )S"}
+    empty = {"inputs": "", "targets": ""}  # t2t-datagen counts it
+    assert list(problem().generate("dev", str(tmp_path))) == [pair, empty]
+    with_xx = pair | {"targets": "(S (NP XX XX )NP (VP XX )VP . )S"}
+    assert list(problem(word_symbol="XX").generate("dev", str(tmp_path))) == [with_xx, empty]
+    assert [pair["targets"] for pair in problem().test_set("dev", str(tmp_path))] == [
+        "(TOP (S (NP (NNP No.) (CD 2200)) (VP (VBZ barks)) (. .)))"
+    ]
+
+
+def test_the_splits_are_the_fields_sections(tmp_path: Path) -> None:
+    every = [number for section in range(25) for number in (100 * section + 1, 100 * section + 99)]
+    write(tmp_path, *every)
+    assert numbers(problem(), "train", tmp_path) == [number for number in every if 200 <= number < 2200]
+    assert numbers(problem(), "dev", tmp_path) == [2201, 2299]
+    assert numbers(problem(), "test", tmp_path) == [2301, 2399]
+
+
+def test_splits_may_be_of_sections_and_of_files(tmp_path: Path) -> None:
+    write(tmp_path, *range(1, 200))
+    sample = problem(**FREE_SAMPLE)
+    sample.check()
+    assert numbers(sample, "train", tmp_path) == list(range(1, 160))
+    assert numbers(sample, "dev", tmp_path) == list(range(160, 180))
+    assert numbers(sample, "test", tmp_path) == list(range(180, 200))
+    mixed = problem(train_sections=" 0100 , 00-0102,0101-01 ")
+    assert numbers(mixed, "train", tmp_path) == list(range(1, 200))
+    assert numbers(problem(train_sections="0007,0003"), "train", tmp_path) == [3, 7]
+
+
+@pytest.mark.parametrize("pattern", ["WSJ/{section:02}/WSJ_{number:04}.MRG", "wsj/{section:02}/WSJ_{number:04}.MRG"])
+def test_names_may_be_in_capitals_as_on_discs(tmp_path: Path, pattern: str) -> None:
+    write(tmp_path, 2200, 2201, pattern=pattern)
+    assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, 2200)
+    for name in ("readme", "wsj_2200.mrg~", "wsj_2201.prd", "wsj_22011.mrg", ".wsj_2202.mrg"):
+        (tmp_path / "wsj/22" / name).write_text("no tree", encoding="utf-8")
+    assert numbers(problem(), "dev", tmp_path) == [2200]
+
+
+def test_missing_sections_are_named_with_the_cure(tmp_path: Path) -> None:
+    cure = "LDC99T42"
+    message = failure(problem(), "test", tmp_path)
+    assert f"{tmp_path}/wsj: " in message and "section 23" in message and cure in message
+    write(tmp_path, *(100 * section for section in range(2, 22) if section not in (3, 17)))
+    message = failure(problem(), "train", tmp_path)
+    assert "--train_sections=02-21" in message and "section 03, 17;" in message and cure in message
+    (tmp_path / "wsj/03").mkdir()
+    assert "section 03, 17;" in failure(problem(), "train", tmp_path)
+    assert "section 02;" in failure(problem(train_sections="0250-0259"), "train", tmp_path)
+
+
+def test_a_tree_that_does_not_end_is_named_by_file_and_line(tmp_path: Path) -> None:
+    write(tmp_path, 2200, 2201)
+    path = tmp_path / "wsj/22/wsj_2201.mrg"
+    path.write_text("\n\n( (S (NN dog)\n", encoding="utf-8")
+    assert failure(problem(), "dev", tmp_path).startswith(f"{path}:3: ")
+
+
+@pytest.mark.parametrize(
+    "given", ["", "2", "022", "2-3", "02:21", "21-02", "0159-0100", "02-0150", "02,", "a", "02--3"]
+)
+def test_what_is_no_range_is_refused(given: str) -> None:
+    with pytest.raises(UserError, match=r"^--dev_sections=.*: '.*' is neither a section"):
+        problem(dev_sections=given).check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "shared"),
+    [
+        ({"train_sections": "02-22"}, "--dev_sections and --train_sections both hold file 2200"),
+        ({"train_sections": "02-21,2399"}, "--test_sections and --train_sections both hold file 2399"),
+        ({"dev_sections": "22-23"}, "--test_sections and --dev_sections both hold file 2300"),
+    ],
+)
+def test_a_file_may_not_be_in_two_splits(settings: dict[str, str], shared: str) -> None:
+    problem().check()
+    with pytest.raises(UserError, match=shared):
+        problem(**settings).check()
+
+
+def test_a_word_symbol_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UserError, match="--word_symbol 'tags'; did you mean 'tag'"):
+        problem(word_symbol="tags").check()
+
+
+def test_the_papers_settings() -> None:
+    for name, vocab_size in (("wsj_parsing", 16000), ("wsj_parsing_semi", 32000)):
+        found = problem(name)
+        assert found.settings.vocab_size == vocab_size
+        decode = found.decode_hparams
+        assert (decode.beam_size, decode.alpha, decode.extra_length) == (21, 0.3, 300)
+
+
+def test_each_bracket_is_one_piece() -> None:
+    text = "(SBARQ (WHNP WP )WHNP (SQ VBZ (NP PRP$ NN )NP )SQ )SBARQ"
+    words = vocabulary.train([text, "What is its name"] * 9, 500, WsjParsing.symbols)
+    (ids,) = words.encode([text])
+    assert len(ids) == len(text.split()) + 1
+    assert words.decode([ids]) == [text]
+
+
+def test_outputs_become_one_tree_a_line_over_the_words_of_their_sources() -> None:
+    sources = ["No. 7 barks .", "", "  ", "oh (no)", "a ,", "Go ."]
+    outputs = ["(S (NP NNP CD )NP (VP VBZ )VP . )S", "(S NN )S", "", "", "(S NN NN )S", "(TOP (VP XX )VP . )TOP"]
+    lines, repairs = problem().finish(iter(sources), iter(outputs))
+    assert lines == [
+        "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
+        "",
+        "",
+        "(TOP (XX oh) (XX -LRB-no-RRB-))",
+        "(TOP (S (NN a) (, ,)))",
+        "(TOP (VP (XX Go)) (. .))",
+    ]
+    assert repairs == Repairs(trees=2, words_missing=2, roots_joined=1, tags_changed=1)
+
+
+def test_outputs_of_the_reversed_problem_are_sentences() -> None:
+    lines = ["No. 7 barks .", ""]
+    assert registry.problem("wsj_parsing_rev").finish(["(S XX )S", "(S XX )S"], iter(lines)) == (lines, Repairs())  # type: ignore[attr-defined]
+
+
+def test_parsed_trees_come_after_the_treebanks(tmp_path: Path) -> None:
+    write(tmp_path, 200, 2200)
+    folder = tmp_path / "parsed"
+    folder.mkdir()
+    (folder / "b").write_text(
+        "(ROOT (S (NP (NN b) (CD 2))))\n\n(())\n ( ) \n(ROOT (FRAG (NN b) (CD 3)))", encoding="utf-8"
+    )
+    (folder / "a.gz").write_bytes(gzip.compress(b"( (S (NP-SBJ (NN a) (CD 1))))\n"))
+    (folder / ".hidden").write_text("no tree", encoding="utf-8")
+    semi = problem("wsj_parsing_semi", parsed_trees=str(folder), train_sections="02")
+    semi.check()
+    assert numbers(semi, "train", tmp_path) == [200, 1, 2, 3]
+    pairs = list(semi.generate("train", str(tmp_path)))
+    assert [pair["targets"] for pair in pairs[2:]] == [
+        *("(S (NP NN CD )NP )S", "(S (NP NN CD )NP )S", "", "", "", "(FRAG NN CD )FRAG"),
+    ]
+    assert numbers(semi, "dev", tmp_path) == [2200]
+    one = problem("wsj_parsing_semi", parsed_trees=str(folder / "a.gz"), train_sections="02")
+    one.check()
+    assert numbers(one, "train", tmp_path) == [200, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("(S (NN a)", "never ends"),
+        ("(S (NN a)))", "outside a tree"),
+        ("a dog barks", "outside a tree"),
+        ("(S (NN a)) (S (NN b))", "2 trees in one line"),
+        ("((()))", "neither a tagged word"),
+    ],
+)
+def test_a_line_that_is_no_tree_is_named_when_it_is_reached(tmp_path: Path, line: str, what: str) -> None:
+    write(tmp_path, 200)
+    path = tmp_path / "parsed"
+    path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n", encoding="utf-8")
+    pairs = problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02").generate("train", str(tmp_path))
+    assert [next(pairs)["inputs"] for _ in range(3)] == ["No. 200 barks .", "", "a"]
+    with pytest.raises(UserError) as error:
+        next(pairs)
+    assert str(error.value).startswith(f"{path}:2: ") and what in str(error.value)
+
+
+def test_parsed_trees_are_read_only_as_far_as_they_are_used(tmp_path: Path) -> None:
+    write(tmp_path, 200)
+    path = tmp_path / "parsed"
+    path.write_bytes(b"(S (NN a))\n" * 9 + b"(S (NN \xff))\n")
+    pairs = problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02").generate("train", str(tmp_path))
+    assert [next(pairs)["inputs"] for _ in range(11)] == ["No. 200 barks .", "", *"aaaaaaaaa"]
+    with pytest.raises(UserError, match=f"{path}:10: not UTF-8"):
+        next(pairs)
+
+
+def test_parsed_trees_must_be_named_and_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--parsed_trees is required"):
+        problem("wsj_parsing_semi").check()
+    (tmp_path / "empty").mkdir()
+    for given in (tmp_path / "empty", tmp_path / "absent"):
+        with pytest.raises(UserError, match=f"--parsed_trees={given}: no file there"):
+            problem("wsj_parsing_semi", parsed_trees=str(given)).check()

@@ -1,0 +1,170 @@
+"""Bracketed text to trees and back, and trees made ready for parsing."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.trees import PUNCTUATION, Tree, parse_trees, prepare, read_trees, right_branching, under_top
+
+DEEP = 50_000
+
+
+def tree(text: str) -> Tree:
+    (found,) = parse_trees([text], "text")
+    return found
+
+
+def nested(depth: int) -> str:
+    return "(S " * depth + "(NN dog)" + ")" * depth
+
+
+def test_a_tree_may_take_lines_and_a_line_may_hold_trees() -> None:
+    lines = ["( (S", "    (NP (NN dog) )", "", "    (VP (VBZ barks) ) ))  (X (UH oh))(X (UH", "no))"]
+    assert [str(found) for found in parse_trees(lines, "text")] == [
+        "( (S (NP (NN dog)) (VP (VBZ barks))))",
+        "(X (UH oh))",
+        "(X (UH no))",
+    ]
+
+
+def test_words_come_from_left_to_right() -> None:
+    leaves = tree("(S (NP (DT the) (JJ big) (NN dog)) (VP (VBZ barks)) (. .))").leaves()
+    assert [(leaf.label, leaf.word) for leaf in leaves] == [
+        *(("DT", "the"), ("JJ", "big"), ("NN", "dog"), ("VBZ", "barks"), (".", ".")),
+    ]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u0085", "\u2028", "\u3000", "\x1c"])
+def test_only_ascii_white_space_separates(space: str) -> None:
+    assert [leaf.word for leaf in tree(f"(NP\t(CD 5{space}000)\x0b(NN km))").leaves()] == [f"5{space}000", "km"]
+
+
+def test_a_tree_may_be_of_any_depth() -> None:
+    text = nested(DEEP)
+    deep = tree(text)
+    assert str(deep) == text
+    assert str(prepare(deep)) == text
+    assert [leaf.word for leaf in deep.leaves()] == ["dog"]
+    assert deep.fold(lambda leaf: 0, lambda constituent, depths: 1 + max(depths)) == DEEP
+
+
+@pytest.mark.parametrize(
+    ("lines", "place", "what"),
+    [
+        (["(S (NN a))", "(S (NN b)"], 2, "never ends"),
+        (["", "(S", "(NP", "(NN a)"], 2, "never ends"),
+        (["(S (NN a))", "", "(S (NN b))) (S (NN c))"], 3, "')' outside a tree"),
+        (["(S (NN a))", "dog"], 2, "'dog' outside a tree"),
+        (["(S", "(NN big dog))"], 2, "(NN big dog ...)"),
+        (["(S dog (NN a))", ""], 1, "(S dog ...)"),
+        (["(S (NN))"], 1, "(NN ...)"),
+        (["(())"], 1, "( ...)"),
+        (["()"], 1, "( ...)"),
+    ],
+)
+def test_wrong_brackets_are_named_by_file_and_line(tmp_path: Path, lines: list[str], place: int, what: str) -> None:
+    path = tmp_path / "wsj_0001.mrg"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        list(read_trees(str(path)))
+    assert str(error.value).startswith(f"{path}:{place}: ") and what in str(error.value)
+    with pytest.raises(UserError, match=f"^text:{place + 10}: "):
+        list(parse_trees(lines, "text", first=11))
+
+
+def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:
+    text = "( (S (NN dog)))\n\n( (S (NN cat)))\n"
+    (tmp_path / "plain").write_text(text, encoding="utf-8")
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("plain", "packed.gz"):
+        assert [next(found.leaves()).word for found in read_trees(str(tmp_path / name))] == ["dog", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "prepared"),
+    [
+        # Traces, and what they leave empty.
+        ("( (S (NP-SBJ (-NONE- *)) (VP (VB go))))", "(S (VP (VB go)))"),
+        ("( (S (NP (NP (-NONE- *T*-1))) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *?*))))))", "(S (VP (VB go)))"),
+        # Function tags and indices.
+        ("( (S (NP-SBJ-1 (NN a)) (NP=2 (NN b)) (NP-LOC-PRD=1-3 (NN c))))", "(S (NP (NN a)) (NP (NN b)) (NP (NN c)))"),
+        ("( (VP (ADVP|PRT (RB up)) (PRT|ADVP (RP in)) (JJ|NN fun)))", "(VP (ADVP (RB up)) (PRT (RP in)) (JJ fun))"),
+        # Labels with signs of their own, and words with all kinds of signs.
+        (
+            "( (NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' '')))",
+            "(NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' ''))",
+        ),
+        # The outer bracket.
+        ("(TOP (S (NN a)))", "(S (NN a))"),
+        ("(ROOT (S (NN a)))", "(S (NN a))"),
+        ("(S1 (S (NN a)))", "(S (NN a))"),
+        ("( ( (S (NN a))))", "(S (NN a))"),
+        ("(S (NN a))", "(S (NN a))"),
+        ("( (S (NN a)) (S (-NONE- *)))", "(S (NN a))"),
+        ("( (S (NN a)) (. .))", "(TOP (S (NN a)) (. .))"),
+        ("( (S (NN a)) (S (NN b)))", "(TOP (S (NN a)) (S (NN b)))"),
+        ("(ROOT (UH oh))", "(TOP (UH oh))"),
+        ("(UH oh)", "(TOP (UH oh))"),
+        ("( (S ( (NN a)) ((VP (VB b)) (. .))))", "(S (NN a) (TOP (VP (VB b)) (. .)))"),
+        # A constituent in one of its own label counts.
+        ("( (S (NP-SBJ (NP (NN a)) (PP (-NONE- *ICH*-1)))))", "(S (NP (NP (NN a))))"),
+    ],
+)
+def test_trees_are_prepared_as_the_field_does(raw: str, prepared: str) -> None:
+    found = prepare(tree(raw))
+    assert str(found) == prepared
+    assert found and prepare(found) == found
+
+
+def test_nothing_is_left_of_traces_alone() -> None:
+    assert prepare(tree("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
+    assert prepare(tree("(-NONE- *)")) is None
+
+
+def test_a_tree_has_one_outer_bracket() -> None:
+    wrapped = under_top(tree("(S (NN a))"))
+    assert str(wrapped) == "(TOP (S (NN a)))"
+    assert under_top(wrapped) == wrapped
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("(NN a)", "(S (NN a))"),
+        ("(NN a) (. .)", "(S (NN a) (. .))"),
+        ("(. .)", "(S (. .))"),
+        ("(, ,) (. .)", "(S (, ,) (. .))"),
+        ("(NN a) (NN b)", "(S (NN a) (NN b))"),
+        ("(NN a) (NN b) (NN c)", "(S (NN a) (VP (NN b) (NN c)))"),
+        ("(NN a) (NN b) (NN c) (. .)", "(S (NN a) (VP (NN b) (NN c) (. .)))"),
+        (
+            "(`` ``) (NN a) (, ,) (NN b) (: --) (NN c) (NN d) (. .) ('' '')",
+            "(S (`` ``) (NN a) (, ,) (VP (NN b) (: --) (VP (NN c) (NN d) (. .) ('' ''))))",
+        ),
+    ],
+)
+def test_right_branching(words: str, expected: str) -> None:
+    leaves = list(tree(f"(X {words})").leaves())
+    assert str(right_branching(leaves)) == expected
+    assert str(right_branching(leaves, "TOP", "NP")) == expected.replace("(S ", "(TOP ").replace("(VP ", "(NP ")
+
+
+def test_right_branching_has_each_span_once_and_each_ends_at_the_end() -> None:
+    tags = ["NN", *PUNCTUATION]
+    for number in range(len(tags) ** 4):
+        leaves = [Tree(tags[number // len(tags) ** place % len(tags)], word=str(place)) for place in range(4)]
+        scored = [leaf.word for leaf in leaves if leaf.label == "NN"]
+        sizes: list[int] = []
+
+        def scored_words(constituent: Tree, below: list[int], sizes: list[int] = sizes) -> int:
+            sizes.append(sum(below))
+            return sum(below)
+
+        found = right_branching(leaves)
+        found.fold(lambda leaf: int(leaf.label == "NN"), scored_words)
+        assert list(found.leaves()) == leaves
+        assert sorted(sizes) == (list(range(2, len(scored) + 1)) or [len(scored)])
