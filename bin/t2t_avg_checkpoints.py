@@ -10,10 +10,16 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.errors import UserError
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("output_dir", "", "the model folder, as t2t-trainer made it", flag_values=FLAGS)
-flags.DEFINE_integer("num_last_checkpoints", 5, "how many of the last checkpoints to average", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "num_last_checkpoints",
+    0,
+    "how many of the last checkpoints to average; 0: as many as the hparams set says (base: 5, big: 20)",
+    flag_values=FLAGS,
+)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -21,12 +27,16 @@ def main(values: flags.FlagValues) -> None:
     program.required(values, "output_dir")
     from t2t_repro.model_folder import ModelFolder
 
+    if values.num_last_checkpoints < 0:
+        raise UserError(f"--num_last_checkpoints={values.num_last_checkpoints} must be 0 or more")
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()
     from t2t_repro.progress import say
     from t2t_repro.training.checkpoint import average_checkpoints
 
-    result, paths = average_checkpoints(folder, values.num_last_checkpoints)
+    result, paths = average_checkpoints(
+        folder, values.num_last_checkpoints or folder.hparams.num_last_checkpoints
+    )
     say(f"{result}: the mean of {', '.join(paths)}")
 
 

@@ -29,7 +29,10 @@ flags.DEFINE_string("output_dir", "", "the model folder; default: t2t_train/PROB
 flags.DEFINE_integer("train_steps", 0, "steps in all; 0: the hparams set's own number", flag_values=FLAGS)
 flags.DEFINE_integer("eval_steps", 0, "batches of each evaluation; 0: the whole dev split", flag_values=FLAGS)
 flags.DEFINE_integer(
-    "local_eval_frequency", 1000, "steps between two checkpoints, each followed by an evaluation", flag_values=FLAGS
+    "local_eval_frequency",
+    0,
+    "steps between two checkpoints, each followed by an evaluation; 0: the hparams set's own number",
+    flag_values=FLAGS,
 )
 flags.DEFINE_integer("keep_checkpoint_max", 20, "checkpoints that are kept", flag_values=FLAGS)
 flags.DEFINE_integer(
@@ -67,10 +70,11 @@ def main(values: flags.FlagValues) -> None:
     if values.train_steps:
         hparams = dataclasses.replace(hparams, train_steps=values.train_steps)
     registry.model(hparams.model)
-    for name in ("local_eval_frequency", "keep_checkpoint_max", "max_tokens_per_replica"):
+    for name in ("keep_checkpoint_max", "max_tokens_per_replica"):
         if values[name].value < 1:
             raise UserError(f"--{name}={values[name].value} must be 1 or more")
-    for name in ("eval_steps", "train_steps", "intra_op_parallelism_threads", "inter_op_parallelism_threads"):
+    zero_is_default = ("eval_steps", "train_steps", "local_eval_frequency")
+    for name in (*zero_is_default, "intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         if values[name].value < 0:
             raise UserError(f"--{name}={values[name].value} must be 0 or more")
 
@@ -86,7 +90,7 @@ def main(values: flags.FlagValues) -> None:
     if missing or values.generate_data:
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
     config = loop.RunConfig(
-        local_eval_frequency=values.local_eval_frequency,
+        local_eval_frequency=values.local_eval_frequency or hparams.local_eval_frequency,
         eval_steps=values.eval_steps,
         keep_checkpoint_max=values.keep_checkpoint_max,
         max_tokens_per_replica=values.max_tokens_per_replica,

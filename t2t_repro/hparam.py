@@ -68,6 +68,11 @@ class HParams:
     """Longest source or target, in tokens with the end token, that is trained on."""
     train_steps: int = 100000
     """Steps that the experiment takes, where --train_steps does not say otherwise."""
+    local_eval_frequency: int = 1500
+    """Steps between two checkpoints, where --local_eval_frequency does not say otherwise; 1,500 of base's steps are the
+    paper's ten minutes on its machine (section 6.1)."""
+    num_last_checkpoints: int = 5
+    """Checkpoints that are averaged, where --num_last_checkpoints does not say otherwise; 1 is the last alone."""
 
     learning_rate_schedule: str = "constant*noam"
     """Product of factors, see t2t_repro/training/schedule.py; "constant*noam" with constant 1 is equation 3."""
@@ -84,7 +89,8 @@ class HParams:
 
     def __post_init__(self) -> None:
         at_least_one = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
-        for name in (*at_least_one, "train_steps", "learning_rate_warmup_steps"):
+        of_steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
+        for name in (*at_least_one, *of_steps):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be 1 or more")
         for name in ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"):
             _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")

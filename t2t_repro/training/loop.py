@@ -26,7 +26,7 @@ from t2t_repro.training.step import TrainStep, adam
 class RunConfig:
     """What a training does besides learning; hparams and the random seed say what is learned."""
 
-    local_eval_frequency: int = 1000
+    local_eval_frequency: int = 1500
     """Steps between two checkpoints, each followed by an evaluation on the dev split."""
     eval_steps: int = 0
     """Batches of an evaluation; 0 is the whole dev split."""

@@ -31,13 +31,18 @@ def test_base_is_the_papers() -> None:
 
 
 def test_big_differs_as_in_table_3() -> None:
+    base = registry.hparams("transformer_base")
     assert changes("transformer_big", "transformer_base") == {
         "hidden_size": 1024,
         "filter_size": 4096,
         "num_heads": 16,
         "layer_prepostprocess_dropout": 0.3,
         "train_steps": 300_000,
+        "local_eval_frequency": 600,  # ten minutes at 1.0 s a step; base: 1,500 at 0.4 s
+        "num_last_checkpoints": 20,
     }
+    assert (base.local_eval_frequency, base.num_last_checkpoints) == (1500, 5)
+    assert changes("transformer_big_enfr", "transformer_big") == {"layer_prepostprocess_dropout": 0.1}
     big = registry.hparams("transformer_big")
     assert big.key_channels // big.num_heads == big.value_channels // big.num_heads == 64
 

@@ -1,0 +1,110 @@
+"""Table 3 in miniature: its rows scaled to the size of transformer_tiny, on Multi30k, as docs/table3_small.md has it.
+
+    python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--train_steps=1344]
+
+FOLDER holds train and val as .en.gz and .de.gz. Runs that are in the work folder are not made again, so that the same
+command goes on where it was. As in the paper: no averaging, dev perplexity per subword, dev BLEU with beam 4 and alpha
+0.6.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
+WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 1344, "steps of each run")
+
+ROWS = {  # the paper's row, its change to base: what it is here, the paper's perplexity and BLEU
+    "base": ("", 4.92, 25.8),
+    "A: h 1": ("num_heads=1", 5.29, 24.9),
+    "A: h 4": ("num_heads=2", 5.00, 25.5),
+    "A: h 16": ("num_heads=8", 4.91, 25.8),
+    "A: h 32": ("num_heads=16", 5.01, 25.4),
+    "B: d_k 16": ("attention_key_channels=32", 5.16, 25.1),
+    "B: d_k 32": ("attention_key_channels=64", 5.01, 25.4),
+    "C: N 2": ("num_hidden_layers=1", 6.11, 23.7),
+    "C: N 8": ("num_hidden_layers=3", 4.88, 25.5),
+    "C: d_model 256": ("hidden_size=64", 5.75, 24.5),
+    "C: d_model 1024": ("hidden_size=256", 4.66, 26.0),
+    "C: d_ff 1024": ("filter_size=256", 5.12, 25.4),
+    "C: d_ff 4096": ("filter_size=1024", 4.75, 26.2),
+    "D: P_drop 0.0": ("layer_prepostprocess_dropout=0.0", 5.77, 24.6),
+    "D: P_drop 0.2": ("layer_prepostprocess_dropout=0.2", 4.95, 25.5),
+    "D: eps_ls 0.0": ("label_smoothing=0.0", 4.67, 25.3),
+    "D: eps_ls 0.2": ("label_smoothing=0.2", 5.47, 25.7),
+    "E: learned positions": ("pos=emb", 4.92, 25.7),
+}
+"""N 4 has no counterpart: four of six layers would be one and a third of two."""
+
+
+def run(program: str, *arguments: str) -> tuple[str, str]:
+    """Runs t2t-PROGRAM of this environment; returns its standard output and standard error."""
+    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout, done.stderr
+
+
+def measure(row: str, change: str, seed: str) -> tuple[float, float]:
+    """Dev perplexity and BLEU of a run, made unless it is there."""
+    work = Path(WORK.value)
+    model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
+    result = Path(f"{model}.json")
+    if not result.exists():
+        hparams = ",".join(filter(None, ("learning_rate_warmup_steps=400", change)))
+        _, said = run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
+                      f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS.value}",
+                      f"--local_eval_frequency={TRAIN_STEPS.value}", f"--hparams={hparams}",
+                      "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
+                      "--inter_op_parallelism_threads=1")  # fmt: skip
+        run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
+        bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
+        found = re.findall(r"dev perplexity ([\d.]+)", said)
+        result.write_text(json.dumps([float(found[-1]), float(bleu.split()[0])]))
+    perplexity, score = json.loads(result.read_text())
+    print(f"{row}, seed {seed}: perplexity {perplexity}, BLEU {score}", file=sys.stderr, flush=True)
+    return perplexity, score
+
+
+def signs(found: Sequence[float], base: Sequence[float]) -> str:
+    """Whether perplexity and BLEU are better (+) or worse (-) than base's."""
+    gains = base[0] - found[0], found[1] - base[1]
+    return " ".join("+" if gain > 0 else "-" if gain < 0 else "=" for gain in gains)
+
+
+def main(argv: list[str]) -> None:
+    """Makes all runs, seed by seed, and prints the table."""
+    data, work = Path(DATA.value), Path(WORK.value)
+    work.mkdir(parents=True, exist_ok=True)
+    for side in ("en", "de"):
+        (work / f"val.{side}").write_bytes(subprocess.check_output(["gzip", "-dc", str(data / f"val.{side}.gz")]))
+    if not (work / "data" / "text_files.json").exists():
+        run("datagen", "--problem=text_files", f"--train={data}/train.en.gz,{data}/train.de.gz",
+            f"--dev={data}/val.en.gz,{data}/val.de.gz", "--vocab_size=8000", f"--data_dir={work}/data")  # fmt: skip
+    runs: dict[str, list[tuple[float, float]]] = {row: [] for row in ROWS}
+    for seed in SEEDS.value:
+        for row, (change, _, _) in ROWS.items():
+            runs[row].append(measure(row, change, seed))
+    means = {row: [statistics.mean(column) for column in zip(*found, strict=True)] for row, found in runs.items()}
+    print("| paper's row | here | PPL | BLEU | PPLs | BLEUs | paper's PPL, BLEU | here |")
+    print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
+    for row, (change, *paper) in ROWS.items():
+        each = [" ".join(f"{value:.2f}" for value in column) for column in zip(*runs[row], strict=True)]
+        cells = [row, change.replace("=", " ") or "transformer_tiny", *(f"{mean:.2f}" for mean in means[row]), *each,
+                 signs(paper, ROWS["base"][1:]), signs(means[row], means["base"])]  # fmt: skip
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    app.run(main)
