@@ -30,6 +30,7 @@ setup(
         "sacremoses>=0.1.1,<0.3",
         "sentencepiece>=0.2.0,<0.3",
         "tensorflow>=2.20,<2.22",
+        "tensorflow-datasets>=4.9.9,<5",
         "tensorflow-text>=2.20,<2.22",
         "tqdm>=4.66,<5",
     ],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
+from t2t_repro.parallel import read_pairs
 from t2t_repro.problem import Pair, Problem, setting
-from t2t_repro.textfile import read_lines
 
 
 @registry.register_problem
@@ -45,14 +44,5 @@ class TextFiles(Problem):
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """The lines of both files side by side."""
-        paths = self._paths(split)
-        lines = [read_lines(path) for path in paths]
-        for number, (source, target) in enumerate(itertools.zip_longest(*lines)):
-            if source is None or target is None:
-                counts = [number + (0 if last is None else 1 + sum(1 for _ in rest))
-                          for last, rest in zip((source, target), lines, strict=True)]  # fmt: skip
-                raise UserError(
-                    f"{paths[0]} has {counts[0]:,} lines, {paths[1]} has {counts[1]:,}; line n of one must be the "
-                    "translation of line n of the other"
-                )
-            yield {"inputs": source, "targets": target}
+        source, target = self._paths(split)
+        return read_pairs(source, target)

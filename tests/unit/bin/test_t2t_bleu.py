@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from sacrebleu.dataset import DATASETS
+from sacrebleu.metrics.base import Signature
 
 from t2t_repro.bin import program, t2t_bleu
 
@@ -119,3 +121,84 @@ def test_run_as_a_program_without_tensorflow(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "False\n")
     assert done.stdout.startswith("100.00  BLEU  ")
     assert subprocess.run(command[:-1], cwd=tmp_path, capture_output=True, check=False).returncode == 2
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small wmt14/full en-de in sacreBLEU's folder, as sacreBLEU leaves it; nothing else is to be had."""
+    dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
+    monkeypatch.setattr(dataset, "_outdir", str(home))
+    monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))
+    monkeypatch.setattr(dataset, "data", ["file:///nowhere/test-nowhere.tgz"])
+    home.mkdir()
+    escaped = [line.replace("war zu,", "war zu & AT&amp;T,") for line in REFERENCES]
+    for field in ("src", "ref", "docid", "genre", "origlang"):
+        write(home / f"wmt14_full.en-de.{field}", escaped)
+    return "wmt14/full"
+
+
+def test_a_published_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read_as = [line.replace("war zu,", "war zu & AT&T,") for line in REFERENCES]
+    reference, translation = write(tmp_path / "ref.de", read_as), write(tmp_path / "x.de", TRANSLATIONS)
+    assert score(f"--translation={translation}", f"--reference={reference}") == 0
+    with_file = capsys.readouterr().out
+    assert score(f"--translation={translation}", f"--test_set={published}") == 0
+    with_set = capsys.readouterr().out
+    assert with_set.replace("|test:wmt14/full|lang:en-de", "") == with_file
+    own = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
+    assert all(own.partition("|version")[0] in line for line in with_set.splitlines())
+    assert score(f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de") == 0
+    assert capsys.readouterr().out == with_set
+
+
+def test_line_counts_of_a_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    translation = write(tmp_path / "x.de", TRANSLATIONS[:1])
+    message = failure(capsys, f"--translation={translation}", f"--test_set={published}")
+    assert f"{translation} has 1 lines, test set wmt14/full (en-de) has 2;" in message
+
+
+def test_the_language_is_the_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    translation = write(tmp_path / "x.fr", ["Il n'y a rien."])
+    given = [f"--translation={translation}", "--language_pair=en-fr"]
+    message = failure(capsys, *given, "--test_set=wmt14/full", "--language=de")
+    assert message == "--language=de is not the target of --language_pair=en-fr"
+    assert failure(capsys, *given, f"--reference={translation}").startswith("--language_pair=en-fr is for --test_set")
+    assert "wmt14/full has no language pair 'en-es'" in failure(
+        capsys, given[0], "--test_set=wmt14/full", "--language=es"
+    )
+
+
+def test_test_sets_are_listed_and_the_nearest_is_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert score("--test_set=list", "--language_pair=en-fr") == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(listed) and "wmt16" not in listed
+    translation = write(tmp_path / "x.de", TRANSLATIONS)
+    message = failure(capsys, f"--translation={translation}", "--test_set=wmt14full")
+    assert message == "unknown test set 'wmt14full'; did you mean 'wmt14/full'?"
+
+
+def test_one_of_reference_and_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "x.de", TRANSLATIONS)
+    both = (f"--translation={path}", f"--reference={path}", f"--test_set={published}")
+    assert failure(capsys, *both) == "--reference and --test_set: give one of them"
+    assert failure(capsys, both[0]).startswith("--reference is required: ")
+
+
+def test_a_test_set_that_is_not_at_hand(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sacrebleu" / "wmt14_full.en-de.ref").unlink()
+    translation = write(tmp_path / "x.de", TRANSLATIONS)
+    message = failure(capsys, f"--translation={translation}", f"--test_set={published}")
+    assert message.startswith("cannot download file:///nowhere/test-nowhere.tgz (")
+    assert "put into" in message and "$SACREBLEU" in message
+
+
+def test_a_set_of_many_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, dataset = tmp_path / "sacrebleu", DATASETS["wmt14/full"]
+    home.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "_outdir", str(home))
+        patch.setattr(dataset, "langpairs", {"en-de": ["src.sgm", "ref1.sgm", "ref2.sgm"]})
+        for field in ("src", "ref-0", "ref-1", "docid", "genre", "origlang"):
+            write(home / f"wmt14_full.en-de.{field}", REFERENCES)
+        message = failure(capsys, f"--translation={write(tmp_path / 'x.de', TRANSLATIONS)}", "--test_set=wmt14/full")
+    assert "has 2 references a line" in message

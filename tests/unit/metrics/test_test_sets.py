@@ -1,0 +1,124 @@
+"""Published test sets, as sacreBLEU has them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from sacrebleu.dataset import DATASETS
+
+from t2t_repro.archives import MissingArchiveError
+from t2t_repro.errors import UserError
+from t2t_repro.metrics import test_sets
+from tars import write_tar
+
+NAME = "wmt14/full"
+SOURCE = """<srcset setid="newstest2014" srclang="any">
+<doc sysid="ref" docid="bbc.1" genre="news" origlang="en">
+<p>
+<seg id="1">Standard &amp; Poor's  says &lt;no&gt;.</seg>
+<seg id="2">The&#160;end\u2028of\u00a0it.</seg>
+</p>
+</doc>
+</srcset>
+"""
+REFERENCE = SOURCE.replace("says", "sagt").replace("The", "Das")
+ROWS = [
+    ("Standard & Poor's says <no>.", "Standard & Poor's sagt <no>."),
+    ("The&#160;end of it.", "Das&#160;end of it."),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which sacreBLEU has the set; nothing is to be had by network."""
+    home = tmp_path / "sacrebleu" / NAME
+    monkeypatch.setattr(DATASETS[NAME], "_outdir", str(home))
+    monkeypatch.setattr(DATASETS[NAME], "_rawdir", str(home / "raw"))
+    monkeypatch.setattr(DATASETS[NAME], "data", ["file:///no/such/folder/test-full.tgz"])
+    return home
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small archive of the set under its published name, with the checksum that sacreBLEU knows."""
+    files = dict(zip(DATASETS[NAME].langpairs["en-de"], (SOURCE.encode(), REFERENCE.encode()), strict=True))
+    path = write_tar(tmp_path / "tmp" / "test-full.tgz", files)
+    monkeypatch.setattr(DATASETS[NAME], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
+    return path
+
+
+def fill(home: Path, source: str, reference: str) -> None:
+    """Plain text as sacreBLEU keeps it."""
+    home.mkdir(parents=True)
+    for field, text in zip(("src", "ref", "docid", "genre", "origlang"), (source, reference, "", "", ""), strict=True):
+        (home / f"wmt14_full.en-de.{field}").write_bytes(text.encode())
+
+
+def failure(folder: Path, name: str = NAME, language_pair: str = "en-de") -> str:
+    with pytest.raises(UserError) as error:
+        test_sets.read(name, language_pair, folder)
+    return str(error.value)
+
+
+def test_sacrebleus_own_folder_comes_first(home: Path, tmp_path: Path) -> None:
+    fill(home, "R&amp;D\none\u2028line\u0085\n", "F&E\neine Zeile\r\n")
+    assert test_sets.read(NAME, "en-de", tmp_path) == [("R&D", "F&E"), ("one\u2028line\u0085", "eine Zeile")]
+
+
+def test_an_archive_in_the_folder_is_read_and_kept_by_sacrebleu(home: Path, archive: Path) -> None:
+    assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
+    archive.unlink()
+    assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
+    assert (home / "wmt14_full.en-de.src").is_file()
+
+
+def test_an_archive_is_downloaded(home: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DATASETS[NAME], "data", [archive.as_uri()])
+    assert test_sets.read(NAME, "en-de", tmp_path / "elsewhere") == ROWS
+
+
+def test_a_wrong_archive_is_told_and_can_be_replaced(home: Path, archive: Path) -> None:
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-5])
+    message = failure(archive.parent)
+    for contents in (whole, whole[:-5]):
+        assert hashlib.md5(contents).hexdigest() in message
+    assert message.startswith(f"{archive}: ") and "get it again" in message
+    archive.write_bytes(whole)
+    assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
+
+
+def test_nothing_at_hand(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingArchiveError) as error:
+        test_sets.read(NAME, "en-de", tmp_path)
+    for word in (f"put into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
+        assert word in str(error.value)
+
+
+def test_what_an_interrupted_download_of_sacrebleus_left(home: Path, archive: Path) -> None:
+    (home / "raw").mkdir(parents=True)
+    (home / "raw" / "wmt14_full.test-full.tgz").write_bytes(archive.read_bytes()[:50])
+    message = failure(archive.parent)
+    assert "sacreBLEU cannot make test set wmt14/full there" in message and "remove that folder" in message
+
+
+@pytest.mark.parametrize(("source", "reference", "counts"), [("a\nb\n", "a\n", (2, 1)), ("", "", (0, 0))])
+def test_half_a_set(home: Path, tmp_path: Path, source: str, reference: str, counts: tuple[int, int]) -> None:
+    fill(home, source, reference)
+    message = failure(tmp_path)
+    assert f"wmt14_full.en-de.src has {counts[0]} lines, " in message
+    assert f"wmt14_full.en-de.ref has {counts[1]} lines: " in message
+    assert f"remove {home}" in message
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    assert failure(tmp_path, "wmt14/ful") == "unknown test set 'wmt14/ful'; did you mean 'wmt14/full'?"
+    message = failure(tmp_path, NAME, "de-fr")
+    assert message.startswith("test set wmt14/full has no language pair 'de-fr'; there are: cs-en, de-en, ")
+
+
+def test_the_sets_of_a_language_pair() -> None:
+    assert {"wmt14", "wmt14/full", "wmt13"} <= set(test_sets.names("en-de"))
+    assert "wmt13" in test_sets.names("en-fr") and "wmt16" not in test_sets.names("en-fr")

@@ -1,0 +1,237 @@
+"""WMT 2014, from small archives with the published names and paths inside."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+from sacrebleu.dataset import DATASETS
+from tensorflow_datasets.core.download import checksums
+from tensorflow_datasets.translate.wmt import DATASET_MAP
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from tars import write_tar
+
+EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
+NEWS, UN, GIGA, DEV = "training-parallel-nc-v9.tgz", "training-parallel-un.tgz", "training-giga-fren.tar", "dev.tgz"
+PLACES = {
+    EUROPARL: "training/europarl-v7.{}-en.{}",
+    COMMONCRAWL: "commoncrawl.{}-en.{}",
+    NEWS: "training/news-commentary-v9.{}-en.{}",
+    UN: "un/undoc.2000.{}-en.{}",
+}
+CORPORA = {
+    "europarl_v7": EUROPARL, "commoncrawl": COMMONCRAWL, "newscommentary_v9": NEWS, "multiun": UN, "gigafren": GIGA,
+    "newstest2013": DEV, "newstest2014": DEV,
+}  # fmt: skip
+STRANGE = "a\u0085b\u2028c\u2029d\x0b\x0c\x1c\x00e\rf &amp; g"
+"""What a real corpus has inside its lines."""
+
+Put = Callable[[str, Mapping[str, bytes]], Path]
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All is published at a place that cannot be reached, and sacreBLEU has nothing."""
+    for corpus, name in CORPORA.items():
+        monkeypatch.setattr(DATASET_MAP[corpus], "_urls", (f"file:///nowhere/{name}",))
+    for name in ("wmt14", "wmt14/full"):
+        home = tmp_path / "sacrebleu" / name
+        monkeypatch.setattr(DATASETS[name], "_outdir", str(home))
+        monkeypatch.setattr(DATASETS[name], "_rawdir", str(home / "raw"))
+        monkeypatch.setattr(DATASETS[name], "data", [f"file:///nowhere/{os.path.basename(DATASETS[name].data[0])}"])
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts an archive into tmp_path, of the size and checksum that TensorFlow Datasets knows."""
+
+    def put(name: str, files: Mapping[str, bytes]) -> Path:
+        path = write_tar(tmp_path / name, files)
+        contents = path.read_bytes()
+        info = checksums.UrlInfo(len(contents), hashlib.sha256(contents).hexdigest(), name)
+        monkeypatch.setitem(checksums.get_all_url_infos(), f"file:///nowhere/{name}", info)
+        return path
+
+    return put
+
+
+def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
+    """An archive of both languages, each in its files and with the language's name before its text."""
+    files = {}
+    for language in ("de", "fr"):
+        for side, text in (("en", english), (language, foreign)):
+            text = b"".join(language.encode() + b" " + line if line.strip() else line for line in text.splitlines(True))
+            if name == GIGA:
+                files[f"giga-fren.release2.fixed.{side}.gz"] = gzip.compress(text)
+            else:
+                files[PLACES[name].format(language, side)] = text
+    return put(name, files)
+
+
+def pairs(problem: str, folder: Path, split: str = "train") -> list[tuple[str, str]]:
+    return [(pair["inputs"], pair["targets"]) for pair in registry.problem(problem).generate(split, str(folder))]
+
+
+def failure(problem: str, folder: Path, split: str = "train") -> str:
+    with pytest.raises(UserError) as error:
+        pairs(problem, folder, split)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_settings_are_the_papers() -> None:
+    german, french = registry.problem("wmt_ende"), registry.problem("wmt_enfr_rev")
+    assert (german.settings.vocab_size, french.settings.vocab_size) == (37000, 32000)
+    assert (german.target_space_id, french.target_space_id) == (8, 6)
+    assert (german.num_train_shards, french.num_train_shards) == (100, 100)
+    assert not german.is_self_contained
+    assert french.name == "wmt_enfr_rev" and french.was_reversed
+
+
+def test_german_is_made_of_three_corpora(tmp_path: Path, put: Put) -> None:
+    for name, text in ((NEWS, b"three\n"), (COMMONCRAWL, b"two\n"), (EUROPARL, b"one\n\nlast")):
+        put_corpus(put, name, text, text.upper())
+    assert pairs("wmt_ende", tmp_path) == [
+        ("de one", "de ONE"), ("", ""), ("de last", "de LAST"), ("de two", "de TWO"), ("de three", "de THREE"),
+    ]  # fmt: skip
+
+
+def test_french_is_made_of_five_corpora(tmp_path: Path, put: Put) -> None:
+    for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA):
+        put_corpus(put, name, name.encode(), b"x")
+    assert pairs("wmt_enfr", tmp_path) == [
+        (f"fr {name}", "fr x") for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA)
+    ]  # fmt: skip
+    assert pairs("wmt_enfr_rev", tmp_path) == pairs("wmt_enfr", tmp_path)
+
+
+def test_dev_is_newstest2013_and_nothing_else_is_asked_for(tmp_path: Path, put: Put) -> None:
+    text = {f"dev/newstest2013.{language}": f"{language}\n".encode() for language in ("en", "de", "fr", "cs")}
+    put(DEV, text)
+    assert pairs("wmt_ende", tmp_path, "dev") == [("en", "de")]
+    assert pairs("wmt_enfr", tmp_path, "dev") == [("en", "fr")]
+
+
+def test_a_line_is_what_ends_with_a_line_feed(tmp_path: Path, put: Put) -> None:
+    english, german = f"{STRANGE}\n\r\nlast\r\n".encode(), f"x\n{STRANGE}\ny".encode()
+    files = {"dev/newstest2013.en": english, "dev/newstest2013.de": german}
+    put(DEV, files)
+    assert pairs("wmt_ende", tmp_path, "dev") == [(STRANGE, "x"), ("", STRANGE), ("last", "y")]
+
+
+def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path, put: Put) -> None:
+    put(DEV, {"dev/newstest2013.en": b"a\nb\n", "dev/newstest2013.de": b"a\n\xfcb\n"})
+    assert "dev/newstest2013.de:2: not UTF-8" in failure("wmt_ende", tmp_path, "dev")
+
+
+def test_files_of_different_length_are_told_with_both_counts(tmp_path: Path, put: Put) -> None:
+    put(DEV, {"dev/newstest2013.en": b"a\nb\nc\n", "dev/newstest2013.fr": b"a\n"})
+    message = failure("wmt_enfr", tmp_path, "dev")
+    assert "dev/newstest2013.en has 3 lines" in message and "dev/newstest2013.fr has 1" in message
+
+
+def test_a_truncated_archive(tmp_path: Path, put: Put) -> None:
+    for name in (EUROPARL, COMMONCRAWL, NEWS):
+        path = put_corpus(put, name, b"x", b"y")
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: size // 2])
+    message = failure("wmt_ende", tmp_path)
+    assert message.startswith(f"{path}: {size // 2:,} bytes, but the published archive has {size:,}; get it again")
+    assert not list(tmp_path.glob("extracted/**/*.en"))
+
+
+def test_an_archive_of_the_same_name_from_another_year(tmp_path: Path, put: Put) -> None:
+    path = put(DEV, {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"a\n"})
+    contents = path.read_bytes()
+    path.write_bytes(contents[::-1])
+    message = failure("wmt_ende", tmp_path, "dev")
+    assert hashlib.sha256(contents).hexdigest() in message and hashlib.sha256(contents[::-1]).hexdigest() in message
+    assert message.startswith(f"{path}: ") and "get it again from file:///nowhere/dev.tgz" in message
+
+
+def test_an_archive_of_unknown_checksum_is_taken_by_its_name(tmp_path: Path) -> None:
+    write_tar(tmp_path / DEV, {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"b\n"})
+    assert pairs("wmt_ende", tmp_path, "dev") == [("a", "b")]
+
+
+def test_all_that_is_missing_is_named(tmp_path: Path, put: Put) -> None:
+    put_corpus(put, COMMONCRAWL, b"x", b"y")
+    message = failure("wmt_enfr", tmp_path)
+    assert f"put into {tmp_path}" in message
+    wanted, _, others = message.partition("; also needed: ")
+    assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in wanted] == [EUROPARL, NEWS, UN, GIGA]
+    assert others == f"{DEV} (file:///nowhere/{DEV})"
+    assert os.listdir(tmp_path) == [COMMONCRAWL]
+
+
+def test_what_is_missing_is_downloaded(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = put(f"served/{DEV}", {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"b\n"})
+    monkeypatch.setattr(DATASET_MAP["newstest2013"], "_urls", (served.as_uri(),))
+    assert pairs("wmt_ende", tmp_path / "tmp", "dev") == [("a", "b")]
+    assert (tmp_path / "tmp" / DEV).read_bytes() == served.read_bytes()
+
+
+def test_the_checksums_of_all_archives_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    known = checksums.get_all_url_infos()
+    for corpus, name in CORPORA.items():
+        (url,) = DATASET_MAP[corpus].get_url("fr")
+        assert url.endswith(f"/{name}") and known[url].size > 30_000_000 and len(known[url].checksum) == 64
+
+
+def test_the_builder_still_takes_these_corpora() -> None:
+    for pair, extra in (("de-en", []), ("fr-en", ["multiun", "gigafren"])):
+        subsets = tfds.builder_cls("wmt14_translate")(config=pair).subsets
+        assert sorted(subsets["train"]) == sorted(["europarl_v7", "commoncrawl", "newscommentary_v9", *extra])
+        assert (subsets["validation"], subsets["test"]) == (["newstest2013"], ["newstest2014"])
+
+
+SGML = """<refset setid="newstest2014">
+<doc docid="a" genre="news" origlang="de">
+<seg id="1">{0} &amp; Co.  KG\u2028heute</seg>
+<seg id="2">&quot;{0}&quot; &lt;{0}&gt; caf\u00e9\u00a0: oui</seg>\r
+</doc>
+</refset>
+"""
+
+
+def test_the_full_test_set_comes_from_the_dev_archive_too(tmp_path: Path, put: Put) -> None:
+    put(DEV, {"dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
+              "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode()})  # fmt: skip
+    problem = registry.problem("wmt_ende")
+    assert [tuple(pair.values()) for pair in problem.test_set("wmt14/full", str(tmp_path))] == [
+        ("The & Co. KG heute", "Der & Co. KG heute"),
+        ('"The" <The> café : oui', '"Der" <Der> café : oui'),
+    ]
+    with pytest.raises(UserError, match=r"test-filtered\.tgz .*set \$SACREBLEU"):
+        problem.test_set("wmt14", str(tmp_path))
+
+
+def test_sacrebleus_archive_of_a_test_set_comes_first(
+    tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(DEV, {"dev/newstest2014-fren-src.fr.sgm": b"", "dev/newstest2014-fren-ref.en.sgm": b""})
+    for name, archive, text in (("wmt14", "test-filtered.tgz", "few"), ("wmt14/full", "test-full.tgz", "all")):
+        paths = DATASETS[name].langpairs["en-fr"]
+        path = write_tar(tmp_path / archive, {path: SGML.format(text).encode() for path in paths})
+        monkeypatch.setattr(DATASETS[name], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
+        found = list(registry.problem("wmt_enfr").test_set(name, str(tmp_path)))
+        assert [pair["inputs"].split()[0] for pair in found] == [text, f'"{text}"']
+        assert [pair["targets"] for pair in found] == [pair["inputs"] for pair in found]
+
+
+def test_a_test_set_that_is_missing_or_unknown(tmp_path: Path) -> None:
+    problem = registry.problem("wmt_ende")
+    with pytest.raises(UserError) as error:
+        problem.test_set("wmt14/full", str(tmp_path))
+    for word in ("test-full.tgz", "$SACREBLEU", "dev.tgz", str(tmp_path)):
+        assert word in str(error.value)
+    with pytest.raises(UserError, match="unknown test set 'wmt15'; did you mean 'wmt14'"):
+        problem.test_set("wmt15", str(tmp_path))

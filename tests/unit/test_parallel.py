@@ -1,0 +1,63 @@
+"""Two files side by side."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.parallel import read_pairs, unescape
+
+
+def test_lines_are_put_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"one\n\nthree\n")
+    (tmp_path / "a.de.gz").write_bytes(gzip.compress("eins\nz\u2028w\u0085e\ri\ndrei".encode()))
+    assert list(read_pairs(tmp_path / "a.en", tmp_path / "a.de.gz")) == [
+        {"inputs": "one", "targets": "eins"},
+        {"inputs": "", "targets": "z\u2028w\u0085e\ri"},
+        {"inputs": "three", "targets": "drei"},
+    ]
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (0, 2), (2, 0), (1234, 1233)])
+def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, target: int) -> None:
+    (tmp_path / "a").write_bytes(b"x\n" * source)
+    (tmp_path / "b").write_bytes(b"y\n" * target)
+    pairs = read_pairs(tmp_path / "a", tmp_path / "b")
+    assert len(list(itertools.islice(pairs, min(source, target)))) == min(source, target)
+    with pytest.raises(UserError) as error:
+        next(pairs)
+    assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines, {tmp_path}/b has {target:,};")
+
+
+def test_other_things_than_lines_can_be_read(tmp_path: Path) -> None:
+    pairs = read_pairs("ab", "xy", iter)
+    assert [tuple(pair.values()) for pair in pairs] == [("a", "x"), ("b", "y")]
+
+
+def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"some words\n" * 50_000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_pairs(tmp_path / "a", tmp_path / "b")) == 50_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 500_000
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        ("AT&amp;T &lt;b&gt; &quot;so&quot; &apos;so&apos;", "AT&T <b> \"so\" 'so'"),
+        ("Standard & Poor's, R&D, &copy; &notin", "Standard & Poor's, R&D, &copy; &notin"),
+        ("&amp;lt;", "&lt;"),
+    ],
+)
+def test_marks_of_sgml_are_read(escaped: str, text: str) -> None:
+    assert unescape(escaped) == text
