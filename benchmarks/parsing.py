@@ -22,7 +22,10 @@ DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
 HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the shape in docs/parsing.md")
 TRAIN_STEPS = flags.DEFINE_integer("train_steps", 4000, "steps")
-SHAPE = "num_hidden_layers=4,hidden_size=128,max_length=512"
+SHAPE = (
+    "num_hidden_layers=4,max_length=512,norm_before=true,layer_prepostprocess_dropout=0.2,"
+    "learning_rate_constant=0.003,learning_rate_warmup_steps=500"
+)
 
 
 def run(program: str, *arguments: str) -> str:
