@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "evalb", "exporter")
+PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "evalb", "exporter", "paper", "reproduce")
 
 setup(
     name="t2t_repro",
@@ -34,7 +34,10 @@ setup(
         "tensorflow-text>=2.20,<2.22",
         "tqdm>=4.66,<5",
     ],
-    extras_require={"test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18"]},
+    extras_require={
+        "plots": ["matplotlib>=3.9,<4"],
+        "test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18"],
+    },
     entry_points={
         "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]
     },

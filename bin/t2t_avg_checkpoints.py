@@ -34,9 +34,7 @@ def main(values: flags.FlagValues) -> None:
     from t2t_repro.progress import say
     from t2t_repro.training.checkpoint import average_checkpoints
 
-    result, paths = average_checkpoints(
-        folder, values.num_last_checkpoints or folder.hparams.num_last_checkpoints
-    )
+    result, paths = average_checkpoints(folder, values.num_last_checkpoints or folder.hparams.num_last_checkpoints)
     say(f"{result}: the mean of {', '.join(paths)}")
 
 

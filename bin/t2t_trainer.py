@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -20,48 +21,66 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override
 
-FLAGS = flags.FlagValues()
-program.define_problem(FLAGS)
-flags.DEFINE_string("hparams_set", "", "how to learn; --registry_help lists the names", flag_values=FLAGS)
-flags.DEFINE_string("hparams", "", 'overrides of the set: "hidden_size=256,label_smoothing=0.0"', flag_values=FLAGS)
-flags.DEFINE_string("model", "", "model to train in place of the hparams set's", flag_values=FLAGS)
-flags.DEFINE_string("output_dir", "", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET", flag_values=FLAGS)
-flags.DEFINE_integer("train_steps", 0, "steps in all; 0: the hparams set's own number", flag_values=FLAGS)
-flags.DEFINE_integer("eval_steps", 0, "batches of each evaluation; 0: the whole dev split", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "local_eval_frequency",
-    0,
-    "steps between two checkpoints, each followed by an evaluation; 0: the hparams set's own number",
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer("keep_checkpoint_max", 20, "checkpoints that are kept", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "max_tokens_per_replica",
-    4096,
-    "positions, padding included, of a part; a device holds two parts at most at once; changes speed, memory "
-    "and which elements dropout draws, nothing else",
-    flag_values=FLAGS,
-)
-flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "mixed_bfloat16"],
-    "mixed_bfloat16: matrix products in bfloat16, faster where the processor has it",
-    flag_values=FLAGS,
-)
-for _kind, _meaning in (
-    ("intra", "within an operation; 1 is the cheapest for small models"),
-    ("inter", "side by side"),
-):
-    flags.DEFINE_integer(
-        f"{_kind}_op_parallelism_threads", 0, f"CPU threads {_meaning}; 0: TensorFlow chooses", flag_values=FLAGS
+if TYPE_CHECKING:
+    from t2t_repro.model_folder import ModelFolder
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines all flags of a training."""
+    program.define_problem(values)
+    flags.DEFINE_string("hparams_set", "", "how to learn; --registry_help lists the names", flag_values=values)
+    flags.DEFINE_string(
+        "hparams", "", 'overrides of the set: "hidden_size=256,label_smoothing=0.0"', flag_values=values
     )
-flags.DEFINE_integer("random_seed", 1, "decides initial weights, order of the data and dropout", flag_values=FLAGS)
-flags.DEFINE_bool("generate_data", False, "generate the data anew before training", flag_values=FLAGS)
+    flags.DEFINE_string("model", "", "model to train in place of the hparams set's", flag_values=values)
+    flags.DEFINE_string(
+        "output_dir", "", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET", flag_values=values
+    )
+    flags.DEFINE_integer("train_steps", 0, "steps in all; 0: the hparams set's own number", flag_values=values)
+    flags.DEFINE_integer("eval_steps", 0, "batches of each evaluation; 0: the whole dev split", flag_values=values)
+    flags.DEFINE_integer(
+        "local_eval_frequency",
+        0,
+        "steps between two checkpoints, each followed by an evaluation; 0: the hparams set's own number",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("keep_checkpoint_max", 20, "checkpoints that are kept", flag_values=values)
+    flags.DEFINE_integer(
+        "max_tokens_per_replica",
+        4096,
+        "positions, padding included, of a part; a device holds two parts at most at once; changes speed, memory "
+        "and which elements dropout draws, nothing else",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        ["float32", "mixed_bfloat16"],
+        "mixed_bfloat16: matrix products in bfloat16, faster where the processor has it",
+        flag_values=values,
+    )
+    for kind, meaning in (
+        ("intra", "within an operation; 1 is the cheapest for small models"),
+        ("inter", "side by side"),
+    ):
+        flags.DEFINE_integer(
+            f"{kind}_op_parallelism_threads", 0, f"CPU threads {meaning}; 0: TensorFlow chooses", flag_values=values
+        )
+    flags.DEFINE_integer("random_seed", 1, "decides initial weights, order of the data and dropout", flag_values=values)
+    flags.DEFINE_bool("generate_data", False, "generate the data anew before training", flag_values=values)
+
+
+FLAGS = flags.FlagValues()
+define_flags(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags, sees to the data and trains."""
+    """Reads the flags and trains."""
+    train(values)
+
+
+def train(values: flags.FlagValues) -> ModelFolder:
+    """Sees to the data and trains as the flags say; returns the model folder."""
     program.required(values, "problem", "hparams_set")
     problem = program.problem(values)
     hparams = override(registry.hparams(values.hparams_set), values.hparams)
@@ -97,7 +116,7 @@ def main(values: flags.FlagValues) -> None:
         precision=values.precision,
     )
     output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
-    loop.train(output_dir, values.data_dir, values.problem, hparams, values.random_seed, config)
+    return loop.train(output_dir, values.data_dir, values.problem, hparams, values.random_seed, config)
 
 
 def run() -> None:

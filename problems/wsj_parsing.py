@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +12,8 @@ from t2t_repro import registry
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.linearization import WORD_SYMBOLS, Repairs, delinearise, linearise, words_of
+from t2t_repro.metrics import bracketing
+from t2t_repro.metrics.score import Score
 from t2t_repro.problem import Pair, Problem, setting
 from t2t_repro.textfile import read_lines
 from t2t_repro.trees import Tree, parse_trees, prepare, read_trees, under_top
@@ -118,6 +120,17 @@ class WsjParsing(Problem):
             lines.append(str(under_top(tree)))
             total += repairs
         return lines, total
+
+    def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
+        """Labelled F1, recall and precision of bracketed trees, by EVALB's rules with COLLINS.prm."""
+        if self.was_reversed:
+            return super().scores(outputs, references)
+        gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
+        found = bracketing.summarise(map(bracketing.score, gold, test))
+        signature = f"evalb:COLLINS.prm|sentences:{found.sentences}|errors:{found.errors}|skipped:{found.skipped}"
+        names = {"F1": found.f_measure, "labelled recall": found.recall, "labelled precision": found.precision,
+                 "complete match": found.complete_match, "tagging accuracy": found.tagging_accuracy}  # fmt: skip
+        return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
         """The numbers of the files that a split's setting names."""

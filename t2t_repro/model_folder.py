@@ -4,6 +4,7 @@ hparams.json      how the model is built and trained
 problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
 vocab.*.model     the vocabulary
 model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
+metrics.jsonl     losses and perplexities of the training, a line each
 averaged/         what t2t-avg-checkpoints made of them
 """
 
@@ -24,6 +25,8 @@ from t2t_repro.problem import Problem
 from t2t_repro.textfile import whole_file
 
 CHECKPOINT = "model.ckpt"
+MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
+"""Hparams that a training may be continued with other values of."""
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -86,7 +89,7 @@ class ModelFolder:
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
         """Raises UserError where this folder's training was of other things than those given.
 
-        Only train_steps may differ: a longer training goes on from a shorter one.
+        Only `MAY_DIFFER` may differ: a longer training goes on from a shorter one.
         """
         cure = "give another --output_dir"
         if origin.problem != self.origin.problem:
@@ -106,7 +109,7 @@ class ModelFolder:
                 f"{self.path}: trained with --random_seed={self.origin.random_seed}, not {origin.random_seed}; {cure}"
             )
         for name, value in vars(hparams).items():
-            if name != "train_steps" and value != getattr(self.hparams, name):
+            if name not in MAY_DIFFER and value != getattr(self.hparams, name):
                 raise UserError(
                     f"{self.path}: trained with {name}={getattr(self.hparams, name)}, not {name}={value}; {cure}"
                 )

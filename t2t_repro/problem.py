@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.metrics.score import Score
 
 Pair = dict[str, str]
 """A source text under "inputs" and its target text under "targets", each one line."""
@@ -111,6 +112,13 @@ class Problem:
             outputs: the model's output for each.
         """
         return list(outputs), None
+
+    def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
+        """How good outputs are, as `finish` gave them, by the measures of the task; the first is the one to report."""
+        from t2t_repro.metrics import bleu  # here, since sacreBLEU takes a while to import
+
+        language = self.file_suffixes[0 if self.was_reversed else 1]
+        return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")
 
     def check(self) -> None:
         """Raises UserError where the settings do not suffice to generate data; called before anything is written."""

@@ -8,28 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 
 import sacremoses
 from sacrebleu import BLEU, CHRF
 
 from t2t_repro.errors import UserError
-
-
-@dataclass(frozen=True)
-class Score:
-    """One score of a whole text.
-
-    Args:
-        label: what was computed, for people.
-        score: 0 to 100, higher is better.
-        signature: how it was computed, in sacreBLEU's form of name:value pairs; equal signatures may be compared.
-    """
-
-    label: str
-    score: float
-    signature: str
+from t2t_repro.metrics.score import Score
 
 
 def scores(translations: Sequence[str], references: Sequence[str], language: str = "de") -> list[Score]:
@@ -79,11 +64,16 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
     Raises:
         UserError: sacremoses has no rules for the language; it would silently take the English ones.
     """
-    languages = set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
+    languages = moses_languages()
     if language not in languages:
         raise UserError(f"no Moses rules for language {language!r}; there are: {', '.join(sorted(languages))}")
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
+
+
+def moses_languages() -> set[str]:
+    """The languages that there are Moses rules for, in two or three letters."""
+    return set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
 
 
 def split_compounds(tokens: str) -> str:

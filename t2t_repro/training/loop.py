@@ -19,6 +19,7 @@ from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.progress import Progress, say
 from t2t_repro.training.checkpoint import Checkpoints
 from t2t_repro.training.evaluation import Evaluator
+from t2t_repro.training.metrics_log import MetricsLog
 from t2t_repro.training.step import TrainStep, adam
 
 
@@ -91,6 +92,17 @@ def train(
         f"{config.precision}"
     )
     start = checkpoints.restore()
+    log = MetricsLog(folder.path, start)
+    began = time.monotonic()
+
+    def evaluate(step: int) -> str:
+        """Measures the dev split, logs what it measured and returns it for people."""
+        result = evaluator()
+        log.add(step, dev_loss=result.loss, dev_perplexity=result.perplexity)
+        return f"dev loss {result.loss:.4f}, dev perplexity {result.perplexity:.3f} a token"
+
+    if start > log.evaluated:  # killed after a checkpoint and before its evaluation
+        say(f"step {start:,}: {evaluate(start)}")
     if start >= hparams.train_steps:
         say(f"{folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
         return folder
@@ -108,14 +120,19 @@ def train(
             note = f"loss {float(loss):.3f}, {speed.tokens_per_second:,.0f} target tokens/s"
         progress.advance(note=note)
         if taken % config.local_eval_frequency == 0 or taken == hparams.train_steps:
-            began = time.monotonic()
-            path = checkpoints.save(taken)
-            result = evaluator()
-            say(
-                f"step {taken:,}: train loss {float(loss):.3f} (smoothed), dev loss {result.loss:.4f}, "
-                f"dev perplexity {result.perplexity:.3f} a token; padding {speed.padding:.1%}; saved {path}"
+            paused = time.monotonic()
+            log.add(
+                taken,
+                seconds=log.seconds + paused - began,
+                train_loss=float(loss),
+                learning_rate=float(optimizer.learning_rate),
             )
-            speed.pause(time.monotonic() - began)
+            path = checkpoints.save(taken)
+            say(
+                f"step {taken:,}: train loss {float(loss):.3f} (smoothed), {evaluate(taken)}; "
+                f"padding {speed.padding:.1%}; saved {path}"
+            )
+            speed.pause(time.monotonic() - paused)
     progress.close()
     return folder
 

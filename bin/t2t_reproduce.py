@@ -1,0 +1,110 @@
+"""Makes a row of the paper's tables again: t2t-reproduce --row=base --problem=wmt_ende --data_dir=D --output_dir=M
+
+Trains, averages, decodes the test sets and scores them with what the row's hparams set and the problem say, and writes
+M/report.md with the paper's figures beside those measured. The same command goes on where an interrupted one was.
+--row=base is --hparams_set=transformer_base; t2t-paper lists the rows. All flags of t2t-trainer hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from t2t_repro import registry
+from t2t_repro.bin import program, t2t_trainer
+from t2t_repro.errors import UserError
+from t2t_repro.progress import say
+from t2t_repro.tables import Column, Table, to_markdown
+from t2t_repro.textfile import whole_file
+
+if TYPE_CHECKING:
+    from t2t_repro.model_folder import ModelFolder
+    from t2t_repro.reproduce import Scores
+    from t2t_repro.results import Results
+
+COMPARABLE = ("BLEU, the paper's way", "F1")
+"""Scores that are computed as the paper's."""
+
+FLAGS = flags.FlagValues()
+t2t_trainer.define_flags(FLAGS)
+flags.DEFINE_string(
+    "row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS
+)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Reads the flags and runs the chain."""
+    if values.row and values.hparams_set:
+        raise UserError("give --row or --hparams_set, not both")
+    if values.row:
+        values.hparams_set = "transformer_" + values.row.removeprefix("transformer_")
+    program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
+    folder = t2t_trainer.train(values)
+    from t2t_repro import reproduce
+
+    scores, results = reproduce.finish(folder, values.data_dir, values.tmp_dir)
+    path = folder.path / "report.md"
+    with whole_file(path, "w") as file:
+        file.write(report(folder, values.hparams_set, scores, results))
+    say(f"{path}: written")
+
+
+def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
+    """What was measured beside what the paper prints, as markdown."""
+    printed = paper_figures(hparams_set, folder.problem.name)
+    lines = [
+        {"what": "steps", "paper": printed.get("steps"), "here": results.steps},
+        {"what": "dev perplexity per subword", "paper": printed.get("perplexity"), "here": results.dev_perplexity},
+    ]
+    for name, found in scores.items():
+        for score in found:
+            figure = printed.get(name) if score.label in COMPARABLE else None
+            lines.append({"what": f"{score.label}, {name}", "paper": figure, "here": score.score,
+                          "signature": score.signature})  # fmt: skip
+    changed = [f"{name}={value}" for name, value in vars(folder.hparams).items()
+               if value != getattr(registry.hparams(hparams_set), name)]  # fmt: skip
+    trained = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
+    columns = [Column("what", ""), Column("paper", "paper", figure_text), Column("here", "here", figure_text),
+               Column("signature", "signature")]  # fmt: skip
+    table = to_markdown([Table("report", "Figures", lines)], columns)
+    return f"""# {hparams_set} on {folder.problem.name}
+
+Trained{trained} on {results.gpu_count} x {results.hardware}; seed {folder.origin.random_seed}; data
+{folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
+hparams: {", ".join(changed) or "none"}. Averaged: the last {folder.hparams.num_last_checkpoints}. Decoded with
+{folder.problem.decode_hparams}.
+
+{table}
+The paper's perplexity is of its own vocabulary; its BLEU is to be held against "BLEU, the paper's way".
+"""
+
+
+def figure_text(value: float) -> str:
+    """A figure as the report has it."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+def paper_figures(hparams_set: str, problem: str) -> dict[str, float]:
+    """What the paper prints for a set and a problem: "steps", "perplexity", and a score by test set."""
+    from t2t_repro.hparams.paper import ROWS
+
+    found: dict[str, float | None] = {}
+    for row in ROWS:
+        if hparams_set == row.hparams_set and problem == row.corpus.problem:
+            found |= {"steps": row.steps, "perplexity": row.perplexity, "wmt13": row.bleu_dev, "test": row.f1}
+        en_de, en_fr = (row.hparams_set, "wmt_ende", row.bleu_ende), (row.hparams_set_enfr, "wmt_enfr", row.bleu_enfr)
+        for *experiment, bleu in (en_de, en_fr):
+            if experiment == [hparams_set, problem] and bleu:
+                found |= {"wmt14": bleu, "wmt14/full": bleu}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def run() -> None:
+    """The program t2t-reproduce."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

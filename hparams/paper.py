@@ -1,0 +1,183 @@
+"""What the paper prints: Tables 2, 3 and 4, a row each, with the hparams set that stands for it.
+
+Facts alone; nothing is registered here. They live with the sets since they name experiments, and the engine knows none.
+Figures are those of Vaswani et al. 2017 (arXiv 1706.03762v5); None is a cell that the paper leaves empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+"""Single-precision operations a second that the paper takes a GPU to sustain, times 10^12 (section 6.1's footnote)."""
+HARDWARE, GPU_COUNT = "P100", 8
+"""What the paper's models were trained on (section 5.2)."""
+
+
+def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
+    """The cost of a training as Table 2 has it: time times GPUs times sustained operations a second."""
+    return seconds * gpu_count * tflops * 1e12
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a model is trained on; its lengths decide the size of a step's attention products.
+
+    Attributes:
+        problem: its registered name.
+        source_length: tokens of a mean source, with the end token.
+        target_length: tokens of a mean target, with the end token.
+    """
+
+    problem: str
+    source_length: int
+    target_length: int
+
+
+# 4.5 M pairs of about 130 M tokens a side, 36 M of about 1.1 G; a step holds as many source as target tokens (5.1).
+EN_DE = Corpus("wmt_ende", 29, 29)
+EN_FR = Corpus("wmt_enfr", 31, 31)
+# Measured on the treebank's free sample with a vocabulary of 8,000.
+PARSING = Corpus("wsj_parsing", 31, 63)
+PARSING_SEMI = Corpus("wsj_parsing_semi", 31, 63)
+
+# The paper names 37,000 for EN-DE (5.1), but with no one vocabulary do all of Table 3's sizes come out: those of its
+# last row do with 35,368 to 36,344 entries, all others with 41,004 to 41,208.
+BASE_VOCABULARY, BIG_VOCABULARY = 41_100, 36_000
+EN_FR_VOCABULARY = 32_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: where it stands, the set that is it, and what the paper prints there.
+
+    Attributes:
+        table: the table's number.
+        row: what stands in the row's first cell, e.g. "(A)" or "Transformer (big)".
+        hparams_set: the set of ours; "" for other systems.
+        hparams_set_enfr: the set for EN-FR (Table 2); that of EN-DE is hparams_set.
+        corpus: what hparams_set is trained on.
+        vocab_size: entries of the shared vocabulary with which `parameters` is what the paper prints, to its rounding;
+            the paper's own number where it prints no parameters; 0 for other systems.
+        n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None is base's value.
+        note: Table 3's only change that is no number.
+        steps: of training.
+        perplexity: on newstest2013, per word-piece.
+        bleu_dev: on newstest2013.
+        parameters: in units, rounded to millions.
+        bleu_ende, bleu_enfr: on newstest2014.
+        flops_ende, flops_enfr: cost of training.
+        hours: of training on HARDWARE (5.2), the same for both pairs of languages.
+        training: Table 4's second column.
+        f1: labelled, on section 23.
+    """
+
+    table: int
+    row: str
+    hparams_set: str = ""
+    hparams_set_enfr: str = ""
+    corpus: Corpus = EN_DE
+    vocab_size: int = 0
+    n: int | None = None
+    d_model: int | None = None
+    d_ff: int | None = None
+    h: int | None = None
+    d_k: int | None = None
+    d_v: int | None = None
+    p_drop: float | None = None
+    eps_ls: float | None = None
+    note: str | None = None
+    steps: int | None = None
+    perplexity: float | None = None
+    bleu_dev: float | None = None
+    parameters: int | None = None
+    bleu_ende: float | None = None
+    bleu_enfr: float | None = None
+    flops_ende: float | None = None
+    flops_enfr: float | None = None
+    hours: float | None = None
+    training: str | None = None
+    f1: float | None = None
+
+
+def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: float | None) -> Row:
+    """Another system of Table 2."""
+    flops_ende, flops_enfr = flops or (None, None)
+    return Row(2, row, bleu_ende=bleu_ende, bleu_enfr=bleu_enfr, flops_ende=flops_ende, flops_enfr=flops_enfr)
+
+
+def _variation(
+    row: str, name: str, perplexity: float, bleu_dev: float, millions: int | None = None, **changes: float | str
+) -> Row:
+    """A row of Table 3 between base and big."""
+    parameters = None if millions is None else millions * 10**6
+    return Row(
+        3, row, f"transformer_{name}", vocab_size=BASE_VOCABULARY, perplexity=perplexity, bleu_dev=bleu_dev,
+        parameters=parameters, **changes,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _parser(row: str, training: str, f1: float) -> Row:
+    """Another system of Table 4."""
+    return Row(4, row, training=training, f1=f1)
+
+
+BASE = Row(
+    3, "base", "transformer_base", vocab_size=BASE_VOCABULARY, hours=12,
+    n=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64, p_drop=0.1, eps_ls=0.1,
+    steps=100_000, perplexity=4.92, bleu_dev=25.8, parameters=65_000_000,
+)  # fmt: skip
+BIG = Row(
+    3, "big", "transformer_big", vocab_size=BIG_VOCABULARY, hours=3.5 * 24, d_model=1024, d_ff=4096, h=16, p_drop=0.3,
+    steps=300_000, perplexity=4.33, bleu_dev=26.4, parameters=213_000_000,
+)  # fmt: skip
+
+ROWS = (
+    _system("ByteNet", 23.75, None),
+    _system("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
+    _system("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
+    _system("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
+    _system("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
+    _system("Deep-Att + PosUnk ensemble", None, 40.4, None, 8.0e20),
+    _system("GNMT + RL ensemble", 26.30, 41.16, 1.8e20, 1.1e21),
+    _system("ConvS2S ensemble", 26.36, 41.29, 7.7e19, 1.2e21),
+    Row(2, "Transformer (base)", "transformer_base", "transformer_base", vocab_size=BASE_VOCABULARY, hours=BASE.hours,
+        bleu_ende=27.3, bleu_enfr=38.1, flops_ende=3.3e18, flops_enfr=3.3e18),
+    Row(2, "Transformer (big)", "transformer_big", "transformer_big_enfr", vocab_size=BIG_VOCABULARY, hours=BIG.hours,
+        bleu_ende=28.4, bleu_enfr=41.8, flops_ende=2.3e19, flops_enfr=2.3e19),
+    BASE,
+    _variation("(A)", "h1", 5.29, 24.9, h=1, d_k=512, d_v=512),
+    _variation("(A)", "h4", 5.00, 25.5, h=4, d_k=128, d_v=128),
+    _variation("(A)", "h16", 4.91, 25.8, h=16, d_k=32, d_v=32),
+    _variation("(A)", "h32", 5.01, 25.4, h=32, d_k=16, d_v=16),
+    _variation("(B)", "k128", 5.16, 25.1, 58, d_k=16),
+    _variation("(B)", "k256", 5.01, 25.4, 60, d_k=32),
+    _variation("(C)", "l2", 6.11, 23.7, 36, n=2),
+    _variation("(C)", "l4", 5.19, 25.3, 50, n=4),
+    _variation("(C)", "l8", 4.88, 25.5, 80, n=8),
+    _variation("(C)", "hs256", 5.75, 24.5, 28, d_model=256, d_k=32, d_v=32),
+    _variation("(C)", "hs1024", 4.66, 26.0, 168, d_model=1024, d_k=128, d_v=128),
+    _variation("(C)", "ff1024", 5.12, 25.4, 53, d_ff=1024),
+    _variation("(C)", "ff4096", 4.75, 26.2, 90, d_ff=4096),
+    _variation("(D)", "dr0", 5.77, 24.6, p_drop=0.0),
+    _variation("(D)", "dr2", 4.95, 25.5, p_drop=0.2),
+    _variation("(D)", "ls0", 4.67, 25.3, eps_ls=0.0),
+    _variation("(D)", "ls2", 5.47, 25.7, eps_ls=0.2),
+    _variation("(E)", "pos_emb", 4.92, 25.7, note="learned positions"),
+    BIG,
+    _parser("Vinyals & Kaiser et al. (2014)", "WSJ only", 88.3),
+    _parser("Petrov et al. (2006)", "WSJ only", 90.4),
+    _parser("Zhu et al. (2013)", "WSJ only", 90.4),
+    _parser("Dyer et al. (2016), discriminative", "WSJ only", 91.7),
+    Row(4, "Transformer (4 layers)", "transformer_parsing_4layer", corpus=PARSING, vocab_size=16_000,
+        training="WSJ only", f1=91.3),
+    _parser("Zhu et al. (2013)", "semi-supervised", 91.3),
+    _parser("Huang & Harper (2009)", "semi-supervised", 91.3),
+    _parser("McClosky et al. (2006)", "semi-supervised", 92.1),
+    _parser("Vinyals & Kaiser et al. (2014)", "semi-supervised", 92.1),
+    Row(4, "Transformer (4 layers)", "transformer_parsing_4layer_semi", corpus=PARSING_SEMI, vocab_size=32_000,
+        training="semi-supervised", f1=92.7),
+    _parser("Luong et al. (2015)", "multi-task", 93.0),
+    _parser("Dyer et al. (2016)", "generative", 93.3),
+)  # fmt: skip
+"""All rows, in the paper's order."""

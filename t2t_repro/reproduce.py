@@ -1,0 +1,113 @@
+"""The chain from data to a scored model: train, average, decode the test sets, score; each part once.
+
+What is done is not done again: a training goes on from its last checkpoint, and a test set that was decoded with the
+final checkpoint stays. So an interrupted chain is taken up by the same call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from t2t_repro.data.datagen import write_test_sets
+from t2t_repro.errors import UserError
+from t2t_repro.metrics.score import Score
+from t2t_repro.model_folder import ModelFolder, step_of
+from t2t_repro.progress import Progress, say
+from t2t_repro.results import FILE, Results, read_results
+from t2t_repro.textfile import read_lines, whole_file
+from t2t_repro.training.checkpoint import average_checkpoints
+from t2t_repro.training.metrics_log import read_metrics
+
+Scores = dict[str, list[Score]]
+"""By test set."""
+
+
+def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Results]:
+    """Averages, decodes and scores a trained model; keeps the results in its folder.
+
+    Args:
+        data_dir: what t2t-datagen made, with the test sets as text.
+        tmp_dir: folder of downloads, for test sets that are not in data_dir yet.
+
+    Raises:
+        UserError: no checkpoint, or no test set at hand.
+    """
+    checkpoints = folder.checkpoints()
+    last = folder.hparams.num_last_checkpoints
+    if last > len(checkpoints) > 0:
+        say(f"{folder.path}: {len(checkpoints)} checkpoints, not {last}; averaging those")
+    averaged = folder.path / "averaged" / Path(checkpoints[-1]).name if checkpoints else None
+    if averaged and not averaged.with_name(f"{averaged.name}.index").exists():
+        average_checkpoints(folder, min(last, len(checkpoints)))
+    checkpoint = folder.checkpoint()
+
+    found: Scores = {}
+    sets = write_test_sets(folder.problem, data_dir, tmp_dir, again=False)
+    if not sets:
+        raise UserError(f"{data_dir}: no test set of problem {folder.problem.base_name} there; see docs/data.md")
+    translate = _translator(folder, checkpoint)
+    for name, paths in sets.items():
+        sources, references = (list(read_lines(str(path))) for path in paths)
+        decoded = folder.path / "decoded" / f"{name.replace('/', '_')}-{step_of(checkpoint)}.txt"
+        if not decoded.exists():
+            lines = translate(name, sources)
+            with whole_file(decoded, "w") as file:
+                file.writelines(f"{line}\n" for line in lines)
+        found[name] = folder.problem.scores(list(read_lines(str(decoded))), references)
+        say(f"{name}: {found[name][0].label} {found[name][0].score:.2f}")
+
+    measured = read_metrics(folder.path)
+    firsts = {name: scores[0] for name, scores in found.items()}
+    results = replace(
+        read_results(folder.path),
+        steps=step_of(checkpoint),
+        dev_perplexity=next((line["dev_perplexity"] for line in reversed(measured) if "dev_perplexity" in line), None),
+        bleu={name: score.score for name, score in firsts.items() if score.label == "BLEU"},
+        f1=next((score.score for name, score in firsts.items() if score.label == "F1" and name == "test"), None),
+        train_seconds=max((line["seconds"] for line in measured if "seconds" in line), default=None),
+        hardware=devices()[0],
+        gpu_count=len(devices()),
+        signatures=[f"{name}: {score.signature}" for name, score in firsts.items()],
+    )
+    with whole_file(folder.path / FILE, "w") as file:
+        file.write(json.dumps(asdict(results), indent=2) + "\n")
+    return found, results
+
+
+def devices() -> list[str]:
+    """The names of this machine's GPUs, or of its processor where it has none."""
+    import tensorflow as tf
+
+    if gpus := tf.config.list_physical_devices("GPU"):
+        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        processor = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), processor)
+    return [f"{processor}, {os.cpu_count()} cores"]
+
+
+def _translator(folder: ModelFolder, checkpoint: str) -> Callable[[str, list[str]], list[str]]:
+    """What decodes a test set, given its name and its sources; the model is loaded when it is first called."""
+    from t2t_repro.decoding.translator import Translator
+
+    loaded: list[Translator] = []
+
+    def translate(name: str, sources: list[str]) -> list[str]:
+        if not loaded:
+            say(f"{checkpoint}: {folder.problem.decode_hparams}")
+            loaded.append(Translator(folder.model(checkpoint), folder.vocabulary, folder.problem.decode_hparams))
+        progress = Progress(f"decoding {name}", len(sources), "lines")
+        outputs = [translation.text for translation in loaded[0].translate(sources, progress.advance)]
+        progress.close()
+        lines, said = folder.problem.finish(sources, outputs)
+        if said:
+            say(f"{name}: {said}")
+        return lines
+
+    return translate

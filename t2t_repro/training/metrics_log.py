@@ -1,0 +1,56 @@
+"""What was measured during a training, a JSON object a line, in the model folder's metrics.jsonl.
+
+Before each checkpoint a line with "step", "seconds" of training so far, "train_loss" (smoothed, of that step) and
+"learning_rate"; after it a line with "step", "dev_loss" and "dev_perplexity".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from t2t_repro.textfile import whole_file
+
+FILE = "metrics.jsonl"
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+    """The lines in a model folder, none where nothing was measured; what a killed process left half-written is not."""
+    lines = []
+    path = Path(folder) / FILE
+    for line in path.read_text("utf-8").split("\n") if path.is_file() else []:
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(found, dict) and "step" in found:
+            lines.append(found)
+    return lines
+
+
+class MetricsLog:
+    """Adds lines to metrics.jsonl.
+
+    Args:
+        folder: the model folder.
+        start: the step from which training goes on; lines of later steps, which a killed process took, are dropped.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+
+    def __init__(self, folder: str | Path, start: int) -> None:
+        self._path = Path(folder) / FILE
+        kept = [line for line in read_metrics(folder) if line["step"] <= start]
+        with whole_file(self._path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in kept)
+        self.seconds = max((line.get("seconds", 0.0) for line in kept), default=0.0)
+        """Of training, before this process."""
+        self.evaluated = max((line["step"] for line in kept if "dev_loss" in line), default=0)
+        """The last step after which the dev split was evaluated."""
+
+    def add(self, step: int, **values: float) -> None:
+        """Adds a line."""
+        with open(self._path, "a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")

@@ -1,0 +1,271 @@
+"""What t2t-paper prints, in its three forms and of model folders, and how it ends when asked for the impossible."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.bin import program, t2t_paper
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder, Origin
+from t2t_repro.models import size
+
+RESULTS = {
+    "steps": 90_000,
+    "dev_perplexity": 5.125,
+    "dev_bleu": 24.5,
+    "bleu": {"wmt14": 26.25, "wmt14/full": 26.5},
+    "train_seconds": 43_200,
+    "hardware": "Tesla P100-SXM2-16GB",
+    "gpu_count": 4,
+    "signatures": ["BLEU nrefs:1|case:mixed"],
+}
+
+
+def paper(*arguments: str) -> int:
+    """Runs the program in this process; the flags are copied, since `program.run` adds to them."""
+    return program.run(t2t_paper.main, copy.deepcopy(t2t_paper.FLAGS), t2t_paper.__doc__, ["t2t_paper.py", *arguments])
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert paper(*arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(output(capsys, "--format=csv", *arguments))))
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on standard error of a run that must end with code 2 and print nothing else."""
+    assert paper(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("t2t-paper: ")
+    assert captured.err.count("\n") == 1
+    return captured.err.removeprefix("t2t-paper: ").rstrip("\n")
+
+
+class Folders:
+    """Makes model folders."""
+
+    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
+        self.path, self.vocabulary = path, vocabulary
+
+    def make(
+        self,
+        name: str,
+        problem: str,
+        hparams: HParams,
+        results: dict[str, Any] | None = None,
+        steps: tuple[int, ...] = (),
+    ) -> str:
+        folder = self.path / name
+        origin = Origin(problem, {}, "vocab.model", "0123456789ab", 1)
+        ModelFolder.create(folder, hparams, self.vocabulary, origin)
+        if results is not None:
+            (folder / "results.json").write_text(json.dumps(results))
+        for step in steps:
+            (folder / f"model.ckpt-{step}.index").touch()
+        return str(folder)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, tiny_vocabulary: Vocabulary) -> Folders:
+    return Folders(tmp_path, tiny_vocabulary)
+
+
+def test_csv_has_a_line_for_each_row_and_parameters_in_units(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys)
+    assert [line["table"] for line in found] == 10 * ["2"] + 20 * ["3"] + 12 * ["4"]
+    base = next(line for line in found if line["hparams_set"] == "transformer_base")
+    assert base["row"] == "Transformer (base)"
+    assert int(base["parameters"]) == size.parameters(registry.hparams("transformer_base"), int(base["vocab_size"]))
+    assert (base["target_tokens_per_step"], base["source_tokens_per_step"]) == ("25000", "25000")
+    assert (base["paper_bleu_ende"], base["paper_bleu_enfr"], base["output_dir"]) == ("27.3", "38.1", "")
+    for line in found:
+        assert bool(line["parameters"]) == bool(line["flops_by_products"]) == bool(line["hparams_set"])
+    assert [line["table"] for line in lines(capsys, "--table=4,2")] == 10 * ["2"] + 12 * ["4"]
+
+
+def test_text_and_markdown_show_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    text, markdown = output(capsys, "--table=3"), output(capsys, "--table=3", "--format=markdown")
+    cells = ["(B)", "transformer_k128", "16", "5.16", "25.1", "58", "41,100", "58,066,944", "-7", "-7.1"]
+    cells += ["25,000", "25,000", "100,000", "8.8e12", "8.8e17"]
+    (line,) = (line for line in text.splitlines() if "transformer_k128" in line)
+    assert line.split() == cells
+    (row,) = (line for line in markdown.splitlines() if "transformer_k128" in line)
+    assert [cell.strip() for cell in row.split("|") if cell.strip()] == cells
+    assert "Table 2" not in text + markdown
+    assert "PPL dev" in text
+    assert "F1" not in text
+
+
+def test_a_vocabulary_for_all(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [line for line in lines(capsys, "--vocab_size=500") if line["hparams_set"]]
+    for line in found:
+        hparams = registry.hparams(line["hparams_set"])
+        assert int(line["parameters"]) == size.parameters(hparams, 500)
+    enfr = size.parameters(registry.hparams("transformer_big_enfr"), 500)
+    assert [line["parameters_enfr"] for line in found[:2]][1] == str(enfr)
+
+
+def test_a_folder_stands_beside_its_rows(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    base = replace(registry.hparams("transformer_base"), train_steps=90_000)
+    path = folders.make("base", "wmt_ende", base, RESULTS)
+    plain, found = lines(capsys), lines(capsys, f"--output_dirs={path}")
+    assert len(found) == len(plain)
+    own = [line for line in found if line["output_dir"]]
+    assert [(line["table"], line["hparams_set"]) for line in own] == [
+        ("2", "transformer_base"),
+        ("3", "transformer_base"),
+    ]
+    for line in own:
+        assert line["output_dir"] == path
+        assert line["problem"] == "wmt_ende"
+        assert line["measured_steps"] == "90000"
+        assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
+        assert line["measured_bleu"] == "26.25 (wmt14), 26.50 (wmt14/full)"
+        assert (line["train_seconds"], line["gpu_count"]) == ("43200", "4")
+        assert float(line["measured_flops_by_time"]) == 43_200 * 4 * 9.5e12
+    text = output(capsys, "--table=3", f"--output_dirs={path}")
+    assert "12.00" in text
+    assert "1.6e18" in text
+    assert text.endswith(f"\n\n{path}: BLEU nrefs:1|case:mixed\n")
+
+
+def test_folders_of_the_same_row_have_a_line_each(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    hparams = registry.hparams("transformer_big_enfr")
+    paths = [folders.make(name, "wmt_enfr", hparams, {"bleu": {"wmt14": 41.0}}) for name in ("one", "two")]
+    found = lines(capsys, "--table=2,3", f"--output_dirs={','.join(paths)}")
+    assert len(found) == 31
+    assert [(line["row"], line["output_dir"]) for line in found if line["output_dir"]] == [
+        ("Transformer (big)", path) for path in paths
+    ]
+
+
+def test_a_folder_is_not_lost_where_its_table_is_not_asked_for(
+    capsys: pytest.CaptureFixture[str], folders: Folders
+) -> None:
+    path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
+    (line,) = (line for line in lines(capsys, "--table=4", f"--output_dirs={path}") if line["output_dir"])
+    assert (line["table"], line["measured_steps"]) == ("", "90000")
+
+
+def test_parsers_by_their_problem(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    path = folders.make("semi", "wsj_parsing_semi", registry.hparams("transformer_parsing_4layer_semi"), {"f1": 92.125})
+    (line,) = (line for line in lines(capsys, f"--output_dirs={path}") if line["output_dir"])
+    assert (line["hparams_set"], line["measured_f1"]) == ("transformer_parsing_4layer_semi", "92.125")
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    [
+        ("numbers_ende", {}),
+        ("wmt_enfr_rev", {}),
+        ("wmt_ende", {"batch_size": 4096}),
+        ("wmt_ende", {"hidden_size": 128}),
+    ],
+)
+def test_other_problems_and_other_hparams_are_of_no_row(
+    problem: str, changes: dict[str, int], capsys: pytest.CaptureFixture[str], folders: Folders
+) -> None:
+    hparams = replace(registry.hparams("transformer_base"), **changes)
+    path = folders.make("other", problem, hparams, {"dev_bleu": 30.0})
+    *rows, line = lines(capsys, "--table=3", f"--output_dirs={path}")
+    assert len(rows) == 20
+    assert not any(row["output_dir"] for row in rows)
+    assert (line["table"], line["row"], line["problem"], line["measured_bleu_dev"]) == ("", "", problem, "30.0")
+    vocab_size = folders.vocabulary.size
+    assert line["vocab_size"] == str(vocab_size)
+    assert line["parameters"] == str(size.parameters(hparams, vocab_size))
+    assert "Model folders of no row above\n\n" in output(capsys, f"--output_dirs={path}")
+
+
+def test_without_results_the_last_checkpoint_gives_the_steps(
+    capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams
+) -> None:
+    path = folders.make("model", "numbers_ende", tiny_hparams, steps=(20, 110, 90))
+    assert lines(capsys, f"--output_dirs={path}")[-1]["measured_steps"] == "110"
+    (Path(path) / "results.json").write_text('{"steps": 100}')
+    assert lines(capsys, f"--output_dirs={path}")[-1]["measured_steps"] == "100"
+
+
+def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    hparams = registry.hparams("transformer_l2")
+    timed = {"train_seconds": 10, "gpu_count": 2}
+    path = folders.make("model", "wmt_ende", hparams, timed | {"hardware": "Tesla V100 SXM2"})
+    text = output(capsys, "--table=3", f"--output_dirs={path}")
+    assert f"{path}: no FLOPs by time, since the paper does not say what 'Tesla V100 SXM2' sustains" in text
+    given = "--sustained_tflops=K81=1,V100 = 14.5"
+    (line,) = (one for one in lines(capsys, f"--output_dirs={path}", given) if one["output_dir"])
+    assert float(line["measured_flops_by_time"]) == 10 * 2 * 14.5e12
+    assert "no FLOPs by time" not in output(capsys, f"--output_dirs={path}", given)
+    for other in ({"hardware": "GRID K8000"}, {"hardware": "K80", "gpu_count": 0}, {"hardware": ""}):
+        (Path(path) / "results.json").write_text(json.dumps(timed | other))
+        (line,) = (one for one in lines(capsys, f"--output_dirs={path}") if one["output_dir"])
+        assert line["measured_flops_by_time"] == ""
+
+
+def test_bad_input(capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
+    assert failure(capsys, "--table=3,5") == "unknown table '5'; there are: 2, 3, 4"
+    assert failure(capsys, "--table=") == "--table is required: which tables"
+    assert failure(capsys, "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
+    assert failure(capsys, "--vocab_size=-1").startswith("flag --vocab_size=-1: ")
+    nowhere = tmp_path / "nowhere"
+    cure = "so it is no model folder; t2t-trainer makes one"
+    assert failure(capsys, f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
+    empty = folders.make("empty", "numbers_ende", tiny_hparams)
+    message = f"{empty}: no results.json and no checkpoint there yet; run t2t-trainer --output_dir={empty}"
+    assert failure(capsys, f"--output_dirs={empty}") == message
+    broken = folders.make("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
+    assert failure(capsys, f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
+    for given in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):
+        expected = f"--sustained_tflops: cannot read '{given}'; write a GPU's name, = and a number above 0"
+        assert failure(capsys, f"--sustained_tflops={given}") == expected
+
+
+def test_run_as_a_program_without_tensorflow(folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
+    path = folders.make("model", "numbers_ende", tiny_hparams, RESULTS)
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print({'tensorflow', 'keras'} & set(sys.modules), file=sys.stderr))\n"
+        "from t2t_repro.bin.t2t_paper import run\n"
+        "sys.argv[0] = 't2t-paper'\n"
+        "run()\n"
+    )
+    command = [sys.executable, "-c", code, f"--output_dirs={path}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "set()\n")
+    assert done.stdout.startswith("Table 2: ")
+
+
+def test_on_a_terminal_no_line_is_wider_than_it() -> None:
+    reader, writer = os.openpty()
+    command = [sys.executable, "-m", "t2t_repro.bin.t2t_paper", "--table=4"]
+    with subprocess.Popen(command, stdout=writer, env=os.environ | {"COLUMNS": "120"}) as process:
+        os.close(writer)
+        read = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while part := os.read(reader, 4096):
+                read += part
+    os.close(reader)
+    assert process.returncode == 0
+    shown = read.decode().splitlines()
+    assert 100 < max(map(len, shown)) <= 120
+    assert [line.split()[:2] for line in shown].count(["row", "hparams_set"]) > 1

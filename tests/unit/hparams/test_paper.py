@@ -1,0 +1,67 @@
+"""The rows of the paper's tables against the hparams sets that stand for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.hparams import paper
+from t2t_repro.hparams.paper import BASE, ROWS, Row
+
+OURS = [row for row in ROWS if row.hparams_set]
+COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
+
+
+def as_columns(name: str) -> dict[str, float]:
+    """A set's values under the names of Table 3's columns."""
+    hparams = registry.hparams(name)
+    heads = hparams.num_heads
+    return {
+        "n": hparams.num_hidden_layers,
+        "d_model": hparams.hidden_size,
+        "d_ff": hparams.filter_size,
+        "h": heads,
+        "d_k": hparams.key_channels // heads,
+        "d_v": hparams.value_channels // heads,
+        "p_drop": hparams.layer_prepostprocess_dropout,
+        "eps_ls": hparams.label_smoothing,
+    }
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.table == 3], ids=lambda row: row.hparams_set)
+def test_a_set_has_what_its_row_of_table_3_says_and_the_rest_from_base(row: Row) -> None:
+    printed = {name: getattr(row, name) for name in COLUMNS}
+    given = {name: value for name, value in printed.items() if value is not None}
+    assert as_columns(row.hparams_set) == as_columns(BASE.hparams_set) | given
+    assert registry.hparams(row.hparams_set).train_steps == (row.steps or BASE.steps)
+    assert registry.hparams(row.hparams_set).pos == ("emb" if row.note else "timing")
+
+
+def test_each_set_of_an_experiment_has_its_rows() -> None:
+    assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
+    assert Counter(row.table for row in OURS) == {2: 2, 3: 20, 4: 2}
+    names = [row.hparams_set for row in OURS if row.table != 2]
+    assert len(set(names)) == len(names)
+    registry.import_built_in()
+    of_the_paper = {
+        name
+        for name, make in registry._hparams._objects.items()
+        if make.__module__.endswith((".table3", ".parsing")) or name in ("transformer_base", "transformer_big")
+    }
+    assert set(names) == of_the_paper
+    assert [row.hparams_set_enfr for row in OURS if row.hparams_set_enfr] == [
+        "transformer_base",
+        "transformer_big_enfr",
+    ]
+
+
+def test_problems_and_their_vocabularies() -> None:
+    for row in OURS:
+        assert row.vocab_size
+        if row.table == 4:
+            assert registry.problem(row.corpus.problem).settings.vocab_size == row.vocab_size
+        else:
+            assert row.corpus.problem == "wmt_ende"
+    assert registry.problem(paper.EN_FR.problem).settings.vocab_size == paper.EN_FR_VOCABULARY

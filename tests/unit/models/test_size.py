@@ -1,0 +1,120 @@
+"""Weights and operations by formula, against the model really built, its graph, and sums by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+from t2t_repro.models import size
+from t2t_repro.models.transformer import Transformer
+
+registry.import_built_in()
+SETS = sorted(registry._hparams._objects)
+TINY = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "base's": {},
+    "pre-norm": {"norm_before": True},
+    "learned positions": {"pos": "emb", "max_length": 9},
+    "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
+    "three matrices": {"shared_embedding_and_softmax_weights": False},
+    "target space": {"use_target_space_embedding": True},
+    "a neighbourhood within a block": {"self_attention_neighborhood": 5},
+    "a neighbourhood beyond a block": {"self_attention_neighborhood": 70},
+}
+
+
+def built(hparams: HParams, vocab_size: int) -> int:
+    """Counts the weights of a model without giving them memory."""
+    with keras.StatelessScope(initialize_variables=False):
+        model = Transformer(hparams, vocab_size)
+    return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+
+
+def graphs_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+    """The operations of all matrix products in TensorFlow's graph of a step, forward and backward."""
+    sentences = hparams.batch_size // target_length
+    model = Transformer(hparams, vocab_size)
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(tf.ones([sentences, source_length], tf.int32), tf.ones([sentences, target_length], tf.int32))
+            loss = tf.reduce_sum(logits * logits)
+        return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+    total = 0
+    for operation in step.get_concrete_function().graph.get_operations():
+        assert "Einsum" not in operation.type
+        if "MatMul" in operation.type:
+            flag = "transpose_a" if operation.type == "MatMul" else "adj_x"
+            shared = operation.inputs[0].shape[-2 if operation.get_attr(flag) else -1]
+            total += 2 * operation.outputs[0].shape.num_elements() * shared
+    return total
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_parameters_of_every_set(name: str) -> None:
+    hparams = registry.hparams(name)
+    assert size.parameters(hparams, 50) == built(hparams, 50)
+
+
+@pytest.mark.parametrize(("name", "vocab_size"), [("transformer_base", 41_100), ("transformer_big", 36_000)])
+def test_parameters_with_the_full_vocabulary(name: str, vocab_size: int) -> None:
+    hparams = registry.hparams(name)
+    assert size.parameters(hparams, vocab_size) == built(hparams, vocab_size)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+def test_parameters_of_what_no_set_has(changes: dict[str, Any]) -> None:
+    hparams = replace(TINY, **changes)
+    assert size.parameters(hparams, 20) == built(hparams, 20)
+
+
+@pytest.mark.parametrize(
+    ("variant", "lengths"),
+    [
+        ("base's", (5, 7)),
+        ("own d_k and d_v", (7, 5)),
+        ("three matrices", (5, 7)),
+        ("a neighbourhood within a block", (5, 7)),
+        ("a neighbourhood within a block", (40, 70)),
+        ("a neighbourhood beyond a block", (40, 71)),
+    ],
+)
+def test_products_are_those_of_the_graph(variant: str, lengths: tuple[int, int]) -> None:
+    hparams = replace(TINY, batch_size=2 * lengths[1], **VARIANTS[variant])
+    assert size.step_flops(hparams, 20, *lengths) == graphs_flops(hparams, 20, *lengths)
+
+
+def test_products_by_hand() -> None:
+    """One layer of width 4, one head with d_k 2 and d_v 6, d_ff 10, 11 entries; two sentences of 3 and 5 tokens."""
+    hparams = HParams(
+        num_hidden_layers=1,
+        hidden_size=4,
+        filter_size=10,
+        num_heads=1,
+        attention_key_channels=2,
+        attention_value_channels=6,
+        batch_size=10,
+    )
+    encoder = [
+        (3, 4, 2), (3, 4, 2), (3, 4, 6),  # q, k, v
+        (3, 2, 3), (3, 3, 6), (3, 6, 4),  # q k^T, times v, output
+        (3, 4, 10), (3, 10, 4),  # feed-forward
+    ]  # fmt: skip
+    decoder = [
+        (5, 4, 2), (5, 4, 2), (5, 4, 6), (5, 2, 5), (5, 5, 6), (5, 6, 4),
+        (5, 4, 2), (3, 4, 2), (3, 4, 6), (5, 2, 3), (5, 3, 6), (5, 6, 4),
+        (5, 4, 10), (5, 10, 4),
+        (5, 4, 11),  # logits
+    ]  # fmt: skip
+    forward = sum(2 * m * k * n for m, k, n in encoder + decoder)
+    assert size.step_flops(hparams, 11, 3, 5) == 2 * 3 * forward
+    assert size.step_flops(replace(hparams, batch_size=1000), 11, 3, 5) == 200 * 3 * forward
