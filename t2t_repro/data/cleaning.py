@@ -68,7 +68,7 @@ class Cleaning:
         self._repeats = np.zeros(len(hashes), np.bool_)
         self._repeats[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
         self._hashes = array.array("Q")
-        self.dropped["duplicate"] = int(self._repeats.sum())
+        self.dropped += Counter(duplicate=int(self._repeats.sum()))  # no entry where there is none
 
     def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """The pairs that stay, of the same pairs as in the first pass."""

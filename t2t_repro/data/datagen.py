@@ -6,13 +6,14 @@ that was killed goes on after its last whole shard: `.<problem>.unfinished` says
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,10 +120,10 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processe
         "train": Cleaning(settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates),
         "dev": Cleaning(),
     }
-    train_text = progress(chosen["train"].first_pass(problem.generate("train", tmp_dir)), "reading", None, "pairs")
-    texts = vocabulary.sample(text for pair in train_text for text in (pair["inputs"], pair["targets"]))
     for _ in chosen["dev"].first_pass(problem.generate("dev", tmp_dir)):
         pass
+    train_text = progress(chosen["train"].first_pass(problem.generate("train", tmp_dir)), "reading", None, "pairs")
+    texts = vocabulary.sample(text for pair in train_text for text in (pair["inputs"], pair["targets"]))
     for split, choice in chosen.items():
         if not choice.kept:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in choice.dropped.items())
@@ -133,7 +134,8 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processe
 
     path, unfinished_path = description_path(data_dir, name), Path(data_dir) / f".{name}.unfinished"
     vocabulary_path = Path(data_dir) / f"vocab.{name}.{settings.vocab_size}.model"
-    given = [str(dataclasses.asdict(settings)), *(choice.fingerprint for choice in chosen.values())]
+    own = (dataclasses.asdict(settings), problem.symbols, problem.num_train_shards)
+    given = [str(own), *(choice.fingerprint for choice in chosen.values())]
     fingerprint = hashlib.sha256("\n".join(given).encode()).hexdigest()
     try:
         path.unlink(missing_ok=True)
@@ -147,22 +149,23 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processe
             _save(state, unfinished_path)
         del texts
         if not processes:
-            processes = 1 if sum(choice.kept for choice in chosen.values()) < FEW_PAIRS else os.cpu_count() or 1
+            few = sum(choice.kept for choice in chosen.values()) < FEW_PAIRS
+            processes = 1 if few else len(os.sched_getaffinity(0))
         with encoding.Encoder(words, processes) as encoder:
             for split, choice in chosen.items():
                 pairs = progress(choice.next_pass(problem.generate(split, tmp_dir)), split, choice.kept, "pairs")
                 shards = min(problem.num_train_shards, choice.kept) if split == "train" else 1
-                whole = True
-                for shard in range(shards):
-                    size = choice.kept * (shard + 1) // shards - choice.kept * shard // shards
-                    target = records.shard_path(data_dir, name, split, shard, shards)
-                    whole &= size == _write_shard(target, itertools.islice(pairs, size), encoder, state)
-                    _save(state, unfinished_path)
-                if not whole or next(pairs, None) is not None:  # which also lets the progress bar close
+                cuts = [choice.kept * shard // shards for shard in range(shards + 1)]
+                sizes = {
+                    records.shard_path(data_dir, name, split, shard, shards): stop - start
+                    for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
+                }
+                if not _write_shards(pairs, sizes, encoder, state, unfinished_path):
                     raise UserError(
                         f"problem {name}: its {split} text changed while it was read; run t2t-datagen again"
                     )
-        _write_test_sets(problem, data_dir, tmp_dir)
+        if problem.test_sets:
+            write_test_sets(problem, data_dir, tmp_dir)
 
         digest, counts = hashlib.sha256(words.model), Counter[str]()
         for figures in state.shards.values():
@@ -182,9 +185,12 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processe
             file.write(to_json(description))
         summary.save(data_dir, name, found)
         unfinished_path.unlink()
-    except Exception:  # not a KeyboardInterrupt: who interrupts may want to go on
+    except encoding.WorkerLostError:
+        raise  # as after a KeyboardInterrupt, the next run goes on from here
+    except Exception:
         _remove(data_dir, name, whole=True)
-        for written in (vocabulary_path, unfinished_path, path):
+        test_sets = (side for test_set in problem.test_sets for side in _test_set_paths(problem, data_dir, test_set))
+        for written in (vocabulary_path, unfinished_path, path, *test_sets):
             written.unlink(missing_ok=True)
         raise
     for line in (*summary.lines(found), f"data: {data_dir}"):
@@ -210,22 +216,50 @@ def _save(state: Unfinished, path: Path) -> None:
 
 
 def _remove(data_dir: str | Path, name: str, whole: bool) -> None:
-    """Removes what a killed process was writing of the problem's shards, and the whole ones as well if so asked."""
-    for split in SPLITS:
-        for half_written in Path(data_dir).glob(f".{name}-{split}-*-of-*.*"):
-            half_written.unlink()
-        for old in records.find_files(data_dir, name, split) if whole else []:
+    """Removes what a killed process was writing, and the problem's whole shards as well if so asked."""
+    for place in (f"{name}[-.]*", f".{name}.unfinished", f"vocab.{name}.*", summary.FILE_NAME):
+        for half_written in Path(data_dir).glob(f".{place}.{'?' * 8}"):  # as `whole_file` names them
+            half_written.unlink(missing_ok=True)
+    for split in SPLITS if whole else ():
+        for old in records.find_files(data_dir, name, split):
             old.unlink()
 
 
-def _write_shard(path: Path, pairs: Iterable[Pair], encoder: encoding.Encoder, state: Unfinished) -> int:
-    """Writes a shard unless `state` has it and it is whole; returns how many pairs it holds."""
-    if _is_whole(path, state.shards.get(path.name, {}).get("sha256")):
-        return sum(1 for _ in pairs)
-    digest, counts = hashlib.sha256(), Counter[str]()
-    index = records.write_blocks(path, encoder.encode(pairs, counts), digest)
-    state.shards[path.name] = {"sha256": digest.hexdigest(), **counts}
-    return len(index)
+def _write_shards(
+    pairs: Iterator[Pair], sizes: dict[Path, int], encoder: encoding.Encoder, state: Unfinished, state_path: Path
+) -> bool:
+    """Writes the shards that `state` does not have or that are not whole; whether there were as many pairs as expected.
+
+    Args:
+        pairs: of all shards.
+        sizes: pairs of each shard.
+    """
+    missing = [path for path in sizes if not _is_whole(path, state.shards.get(path.name, {}).get("sha256"))]
+
+    def portions() -> Iterator[encoding.Portion]:
+        for path, size in sizes.items():
+            own = itertools.islice(pairs, size)
+            if path in missing:
+                yield from encoding.portions(own)
+            else:
+                collections.deque(own, maxlen=0)
+
+    encoded = encoder.encode(portions())  # of all shards, so that the processes need not wait at a shard's end
+    for path in missing:
+        digest, counts = hashlib.sha256(), Counter[str]()
+        own = itertools.islice(encoded, -(-sizes[path] // encoding.TOGETHER))
+        index = records.write_blocks(path, _counted(own, counts), digest)
+        state.shards[path.name] = {"sha256": digest.hexdigest(), **counts}
+        _save(state, state_path)
+        if len(index) != sizes[path]:
+            return False
+    return next(encoded, None) is None and next(pairs, None) is None  # which also lets the progress bar close
+
+
+def _counted(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterator[records.Block]:
+    for each in encoded:
+        counts += each.counts
+        yield each.block
 
 
 def _is_whole(path: Path, sha256: str | None) -> bool:
@@ -236,16 +270,40 @@ def _is_whole(path: Path, sha256: str | None) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
-def _write_test_sets(problem: Problem, data_dir: str | Path, tmp_dir: str) -> None:
-    """Writes each published test set as two text files, for t2t-decoder and t2t-bleu; says where one is not at hand."""
-    for name in problem.test_sets:
-        stem = Path(data_dir) / f"{problem.base_name}.{name.replace('/', '_')}"
-        try:
-            pairs = list(problem.test_set(name, tmp_dir))
-        except UserError as error:
-            say(f"test set {name} is not written: {error}")
-            continue
-        for side, suffix in zip(("inputs", "targets"), problem.file_suffixes, strict=True):
-            with whole_file(f"{stem}.{suffix}", "w") as file:
-                file.writelines(pair[side] + "\n" for pair in pairs)
-        say(f"test set {name}: {len(pairs):,} pairs in {stem}.{{{','.join(problem.file_suffixes)}}}")
+def write_test_sets(
+    problem: Problem, data_dir: str | Path, tmp_dir: str, again: bool = True
+) -> dict[str, tuple[Path, Path]]:
+    """Writes each test set as two text files, for t2t-decoder and t2t-bleu; says where one is not at hand.
+
+    Args:
+        again: whether to write files anew that are there.
+
+    Returns:
+        By test set, the files of sources and of references. A reversed problem's change places; a problem without test
+        sets has its dev split for one.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    written = {}
+    for name in problem.test_sets or ("dev",):
+        paths = _test_set_paths(problem, data_dir, name)
+        if again or not all(path.is_file() for path in paths):
+            try:
+                pairs = list(problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir))
+            except UserError as error:
+                say(f"test set {name} is not written: {error}")
+                continue
+            for side, path in zip(("inputs", "targets"), paths, strict=True):
+                with whole_file(path, "w") as file:
+                    file.writelines(pair[side] + "\n" for pair in pairs)
+            say(f"test set {name}: {len(pairs):,} pairs in {paths[0]} and {paths[1]}")
+        source, target = paths[::-1] if problem.was_reversed else paths
+        written[name] = (source, target)
+    return written
+
+
+def _test_set_paths(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
+    """Where the sources and the targets of a test set lie."""
+    stem = f"{problem.base_name}.{name.replace('/', '_')}"
+    return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]

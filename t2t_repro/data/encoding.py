@@ -26,6 +26,20 @@ TOGETHER = 2000
 """Pairs that a process takes at once."""
 
 
+Portion = list[tuple[str, str]]
+"""Source and target texts that a process takes at once."""
+
+
+def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
+    """The texts of `pairs`, `TOGETHER` at a time."""
+    texts = ((pair["inputs"], pair["targets"]) for pair in pairs)
+    return iter(lambda: list(itertools.islice(texts, TOGETHER)), [])
+
+
+class WorkerLostError(UserError):
+    """A process that tokenised is no more."""
+
+
 class Encoded(NamedTuple):
     """What became of some pairs."""
 
@@ -62,36 +76,39 @@ class Encoder:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def encode(self, pairs: Iterable[Pair], counts: Counter[str]) -> Iterator[records.Block]:
-        """The records of `pairs`, in order.
-
-        Args:
-            counts: the counts of `Encoded` are added to it.
+    def encode(self, portions: Iterable[Portion]) -> Iterator[Encoded]:
+        """What becomes of each portion, in order.
 
         Raises:
-            UserError: a process died.
+            WorkerLostError: a process died.
         """
-        texts = ((pair["inputs"], pair["targets"]) for pair in pairs)
-        portions = iter(lambda: list(itertools.islice(texts, TOGETHER)), [])
-        for encoded in map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions):
-            counts += encoded.counts
-            yield encoded.block
+        return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
 
-    def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterator[list]) -> Iterator[Encoded]:
+    def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
         """`_encode` of each portion; few are under way at a time, so that memory does not grow with the text."""
         under_way: collections.deque[Future[Encoded]] = collections.deque()
         try:
             for portion in portions:
-                under_way.append(pool.submit(_encode, portion))
+                under_way.append(_submit(pool, portion))
                 if len(under_way) > 3 * self._processes:
                     yield under_way.popleft().result()
             while under_way:
                 yield under_way.popleft().result()
         except BrokenProcessPool:
-            raise UserError(
-                "a process that tokenised was killed, most likely for lack of memory; run t2t-datagen again with "
-                f"--num_concurrent_processes={max(1, self._processes // 2)}"
+            raise WorkerLostError(
+                "a process that tokenised died, most likely for lack of memory; what is done is kept: run t2t-datagen "
+                f"again with --num_concurrent_processes={max(1, self._processes // 2)} (in a script of your own, "
+                'call this under if __name__ == "__main__")'
             ) from None
+
+
+def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
+    """Hands a portion over; that may start a process, and interrupts, the parent's business, stay blocked in it."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return pool.submit(_encode, portion)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 _words: Vocabulary
@@ -105,7 +122,6 @@ def _start(model: bytes) -> None:
 
 
 def _start_process(model: bytes) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _start(model)
 
@@ -117,9 +133,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(pairs: list[tuple[str, str]]) -> Encoded:
+def _encode(pairs: Portion) -> Encoded:
     texts = list(itertools.chain.from_iterable(pairs))
-    ids = _words.encode(texts)
+    ids = _words.encode(texts, num_threads=1)  # the processes share the cores
     byte_pieces = int(_is_byte[np.fromiter(itertools.chain.from_iterable(ids), np.int64)].sum())
     counts = Counter(text_bytes=sum(len(text.encode()) for text in texts), byte_pieces=byte_pieces)
     return Encoded(records.block(zip(ids[::2], ids[1::2], strict=True)), counts)

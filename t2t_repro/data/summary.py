@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from t2t_repro.data import batching
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.textfile import read_lines, whole_file
 
@@ -72,19 +74,19 @@ def padding(lengths: np.ndarray, epoch: batching.Plan, max_tokens: int = 4096) -
     for step in range(min(epoch.steps, MAX_STEPS)):
         for part in batching.parts(lengths, epoch.blocks(step), max_tokens, 1):
             filled += int(lengths[:, part].sum())
-            positions += int(lengths[:, part].max(axis=1).sum()) * len(part)
+            positions += int(lengths[:, part].max(axis=1, initial=0).sum()) * len(part)  # a part may be empty
     return 1.0 - filled / positions if positions else 0.0
 
 
 def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
     """Keeps the summary beside those of the folder's other problems."""
     path = Path(data_dir) / FILE_NAME
-    try:
-        kept = json.loads("\n".join(read_lines(str(path)))) if path.is_file() else {}
-    except json.JSONDecodeError:
-        kept = {}
+    kept = None
+    with contextlib.suppress(UserError, json.JSONDecodeError):  # a damaged one is no reason to lose the data
+        kept = json.loads("\n".join(read_lines(str(path))))
+    others = kept if isinstance(kept, dict) else {}
     with whole_file(path, "w") as file:
-        file.write(json.dumps({**kept, problem: summary}, indent=2, ensure_ascii=False) + "\n")
+        file.write(json.dumps({**others, problem: summary}, indent=2, ensure_ascii=False) + "\n")
 
 
 def lines(summary: dict[str, Any]) -> list[str]:

@@ -20,6 +20,9 @@ from t2t_repro.textfile import whole_file
 PAD_ID = 0
 EOS_ID = 1
 
+SPACE = "\u2581"
+"""How SentencePiece writes a space in a piece."""
+
 MAX_TRAINING_BYTES = 200_000_000
 """Text that a vocabulary is learned from at most; more changes it little and takes much memory."""
 
@@ -81,9 +84,9 @@ class Vocabulary:
         """Whether each id is a byte of a character outside the alphabet, bool [V]."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, with the end id at its end."""
-        ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True)
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        """The ids of each text, with the end id at its end; -1 threads are one a core."""
+        ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         return ids
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
@@ -129,7 +132,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             eos_id=EOS_ID,
             unk_id=2,
             bos_id=-1,
-            user_defined_symbols=list(symbols),
+            user_defined_symbols=[symbol.replace(" ", SPACE) for symbol in symbols],
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -75,8 +75,8 @@ def test_empty_corpora(tmp_path: Path) -> None:
         for language in ("en", "de"):
             (tmp_path / f"{name}.{language}").write_text("" if name == "none" else " \n\n")
         paths = f"{tmp_path / name}.en,{tmp_path / name}.de"
-        refused(datagen(tmp_path, paths), "train split has no pair")
-        refused(datagen(tmp_path, write_pairs(tmp_path, "train", range(50)), dev=paths), "dev split has no pair")
+        refused(datagen(tmp_path, paths), "no pair is left in its train split")
+        refused(datagen(tmp_path, write_pairs(tmp_path, "train", range(50)), dev=paths), "no pair is left in its dev split")
     assert not (tmp_path / "data").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,14 @@ import pytest
 
 from disks import largest_file
 from t2t_repro import registry
-from t2t_repro.data import datagen, vocabulary
+from t2t_repro.data import datagen, summary, vocabulary
 from t2t_repro.data.datagen import Description, generate_data, load_description, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair, Problem
-
-ENGLISH = ("red", "green", "house", "tree", "small", "large", "river")
-GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μικρό", "μεγάλο", "ποτάμι")
-
-
-def lines(count: int, words: tuple[str, ...] = ENGLISH) -> list[str]:
-    """Different lines of a few words each."""
-    return [" ".join(words[number // 7**place % 7] for place in range(number % 5 + 2)) for number in range(count)]
-
-
-class Toy(Problem):
-    """English to Greek words from memory; `watch` is told of each pair before it is given."""
-
-    num_train_shards = 3
-    pairs: dict[str, list[Pair]]
-
-    def __init__(self, train: int = 50, dev: int = 10, watch: Callable[[str, int, int], None] | None = None) -> None:
-        super().__init__({"vocab_size": 400}, name="toy")
-        self.pairs = {
-            split: [
-                {"inputs": source, "targets": target}
-                for source, target in zip(lines(count), lines(count, GREEK), strict=True)
-            ]
-            for split, count in (("train", train), ("dev", dev))
-        }
-        self.watch = watch
-        self.passes = {"train": 0, "dev": 0}
-
-    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        self.passes[split] += 1
-        for number, pair in enumerate(self.pairs[split]):
-            if self.watch:
-                self.watch(split, self.passes[split], number)
-            yield pair
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+from t2t_repro.problem import Problem
+from t2t_repro.textfile import read_lines, whole_file
+from toys import ENGLISH, GREEK, Published, Toy, contents, lines
 
 
 def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
@@ -103,7 +67,7 @@ def test_each_file_is_there_and_no_other(tmp_path: Path) -> None:
     generate_data(Toy(), tmp_path, "")
     shards = [f"toy-train-0000{number}-of-00003" for number in range(3)] + ["toy-dev-00000-of-00001"]
     assert set(contents(tmp_path)) == {
-        "toy.json", "vocab.toy.400.model", *shards, *(f"{shard}.index" for shard in shards)
+        "toy.json", "datagen.json", "vocab.toy.400.model", *shards, *(f"{shard}.index" for shard in shards)
     }  # fmt: skip
 
 
@@ -130,7 +94,7 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path: Path) -> No
     description = generate_data(problem, tmp_path, "")
     assert read_back(tmp_path, "train") == kept
     assert description.pairs == {"train": 20, "dev": 10}
-    assert description.empty == {"train": 4, "dev": 0}
+    assert description.dropped == {"train": {"empty side": 4}, "dev": {}}
 
 
 def test_reversed_problems_share_the_data(tmp_path: Path) -> None:
@@ -158,6 +122,7 @@ def test_the_vocabulary_is_learned_from_both_sides_of_a_large_text(
 def test_the_description_is_written_last(tmp_path: Path) -> None:
     generate_data(Toy(), tmp_path, "")
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    times.pop("datagen.json")  # what people read of it; no program does
     assert times["toy.json"] == max(times.values())
 
 
@@ -190,13 +155,60 @@ def test_a_source_that_fails_half_way_leaves_no_new_file(tmp_path: Path, split: 
     assert contents(tmp_path) == {"mine": b"stays"}
 
 
-def test_an_interrupt_leaves_no_new_file(tmp_path: Path) -> None:
-    def watch(split: str, passes: int, number: int) -> None:
-        if (split, passes) == ("dev", 2):
-            raise KeyboardInterrupt
+def test_train_is_cleaned_as_asked_and_dev_is_not(tmp_path: Path) -> None:
+    problem = Toy(30)
+    kept = [(pair["inputs"], pair["targets"]) for pair in problem.pairs["train"]]
+    odd = [
+        {"inputs": "red " * 9, "targets": "x"},
+        {"inputs": "a b c d", "targets": "x"},
+        {"inputs": " ", "targets": "x"},
+    ]
+    for split in ("train", "dev"):
+        problem.pairs[split] += [*odd, problem.pairs[split][2]]
+    problem.settings = Problem.Settings(400, clean_max_words=8, clean_max_ratio=3.0, clean_duplicates=True)
+    description = generate_data(problem, tmp_path, "")
+    assert read_back(tmp_path, "train") == kept
+    assert len(read_back(tmp_path, "dev")) == 10 + 3
+    assert description.pairs == {"train": 30, "dev": 13}
+    assert description.dropped == {
+        "train": {"too many words": 1, "length ratio": 1, "empty side": 1, "duplicate": 1}, "dev": {"empty side": 1}
+    }  # fmt: skip
 
-    with pytest.raises(KeyboardInterrupt):
-        generate_data(Toy(watch=watch), tmp_path, "")
+
+def test_cleaning_that_leaves_nothing_says_why(tmp_path: Path) -> None:
+    problem = Toy()
+    problem.pairs["train"].append({"inputs": "", "targets": "x"})
+    problem.settings = Problem.Settings(400, clean_max_words=1)
+    message = failure(problem, tmp_path)
+    assert "no pair is left in its train split, of 51 read" in message
+    assert "too many words 50" in message and "empty side 1" in message
+
+
+def test_test_sets_are_written_as_text_and_one_that_is_missing_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate_data(Published(), tmp_path, "")
+    texts = {path.name: list(read_lines(str(path))) for path in tmp_path.glob("toy.*.e[nl]")}
+    assert texts == {
+        "toy.first_full.en": [f"first/full {number}\u2028\r." for number in range(3)],
+        "toy.first_full.el": [f"{number}." for number in range(3)],
+        "toy.second.en": [f"second {number}\u2028\r." for number in range(3)],
+        "toy.second.el": [f"{number}." for number in range(3)],
+    }
+    spoken = capsys.readouterr().err.splitlines()
+    assert "test set far is not written: far.tgz: no such file; download it" in spoken
+    [line] = [line for line in spoken if line.startswith("test set second: 3 pairs in ")]
+    assert f"{tmp_path}/toy.second.en" in line and f"{tmp_path}/toy.second.el" in line
+
+
+def test_a_disk_that_is_full_after_the_test_sets_leaves_no_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise UserError("datagen.json: cannot be written")
+
+    monkeypatch.setattr(summary, "save", full)
+    failure(Published(), tmp_path)
     assert contents(tmp_path) == {}
 
 
@@ -231,8 +243,10 @@ def test_a_full_disk_leaves_no_new_file(tmp_path: Path, limit: int) -> None:
 def test_a_disk_that_is_full_for_the_description_alone_leaves_no_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, mode: str) -> None:
-        raise UserError(f"{path}: cannot be written")
+    def full(path: Path, mode: str) -> Any:
+        if path.name == "toy.json":
+            raise UserError(f"{path}: cannot be written")
+        return whole_file(path, mode)
 
     monkeypatch.setattr(datagen, "whole_file", full)
     assert "toy.json: cannot be written" in failure(Toy(), tmp_path)
@@ -244,7 +258,7 @@ def test_a_text_that_changes_between_the_passes_is_an_error(tmp_path: Path, more
     problem = Toy()
 
     def watch(split: str, passes: int, number: int) -> None:
-        if (split, passes, number) == ("dev", 1, 0):
+        if (split, passes, number) == ("train", 1, 0):
             train = problem.pairs["train"]
             problem.pairs["train"] = train[:more] if more < 0 else train + train[:more]
 
@@ -255,7 +269,7 @@ def test_a_text_that_changes_between_the_passes_is_an_error(tmp_path: Path, more
 
 @pytest.mark.parametrize(("train", "dev", "split"), [(0, 5, "train"), (5, 0, "dev")])
 def test_a_split_without_text_is_an_error(tmp_path: Path, train: int, dev: int, split: str) -> None:
-    assert f"problem toy: its {split} split has no pair" in failure(Toy(train, dev), tmp_path)
+    assert f"problem toy: no pair is left in its {split} split, of 0 read" in failure(Toy(train, dev), tmp_path)
     assert contents(tmp_path) == {}
 
 

@@ -128,6 +128,38 @@ def test_a_size_that_is_too_small_names_the_smallest_that_works(size: int) -> No
         train(TEXTS, size)
 
 
+def test_symbols_are_one_piece_each_wherever_they_occur() -> None:
+    symbols = ("(NP", " )", "<2de>", "漢字")
+    with_them = train(TEXTS, 350, symbols)
+    assert with_them.size == 350
+    ids = [with_them._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
+    assert len(set(ids)) == 4 and min(ids) > 2  # no padding, end or unknown
+    for symbol, i in zip(symbols, ids, strict=True):
+        for text in (symbol, f"The{symbol}dog", f" {symbol}{symbol} 😀{symbol}"):
+            [encoded] = with_them.encode([text])
+            assert encoded.count(i) == text.count(symbol)
+            assert with_them.decode([encoded]) == [text]
+    assert not with_them.is_byte[ids].any()
+
+
+def test_symbols_need_room_too() -> None:
+    symbols = tuple(f"<{number}>" for number in range(20))
+    smallest = 256 + 3 + 20 + len(set("".join(TEXTS)))
+    with pytest.raises(UserError, match=f"--vocab_size={smallest - 1}: .*{smallest}"):
+        train(TEXTS, smallest - 1, symbols)
+    assert train(TEXTS, smallest, symbols).size == smallest
+
+
+def test_the_256_bytes_are_marked(words: Vocabulary) -> None:
+    assert words.is_byte.shape == (words.size,) and words.is_byte.dtype == bool
+    pieces = {words._processor.IdToPiece(int(i)) for i in words.is_byte.nonzero()[0]}
+    assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
+    [[*outside, _]], [[*inside, _]] = words.encode(["😀漢"]), words.encode(["The street"])
+    # SentencePiece's sign for a space may come first.
+    assert words.is_byte[outside].sum() == len("😀漢".encode())
+    assert not words.is_byte[inside].any()
+
+
 def test_no_text_is_an_error() -> None:
     for texts in ([], [""]):
         with pytest.raises(UserError):

@@ -1,0 +1,190 @@
+"""Text to records, the same from one process and from several, and what becomes of the processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_repro.data import encoding, records, vocabulary
+from t2t_repro.data.encoding import Encoder, portions
+from t2t_repro.data.records import Records
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Pair
+
+ODD = (
+    "a\u2028b\u2029c\u0085d\u000b\u000ce",
+    "\r\t \u00a0\u3000\u200b\ufeff",
+    "\x00\x01\x1f\x7f",
+    "\ufffd\ufffe\uffff\U0010ffff",
+    "\u202eאבג\u202c 👩‍👩‍👧 🇩🇪",
+    "e\u0301 é \ufb01",
+    "<0x41> <unk> </s>",
+)
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    """A vocabulary of English letters and no others."""
+    return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the process that hands them out looks at their size."""
+    monkeypatch.setattr(encoding, "TOGETHER", 7)
+
+
+def some_pairs(count: int) -> list[Pair]:
+    """Different pairs, one side or both of some with characters outside of the alphabet."""
+    return [
+        {"inputs": f"dog {number}", "targets": f"{ODD[number % len(ODD)]} {number * number}"} for number in range(count)
+    ]
+
+
+def encoded(words: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
+    """The records' bytes, their lengths and the counts."""
+    with Encoder(words, processes) as encoder:
+        found = list(encoder.encode(portions(pairs)))
+    blocks, counts = [each.block for each in found], sum((each.counts for each in found), Counter[str]())
+    lengths = [[row["source"], row["target"]] for _, index in blocks for row in index]
+    return b"".join(contents for contents, _ in blocks), lengths, counts
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 200])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_the_records_are_those_of_the_pairs_in_order(words: Vocabulary, processes: int, count: int) -> None:
+    pairs = some_pairs(count)
+    examples = [tuple(words.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
+    contents, lengths, counts = encoded(words, iter(pairs), processes)
+    assert contents == records.block(examples)[0]  # type: ignore[arg-type]
+    assert lengths == [list(map(len, example)) for example in examples]
+
+    is_byte = re.compile("<0x[0-9A-F]{2}>").fullmatch
+    pieces = [words._processor.IdToPiece(i) for example in examples for ids in example for i in ids]
+    assert counts["text_bytes"] == sum(len(text.encode()) for pair in pairs for text in pair.values())
+    assert counts["byte_pieces"] == len([piece for piece in pieces if is_byte(piece)])
+    assert count < 2 or counts["byte_pieces"] > 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_odd_characters_and_very_long_lines_come_back_as_they_were(
+    words: Vocabulary, tmp_path: Path, processes: int
+) -> None:
+    texts = [*ODD, "the dog " * 131_072, "ö\u2028" * 250_000, "x" * 1_000_000]
+    with Encoder(words, processes) as encoder:
+        pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
+        records.write_blocks(tmp_path / "shard", (each.block for each in encoder.encode(portions(pairs))))
+    read = Records([tmp_path / "shard"])
+    assert len(read) == len(texts)
+    for number, text in enumerate(texts):
+        assert words.decode([ids.tolist() for ids in read[number]]) == [text, text[::-1]]
+
+
+def test_text_is_read_only_a_little_ahead(words: Vocabulary) -> None:
+    given = 0
+
+    def pairs() -> Iterator[Pair]:
+        nonlocal given
+        for pair in some_pairs(1000):
+            given += 1
+            yield pair
+
+    with Encoder(words, 2) as encoder:
+        for done, _ in enumerate(encoder.encode(portions(pairs()))):
+            assert given - 7 * done <= 7 * (3 * 2 + 1)
+    assert given == 1000
+
+
+def test_one_process_is_this_one_and_several_end_with_the_encoder(words: Vocabulary) -> None:
+    for processes in (1, 2):
+        with Encoder(words, processes) as encoder:
+            for _ in encoder.encode(portions(some_pairs(200))):
+                pass
+            assert len(multiprocessing.active_children()) == (2 if processes == 2 else 0)
+        assert not multiprocessing.active_children()
+
+
+def test_a_text_that_fails_half_way_ends_the_processes(words: Vocabulary) -> None:
+    def pairs() -> Iterator[Pair]:
+        yield from some_pairs(100)
+        raise UserError("line 101 is damaged")
+
+    with pytest.raises(UserError, match="line 101 is damaged"):
+        encoded(words, pairs(), 2)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("processes", "fewer"), [(2, 1), (4, 2)])
+def test_a_process_that_is_killed_ends_in_one_line_that_names_the_flag(
+    words: Vocabulary, processes: int, fewer: int
+) -> None:
+    def pairs() -> Iterator[Pair]:
+        for number, pair in enumerate(some_pairs(100_000)):
+            if number == 300:
+                child = multiprocessing.active_children()[0]
+                assert child.pid is not None
+                os.kill(child.pid, signal.SIGKILL)
+            yield pair
+
+    with pytest.raises(UserError) as error:
+        encoded(words, pairs(), processes)
+    assert "\n" not in str(error.value)
+    assert "died" in str(error.value) and f"--num_concurrent_processes={fewer}" in str(error.value)
+    assert not multiprocessing.active_children()
+
+
+def test_an_interrupt_is_the_parents_business_from_the_first_moment(
+    words: Vocabulary, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal Ctrl-C reaches all processes, those that are just starting too; they must not speak of it."""
+    sent = 0
+
+    def pairs() -> Iterator[Pair]:
+        nonlocal sent
+        for pair in some_pairs(300):
+            for child in multiprocessing.active_children():
+                assert child.pid is not None
+                os.kill(child.pid, signal.SIGINT)
+                sent += 1
+            yield pair
+
+    assert encoded(words, pairs(), 2) == encoded(words, some_pairs(300), 1)
+    assert sent > 200
+    assert capfd.readouterr().err == ""
+
+
+def test_an_interrupt_of_this_process_still_arrives(words: Vocabulary) -> None:
+    def pairs() -> Iterator[Pair]:
+        for number, pair in enumerate(some_pairs(100)):
+            if number == 60:
+                signal.raise_signal(signal.SIGINT)
+            yield pair
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(words, pairs(), 2)
+    assert not multiprocessing.active_children()
+
+
+def test_an_index_counts_from_the_first_byte_of_its_own_block(words: Vocabulary) -> None:
+    with Encoder(words, 2) as encoder:
+        blocks = [each.block for each in encoder.encode(portions(some_pairs(20)))]
+    assert [len(index) for _, index in blocks] == [7, 7, 6]
+    assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in blocks)
+    assert all(np.all(np.diff(index["offset"]) > 0) for _, index in blocks)
+
+
+def test_the_processes_do_not_need_tensorflow() -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import encoding\n"
+    code += "assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
