@@ -17,16 +17,15 @@ from pathlib import Path
 
 from absl import app, flags
 
-from t2t_repro.data.batching import parts, plan
+from t2t_repro.data.batching import plan
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.summary import padding
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "pre-norm, post-norm, or both")
 PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "of the training")
-PRE_NORM = "norm_before=true"
-"""transformer_tiny is post-norm."""
 
 
 def run(program: str, *arguments: str) -> str:
@@ -45,17 +44,6 @@ def text(name: str) -> tuple[str, str]:
     return paths[0], paths[1]
 
 
-def padding(data: str, batch_size: int, max_tokens: int) -> float:
-    """Share of positions that are padding over the first epoch."""
-    lengths = Records(find_shards(data, "text_files", "train")).lengths
-    epoch = plan(lengths, batch_size, 256, 1, 0)
-    positions = 0
-    for step in range(epoch.steps):
-        for part in parts(lengths, epoch.blocks(step), max_tokens, 1):
-            positions += int(lengths[:, part].max(axis=1).sum()) * len(part)
-    return 1.0 - int(lengths.sum()) / positions
-
-
 def main(argv: list[str]) -> None:
     """Runs everything."""
     Path(WORK.value).mkdir(parents=True, exist_ok=True)
@@ -69,13 +57,13 @@ def main(argv: list[str]) -> None:
             model = f"{WORK.value}/norm_before_{norm_before}_seed_{seed}"
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
             run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
-                f"--output_dir={model}", f"--random_seed={seed}", "--local_eval_frequency=112",
+                f"--output_dir={model}", f"--random_seed={seed}",
                 f"--precision={PRECISION.value}", "--intra_op_parallelism_threads=1",
                 "--inter_op_parallelism_threads=1",
-                *([f"--hparams={PRE_NORM}"] if norm_before == "true" else []))  # fmt: skip
+                f"--hparams=norm_before={norm_before}")  # fmt: skip
             wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
+            run("avg-checkpoints", f"--output_dir={model}")
             scores = []
             for name in ("val", "test_2016_flickr"):
                 source, reference = splits[name]
@@ -88,8 +76,9 @@ def main(argv: list[str]) -> None:
     print("\n| norm | seed | BLEU val | BLEU test_2016_flickr | CPU minutes | minutes |")
     print("| --- | --- | --- | --- | --- | --- |")
     print("\n".join(rows))
+    lengths = Records(find_shards(data, "text_files", "train")).lengths
     for batch_size, max_tokens in ((2048, 4096), (4096, 2048), (4096, 4096)):
-        share = padding(data, batch_size, max_tokens)
+        share = padding(lengths, plan(lengths, batch_size, 256, seed=1, epoch=0), max_tokens)
         print(f"padding, batch_size={batch_size}, max_tokens_per_replica={max_tokens}: {share:.2%}")
 
 
