@@ -40,6 +40,9 @@ class HParams:
     """h * d_k, all heads together; 0 means hidden_size."""
     attention_value_channels: int = 0
     """h * d_v, all heads together; 0 means hidden_size."""
+    self_attention_neighborhood: int = 0
+    """r: position i attends to those from i - r // 2 to i + r // 2 alone, in the decoder to none after i (section 4,
+    "restricted"); 0 is to all, as in the paper's experiments."""
     norm_before: bool = False
     """Layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"), not after the
     residual sum as in the paper (its "none", "dan")."""
@@ -92,6 +95,8 @@ class HParams:
         of_steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
         for name in (*at_least_one, *of_steps):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be 1 or more")
+        neighborhood = self.self_attention_neighborhood
+        _require(neighborhood >= 0, f"self_attention_neighborhood={neighborhood} must be 0 or more; 0 is all positions")
         for name in ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"):
             _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
         for name in ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant"):

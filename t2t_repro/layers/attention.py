@@ -1,6 +1,6 @@
-"""Scaled dot-product and multi-head attention (section 3.2).
+"""Scaled dot-product and multi-head attention (section 3.2), over all positions or a neighbourhood (section 4).
 
-Shapes: B batch, H heads, T queries, S keys, D width, d_k and d_v a head's channels.
+Shapes: B batch, H heads, T queries, S keys, D width, d_k and d_v a head's channels, r neighbourhood.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ Tensor = Any
 
 ILLEGAL = -1e9
 """Added to the logits of illegal connections; after the softmax they weigh nothing."""
+
+LEAST_BLOCK = 16
+"""Positions of a block in `neighborhood_attention`, where r // 2 is less: yet smaller products are no faster."""
 
 
 def padding_bias(ids: Tensor) -> Tensor:
@@ -51,6 +54,47 @@ def scaled_dot_product_attention(
     return ops.matmul(ops.cast(weights, v.dtype), v)
 
 
+def neighborhood_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, r: int, masked: bool, rate: float, seeds: Seeds | None
+) -> Tensor:
+    """Attention of each position i to those from i - r // 2 to i + r // 2 alone (section 4, "restricted").
+
+    The sequence is cut into N blocks of L positions, L no less than r // 2. So a block and the two beside it hold all
+    that its queries may see, and time and memory grow with T * r: there is no [T, T].
+
+    Args:
+        q, k, v: as for `scaled_dot_product_attention`, with as many keys as queries.
+        bias: [B, 1, 1, T], 0 or ILLEGAL, which keys none may see; None where there are no such keys.
+        r: size of the neighbourhood, at least 1; an even r reaches as far as r + 1.
+        masked: no position sees those after it.
+
+    Returns:
+        [B, H, T, d_v].
+    """
+    reach, length = r // 2, ops.shape(q)[2]
+    size = ops.minimum(ops.maximum(length, 1), max(reach, LEAST_BLOCK))
+    count = (length + size - 1) // size
+    seen = 2 if masked else 3
+
+    def blocks(x: Tensor, fill: float = 0.0) -> Tensor:
+        """[B, H, T, d] -> [B, H, N, L, d]."""
+        x = ops.pad(x, ((0, 0), (0, 0), (0, count * size - length), (0, 0)), constant_values=fill)
+        return ops.reshape(x, (*ops.shape(x)[:2], count, size, x.shape[-1]))
+
+    def neighbors(x: Tensor, fill: float = 0.0) -> Tensor:
+        """[B, H, T, d] -> [B, H, N, 3 L, d]: the block before, the block and, unless `masked`, the block after."""
+        x = ops.pad(blocks(x, fill), ((0, 0), (0, 0), (1, seen - 2), (0, 0), (0, 0)), constant_values=fill)
+        return ops.concatenate([x[:, :, start : start + count] for start in range(seen)], axis=3)
+
+    distance = ops.arange(seen * size)[None, :] - size - ops.arange(size)[:, None]  # [L, 3 L], from query to key
+    outside = (distance < -reach) | (distance > (0 if masked else reach))
+    keys = ops.zeros((1, 1, 1, length)) if bias is None else bias
+    keys = neighbors(ops.swapaxes(keys, 2, 3), fill=ILLEGAL)  # [B, 1, N, 3 L, 1]
+    bias = ops.swapaxes(keys, 3, 4) + ops.cast(outside, "float32") * ILLEGAL
+    heads = scaled_dot_product_attention(blocks(q), neighbors(k), neighbors(v), bias, rate, seeds)
+    return ops.reshape(heads, (*ops.shape(heads)[:2], count * size, heads.shape[-1]))[:, :, :length]
+
+
 class MultiHeadAttention(Layer):
     """Concat(head_1, ..., head_h) W^O, each head attending with projections of its own (section 3.2.2).
 
@@ -76,16 +120,26 @@ class MultiHeadAttention(Layer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None = None) -> Tensor:
         """Attention of all heads, concatenated and projected: [B, T, D], in float32."""
-        heads = ops.transpose(scaled_dot_product_attention(q, k, v, bias, self.rate, seeds), (0, 2, 1, 3))
+        return self.concatenate(scaled_dot_product_attention(q, k, v, bias, self.rate, seeds))
+
+    def concatenate(self, heads: Tensor) -> Tensor:
+        """Heads [B, H, T, d_v], concatenated and projected: [B, T, D], in float32."""
+        heads = ops.transpose(heads, (0, 2, 1, 3))
         concatenated = ops.reshape(heads, (*ops.shape(heads)[:2], self.value_channels))
         return float32(self.product(concatenated, self.output_kernel))
 
 
 class SelfAttention(MultiHeadAttention):
-    """Queries, keys and values from one sequence."""
+    """Queries, keys and values from one sequence.
 
-    def __init__(self, width: int, *args: Any, **kwargs: Any) -> None:
+    Args:
+        masked: no position sees those after it, as in the decoder (section 3.2.3).
+        neighborhood: r, see `neighborhood_attention`; 0 is all positions.
+    """
+
+    def __init__(self, width: int, *args: Any, masked: bool = False, neighborhood: int = 0, **kwargs: Any) -> None:
         super().__init__(width, *args, **kwargs)
+        self.masked, self.neighborhood = masked, neighborhood
         self.qkv_kernel = self.kernel("qkv", width, (self.key_channels, self.key_channels, self.value_channels))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,9 +147,19 @@ class SelfAttention(MultiHeadAttention):
         q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
         return self.queries(q), self.split(k), self.split(v)
 
-    def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]."""
+    def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
+        """x [B, T, D] -> [B, T, D].
+
+        Args:
+            bias: [B, 1, 1, T], 0 or ILLEGAL, which positions none may see; None where there are no such positions.
+        """
         q, k, v = self._project(x)
+        if self.neighborhood:
+            heads = neighborhood_attention(q, k, v, bias, self.neighborhood, self.masked, self.rate, seeds)
+            return self.concatenate(heads)
+        if self.masked:
+            causal = causal_bias(ops.shape(x)[1])
+            bias = causal if bias is None else bias + causal
         return self.attend(q, k, v, bias, seeds)
 
     def step(self, x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,10 +171,13 @@ class SelfAttention(MultiHeadAttention):
             v: [B * K, H, t, d_v].
 
         Returns:
-            [B, K, D], and k and v with one more position.
+            [B, K, D], and k and v with one more position, without those that a neighbourhood leaves behind.
         """
         q, new_k, new_v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
         k, v = ops.concatenate([k, new_k], axis=2), ops.concatenate([v, new_v], axis=2)
+        if self.neighborhood:
+            seen = self.neighborhood // 2 + 1
+            k, v = k[:, :, -seen:], v[:, :, -seen:]
         return ops.reshape(self.attend(q, k, v, None), ops.shape(x)), k, v
 
 

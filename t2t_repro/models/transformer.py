@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import MemoryAttention, SelfAttention, causal_bias, padding_bias
+from t2t_repro.layers.attention import MemoryAttention, SelfAttention, padding_bias
 from t2t_repro.layers.base import Layer
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
@@ -24,7 +24,8 @@ Tensor = Any
 Memory = dict[str, Any]
 """What the decoder sees of the encoder: "bias" [B, 1, 1, S] and, a layer, "k" [B, H, S, d_k] and "v" [B, H, S, d_v]."""
 Cache = list[dict[str, Any]]
-"""The past of K hypotheses a sentence, a layer: "k" [B * K, H, t, d_k] and "v" [B * K, H, t, d_v]."""
+"""The past of K hypotheses a sentence, a layer: "k" [B * K, H, t, d_k] and "v" [B * K, H, t, d_v]; of restricted
+self-attention, as many of the last positions as a neighbourhood reaches."""
 
 
 class EncoderLayer(Layer):
@@ -33,7 +34,7 @@ class EncoderLayer(Layer):
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
-            self.self_attention = SelfAttention(*attention_sizes(hparams), precision, name="self_attention")
+            self.self_attention = self_attention(hparams, precision, masked=False)
             self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
             self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(2)]
 
@@ -49,14 +50,14 @@ class DecoderLayer(Layer):
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
-            self.self_attention = SelfAttention(*attention_sizes(hparams), precision, name="self_attention")
+            self.self_attention = self_attention(hparams, precision, masked=True)
             self.memory_attention = MemoryAttention(*attention_sizes(hparams), precision, name="memory_attention")
             self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
             self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(3)]
 
-    def call(self, x: Tensor, causal: Tensor, k: Tensor, v: Tensor, memory_bias: Tensor, seeds: Seeds | None) -> Tensor:
-        """x [B, T, D] over itself, as far as `causal` lets it see, and over the memory's k and v -> [B, T, D]."""
-        x = self.residuals[0](x, lambda y: self.self_attention(y, causal, seeds), seeds)
+    def call(self, x: Tensor, k: Tensor, v: Tensor, memory_bias: Tensor, seeds: Seeds | None) -> Tensor:
+        """x [B, T, D] over itself and over the memory's k and v -> [B, T, D]."""
+        x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds), seeds)
         x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, seeds), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
 
@@ -141,9 +142,8 @@ class Transformer(Layer):
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         length = ops.shape(targets)[1]
         x = dropout(x + self.target_position(0, length), self.hparams.layer_prepostprocess_dropout, seeds)
-        causal = causal_bias(length)
         for layer, k, v in zip(self.decoder, memory["k"], memory["v"], strict=True):
-            x = layer(x, causal, k, v, memory["bias"], seeds)
+            x = layer(x, k, v, memory["bias"], seeds)
         return self._logits(x)
 
     def start(self, hypotheses: Tensor) -> Cache:
@@ -164,7 +164,7 @@ class Transformer(Layer):
 
         Args:
             ids: [B, K], the tokens at position t - 1 of K hypotheses of each sentence; 0 where t is 0.
-            t: how many positions the cache holds.
+            t: how many positions came before.
 
         Returns:
             Logits [B, K, V] and the cache with one more position.
@@ -189,6 +189,17 @@ def attention_sizes(hparams: HParams) -> tuple[int, int, int, int, float]:
         hparams.value_channels,
         hparams.num_heads,
         hparams.attention_dropout,
+    )
+
+
+def self_attention(hparams: HParams, precision: str, masked: bool) -> SelfAttention:
+    """Over all positions, or over a neighbourhood where hparams name one; `masked`: over none that come after."""
+    return SelfAttention(
+        *attention_sizes(hparams),
+        precision,
+        name="self_attention",
+        masked=masked,
+        neighborhood=hparams.self_attention_neighborhood,
     )
 
 

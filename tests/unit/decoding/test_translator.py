@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -84,8 +86,13 @@ def test_what_is_decoded_together_changes_nothing(tiny_vocabulary: Vocabulary, t
     assert texts(theirs.translate(TEXTS[::-1])) == texts(found)[::-1]
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_score_is_the_models(tiny_vocabulary: Vocabulary, transformer: Transformer, beam_size: int) -> None:
+@pytest.mark.parametrize(("beam_size", "neighborhood"), [(1, 0), (3, 0), (1, 2), (3, 2)])
+def test_the_score_is_the_models(
+    tiny_vocabulary: Vocabulary, tiny_hparams: HParams, beam_size: int, neighborhood: int
+) -> None:
+    keras.utils.set_random_seed(1)
+    hparams = dataclasses.replace(tiny_hparams, self_attention_neighborhood=neighborhood)
+    transformer = Transformer(hparams, tiny_vocabulary.size)
     ours = Translator(transformer, tiny_vocabulary, DecodeHParams(beam_size, alpha=0.8, extra_length=3))
     source = np.array(tiny_vocabulary.encode(["the cat"]), np.int32)
     best = ours._search(source)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.layers.attention import MemoryAttention, SelfAttention, causal_bias, padding_bias
+from t2t_repro.layers.attention import ILLEGAL, MemoryAttention, SelfAttention, padding_bias
 from t2t_repro.layers.dropout import Seeds
 
 WIDTH, HEADS, KEYS, VALUES = 6, 2, 4, 10
@@ -20,8 +21,13 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, length, WIDTH)).astype("float32")
 
 
-def self_attention(rate: float = 0.0, precision: str = "float32") -> SelfAttention:
-    return SelfAttention(WIDTH, KEYS, VALUES, HEADS, rate, precision, name="attention")
+def self_attention(
+    rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
+) -> SelfAttention:
+    """A layer whose weights are the same each time."""
+    keras.utils.set_random_seed(1)
+    sizes = (WIDTH, KEYS, VALUES, HEADS)
+    return SelfAttention(*sizes, rate, precision, name="attention", masked=masked, neighborhood=neighborhood)
 
 
 def memory_attention() -> MemoryAttention:
@@ -43,17 +49,20 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
     return concatenated @ np.asarray(output)
 
 
+def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
+    """The same for x [T, D] with the weights of `layer`."""
+    q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
+    return attend(q, k, v, layer.output_kernel, visible)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_self_attention_is_that_of_the_paper(masked: bool) -> None:
-    layer, x = self_attention(), sequence(2, 5)
+    layer, x = self_attention(masked=masked), sequence(2, 5)
     ids = np.array([[3, 4, 5, 6, 7], [3, 4, 5, 0, 0]])
-    bias = causal_bias(5) if masked else padding_bias(ids)
-    ours = layer(x, bias, None)
-    q, k, v = (np.asarray(x) @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
+    ours = layer(x, None if masked else padding_bias(ids), None)
     for row in range(2):
         visible = np.tril(np.ones((5, 5), bool)) if masked else np.tile(ids[row] != 0, (5, 1))
-        expected = attend(q[row], k[row], v[row], layer.output_kernel, visible)
-        np.testing.assert_allclose(ours[row], expected, atol=1e-5)
+        np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible), atol=1e-5)
 
 
 def test_memory_attention_is_that_of_the_paper() -> None:
@@ -76,11 +85,11 @@ def test_a_padded_position_weighs_exactly_nothing() -> None:
 
 
 def test_a_later_position_weighs_exactly_nothing() -> None:
-    layer, x = self_attention(), sequence(1, 4)
+    layer, x = self_attention(masked=True), sequence(1, 4)
     for t in range(3):
         other = x.copy()
         other[:, t + 1 :] = 1e3 * sequence(1, 3 - t, seed=1)
-        ours, theirs = (layer(side, causal_bias(4), None) for side in (x, other))
+        ours, theirs = (layer(side, None, None) for side in (x, other))
         np.testing.assert_array_equal(ours[:, : t + 1], theirs[:, : t + 1])
         assert not np.allclose(ours[:, t + 1], theirs[:, t + 1])
 
@@ -95,9 +104,9 @@ def test_more_padding_changes_nothing() -> None:
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @pytest.mark.parametrize("hypotheses", [1, 3])
 def test_step_by_step_is_as_all_at_once(hypotheses: int) -> None:
-    layer = self_attention()
+    layer = self_attention(masked=True)
     x = sequence(2 * hypotheses, 4)
-    expected = layer(x, causal_bias(4), None)
+    expected = layer(x, None, None)
 
     @tf.function
     def stepwise(x: tf.Tensor) -> tf.Tensor:
@@ -125,12 +134,9 @@ def test_bfloat16_is_for_products_alone() -> None:
     layer = self_attention(precision="mixed_bfloat16")
     assert {weight.dtype for weight in layer.weights} == {"float32"}
     x = sequence(2, 5)
-    ours = layer(x, causal_bias(5), None)
+    ours = layer(x, None, None)
     assert ours.dtype == tf.float32
-    reference = self_attention()
-    for weight, other in zip(reference.weights, layer.weights, strict=True):
-        weight.assign(other)
-    exact = reference(x, causal_bias(5), None)
+    exact = self_attention()(x, None, None)
     np.testing.assert_allclose(ours, exact, atol=0.1)
     assert not np.array_equal(ours, exact)
 
@@ -142,3 +148,136 @@ def test_kernels_side_by_side_are_drawn_as_if_alone() -> None:
         limit = math.sqrt(6 / (40 + width))
         assert 0.95 * limit < np.abs(part).max() <= limit
     assert not np.array_equal(parts[0], parts[1])
+
+
+REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
+"""Sizes of a neighbourhood, and how many positions that is to either side."""
+masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+
+
+def window(length: int, reach: int, masked: bool) -> np.ndarray:
+    """bool [T, S]: the positions that each may see."""
+    visible = np.zeros((length, length), bool)
+    for t in range(length):
+        for s in range(max(0, t - reach), min(length, t + 1 if masked else t + reach + 1)):
+            visible[t, s] = True
+    return visible
+
+
+def gradients(layer: SelfAttention, x: np.ndarray, bias: Any, seed: np.ndarray | None = None) -> list[np.ndarray]:
+    """Of a sum over the outputs, by x and the weights; as a graph for any shape, as in training."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, WIDTH])], autograph=False)
+    def run(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, bias, None if seed is None else Seeds(seed))
+            loss = tf.reduce_sum(tf.sin(3.0 * y))
+        return tape.gradient(loss, [x, *(weight.value for weight in layer.weights)])
+
+    return [np.asarray(gradient) for gradient in run(x)]
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+@masked_or_not
+@pytest.mark.parametrize(("r", "reach"), REACHES)
+def test_a_neighborhood_is_so_many_positions_to_either_side(r: int, reach: int, masked: bool) -> None:
+    layer = self_attention(masked=masked, neighborhood=r)
+    for length in (1, 9, 16, 17, 32, 33, 65, 100):
+        x = sequence(1, length, seed=length)
+        expected = attend_to_itself(layer, x[0], window(length, reach, masked))
+        np.testing.assert_allclose(layer(x, None, None)[0], expected, atol=1e-5)
+
+
+@masked_or_not
+@pytest.mark.parametrize(("r", "reach"), [(2, 1), (7, 3), (90, 45)])
+def test_the_gradients_of_a_neighborhood_are_those_of_a_band(r: int, reach: int, masked: bool) -> None:
+    for length in (9, 65, 100):
+        x = sequence(2, length)
+        band = np.where(window(length, reach, masked), 0, ILLEGAL).astype("float32")[None, None]
+        ours = gradients(self_attention(masked=masked, neighborhood=r), x, None)
+        expected = gradients(self_attention(), x, band)
+        for one, other in zip(ours, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+@masked_or_not
+@pytest.mark.parametrize("length", [1, 5, 33, 70])
+def test_a_neighborhood_twice_as_long_as_the_sequence_is_all_of_it(length: int, masked: bool) -> None:
+    x = sequence(2, length)
+    bias = None if masked else padding_bias(np.array([[3] * length, [3] + [0] * (length - 1)]))
+    ours = self_attention(masked=masked, neighborhood=2 * length)(x, bias, None)
+    np.testing.assert_allclose(ours, self_attention(masked=masked)(x, bias, None), atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [3, 30, 31, 32, 40, 64])
+def test_padding_is_in_no_neighborhood(length: int) -> None:
+    layer = self_attention(neighborhood=5)
+    x, ids = sequence(2, length + 40), np.full((2, length + 40), 3)
+    ids[:, length:] = 0
+    alone, padded = layer(x[:, :length], None, None), layer(x, padding_bias(ids), None)
+    np.testing.assert_allclose(padded[:, :length], alone, atol=1e-6)
+    other = x.copy()
+    other[:, length:] *= 1e3
+    np.testing.assert_array_equal(layer(other, padding_bias(ids), None)[:, :length], padded[:, :length])
+    assert np.isfinite(padded).all()
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+@pytest.mark.parametrize(("r", "reach"), [(1, 0), (2, 1), (5, 2), (64, 32), (500, 250)])
+def test_what_lies_behind_a_neighborhood_leaves_the_cache(r: int, reach: int) -> None:
+    layer, length = self_attention(masked=True, neighborhood=r), 70
+    x = sequence(3, length)
+    expected = layer(x, None, None)
+    k, v = np.zeros([3, HEADS, 0, D_K], "float32"), np.zeros([3, HEADS, 0, D_V], "float32")
+    for t in range(length):
+        y, k, v = layer.step(x[:, t, None], k, v)
+        np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
+        assert k.shape[2] == v.shape[2] == min(t + 1, reach + 1)
+
+
+@masked_or_not
+def test_no_product_of_a_neighborhood_holds_all_pairs_of_positions(masked: bool) -> None:
+    length = 1009  # a prime, which no other size in the graph is
+
+    def largest(r: int) -> int:
+        """Elements of the largest tensor of the pass and its gradients."""
+        layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
+
+        @tf.function(input_signature=[tf.TensorSpec([1, length, WIDTH])], autograph=False)
+        def run(x: tf.Tensor) -> tf.Tensor:
+            y = layer(x, tf.zeros([1, 1, 1, length]), Seeds(np.array([1, 2], "int32")))
+            return tf.gradients(y, [x, *(weight.value for weight in layer.weights)])
+
+        shapes = [output.shape for op in run.get_concrete_function().graph.get_operations() for output in op.outputs]
+        assert all(shape.is_fully_defined() for shape in shapes if shape.rank is not None and shape.rank > 2)
+        return max(shape.num_elements() for shape in shapes if shape.is_fully_defined())
+
+    assert largest(0) >= length**2
+    assert largest(8) < length**2 / 2
+
+
+@masked_or_not
+def test_dropout_is_on_the_weights_of_a_neighborhood(masked: bool) -> None:
+    layer, x = self_attention(rate=0.5, masked=masked, neighborhood=4), sequence(1, 40)
+    plain = layer(x, None, None)
+    drop = tf.function(lambda seed: layer(x, None, Seeds(seed)), autograph=False)
+    dropped = [drop(tf.constant([seed, 2])) for seed in range(300)]
+    assert not np.allclose(dropped[0], dropped[1])
+    np.testing.assert_allclose(np.mean(dropped, axis=0), plain, atol=0.3)
+    assert all(np.isfinite(gradient).all() for gradient in gradients(layer, x, None, np.array([1, 2], "int32")))
+
+
+@masked_or_not
+def test_a_neighborhood_in_bfloat16(masked: bool) -> None:
+    x = sequence(2, 70)
+    bias = padding_bias(np.array([[3] * 70, [3] * 7 + [0] * 63]))
+    coarse, exact = (
+        self_attention(precision=kind, masked=masked, neighborhood=6) for kind in ("mixed_bfloat16", "float32")
+    )
+    ours, expected = (np.asarray(layer(x, bias, None)) for layer in (coarse, exact))
+    assert ours.dtype == np.float32
+    for row, tokens in enumerate((70, 7)):
+        np.testing.assert_allclose(ours[row, :tokens], expected[row, :tokens], atol=0.1)
+    assert not np.array_equal(ours, expected)

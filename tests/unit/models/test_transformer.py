@@ -14,6 +14,7 @@ import tensorflow as tf
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.step import TrainStep
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VOCAB = 20
@@ -26,6 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
     "three matrices": {"shared_embedding_and_softmax_weights": False},
     "target space": {"use_target_space_embedding": True},
+    "neighborhood": {"self_attention_neighborhood": 2},
 }
 variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -194,8 +196,8 @@ def test_dropout_follows_from_the_seed() -> None:
     np.testing.assert_array_equal(model(INPUTS, TARGETS), model(INPUTS, TARGETS))
 
 
-ELSEWHERE = {"model", "label_smoothing", "batch_size", "train_steps", "learning_rate_schedule"}
-ELSEWHERE |= {"learning_rate_constant", "learning_rate_warmup_steps"}
+ELSEWHERE = {"model", "label_smoothing", "batch_size", "train_steps", "local_eval_frequency", "num_last_checkpoints"}
+ELSEWHERE |= {"learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps"}
 ELSEWHERE |= {"optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon"}
 CHANGES: dict[str, Any] = {
     "num_hidden_layers": 3,
@@ -204,6 +206,7 @@ CHANGES: dict[str, Any] = {
     "num_heads": 4,
     "attention_key_channels": 10,
     "attention_value_channels": 10,
+    "self_attention_neighborhood": 2,
     "norm_before": True,
     "norm_epsilon": 0.1,
     "pos": "emb",
@@ -243,3 +246,57 @@ def test_the_target_space_is_one_row_of_32() -> None:
     assert not np.allclose(logits[0], logits[1], atol=1e-3)
     assert not np.allclose(logits[1], logits[2], atol=1e-3)
     np.testing.assert_array_equal(build(space=0)(INPUTS, TARGETS), build(space=8)(INPUTS, TARGETS))
+
+
+def long_pair(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target ids of two sentences without padding."""
+    ids = np.random.default_rng(source).integers(2, VOCAB, (2, source + target)).astype(np.int32)
+    return ids[:, :source], ids[:, source:]
+
+
+@pytest.mark.parametrize("r", [1, 4])
+def test_self_attention_alone_is_restricted(r: int) -> None:
+    model, reach = build({"self_attention_neighborhood": r}), r // 2
+    inputs, targets = long_pair(50, 60)
+    memory = model.encode(tf.constant(inputs))
+    other = inputs.copy()
+    other[:, 20] = 1
+    layers = HPARAMS.num_hidden_layers
+    changed = np.abs(memory["k"][0] - model.encode(tf.constant(other))["k"][0]).max(axis=(0, 1, 3)) > 0
+    assert np.flatnonzero(changed).tolist() == list(range(20 - layers * reach, 20 + layers * reach + 1))
+    logits = np.asarray(model(inputs, targets))
+    assert (np.abs(np.asarray(model(other, targets)) - logits).max(axis=(0, 2)) > 0).all()
+    other = targets.copy()
+    other[:, 20] = 1
+    changed = np.abs(np.asarray(model(inputs, other)) - logits).max(axis=(0, 2)) > 0
+    assert np.flatnonzero(changed).tolist() == list(range(21, 21 + layers * reach + 1))
+
+
+def test_a_neighborhood_as_long_as_the_text_restricts_nothing() -> None:
+    inputs, targets = long_pair(40, 35)
+    logits = build()(inputs, targets)
+    np.testing.assert_allclose(build({"self_attention_neighborhood": 80})(inputs, targets), logits, atol=1e-5)
+    assert not np.allclose(build({"self_attention_neighborhood": 8})(inputs, targets), logits, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+@pytest.mark.parametrize("r", [1, 5, 90])
+def test_cached_decoding_far_beyond_a_neighborhood(r: int) -> None:
+    model = build({"self_attention_neighborhood": r})
+    inputs, targets = long_pair(9, 75)
+    expected = np.asarray(model(inputs, targets))
+    memory, cache = model.encode(tf.constant(inputs)), model.start(2)
+    for t, ids in enumerate([np.zeros(2, np.int32), *targets.T[:-1]]):
+        logits, cache = model.decode_step(tf.constant(ids[:, None]), tf.constant(t), cache, memory)
+        np.testing.assert_allclose(logits[:, 0], expected[:, t], atol=1e-5)
+    assert all(tensor.shape[2] == min(75, r // 2 + 1) for past in cache for tensor in past.values())
+
+
+def test_a_restricted_model_learns() -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        changes = {"self_attention_neighborhood": 4, "attention_dropout": 0.1, "num_hidden_layers": 1}
+        model = build(changes, "mixed_bfloat16")
+        step = TrainStep(model, keras.optimizers.Adam(0.01), 0.1, strategy)
+    losses = [float(step([long_pair(40, 37)], 2 * 37, (1, number))) for number in range(25)]
+    assert losses[-1] < 0.8 * losses[0]

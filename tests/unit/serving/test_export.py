@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -35,10 +36,11 @@ json.dump(replies, sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
-def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
+@pytest.fixture(scope="module", params=[0, 2], ids=["all positions", "neighborhood"])
+def translator(request: pytest.FixtureRequest, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
     keras.utils.set_random_seed(1)
-    model = Transformer(tiny_hparams, tiny_vocabulary.size)
+    hparams = dataclasses.replace(tiny_hparams, self_attention_neighborhood=request.param)
+    model = Transformer(hparams, tiny_vocabulary.size)
     return Translator(model, tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
 
 

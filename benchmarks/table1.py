@@ -1,0 +1,183 @@
+"""Table 1 measured: what one layer of each kind takes as the sequence gets longer, in time and in memory.
+
+    pip install -e ".[plots]"
+    python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
+
+A pass is forward and backward (gradients by the input and by all weights) of one sequence, as a compiled graph, on one
+thread. Time is the median of passes, in which layers and lengths take turns. Memory is what resident memory grows by,
+at its peak, in a pass of a fresh process (Linux). Exponents of n are least squares on the logarithms, over the larger
+half of the lengths.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import matplotlib
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from t2t_repro.layers.attention import SelfAttention
+from t2t_repro.layers.base import Layer
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+LENGTHS = flags.DEFINE_list("lengths", "256,512,1024,2048,4096,8192,16384", "n, from small to large")
+WIDTH = flags.DEFINE_integer("width", 64, "d")
+OUTPUT = flags.DEFINE_string("output", "table1.png", "the picture")
+
+NEIGHBORHOOD = 64
+KERNEL = 3
+PASSES = 9
+TABLE_1 = {
+    "self-attention": "n² · d",
+    "recurrent (LSTM)": "n · d²",
+    f"convolutional, k = {KERNEL}": "k · n · d²",
+    f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
+}
+"""Layers and their operations in the paper."""
+Pass = Callable[[tf.Tensor], Any]
+
+
+class Lstm(Layer):
+    """The function of Keras's LSTM in one kernel: a loop in the graph takes longer than its products."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__("float32", name="lstm")
+        self.gates = self.kernel("gates", 2 * width, 4 * width)
+        self.bias = self.add_weight(shape=(4 * width,), initializer="zeros", name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """x [1, n, width] -> [1, n, width]."""
+        start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
+        # Not BlockLSTMV2, whose gradient TensorFlow 2.21 takes in the order of BlockLSTM's gates.
+        outputs = tf.raw_ops.BlockLSTM(
+            seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
+            w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
+        )  # fmt: skip
+        return tf.transpose(outputs.h, [1, 0, 2])
+
+
+def passes(width: int) -> list[Pass]:
+    """The graph of a pass of each layer, for sequences [1, n, width]."""
+    attention = (width, width, width, 1, 0.0, "float32")  # one head: the table's n² · d, and one softmax over n²
+    full = SelfAttention(*attention, name="full")
+    restricted = SelfAttention(*attention, name="restricted", neighborhood=NEIGHBORHOOD)
+    convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
+    convolution.build((1, None, width))
+
+    def both_ways(layer: Any, *arguments: Any) -> Pass:
+        @tf.function(input_signature=[tf.TensorSpec([1, None, width])], autograph=False)
+        def run(x: tf.Tensor) -> list[tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, *arguments) ** 2)
+            return tape.gradient(loss, [x, *(weight.value for weight in layer.trainable_variables)])
+
+        return run
+
+    return [both_ways(full, None, None), both_ways(Lstm(width)), both_ways(convolution),
+            both_ways(restricted, None, None)]  # fmt: skip
+
+
+def sequence(length: int, width: int) -> tf.Tensor:
+    """Noise [1, length, width]."""
+    return tf.random.stateless_normal([1, length, width], [1, length])
+
+
+def one_thread() -> None:
+    """For what TensorFlow does from now on; before all else."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def seconds(run: Pass, x: tf.Tensor) -> float:
+    """Of a pass."""
+    began = time.perf_counter()
+    run(x)[0].numpy()
+    return time.perf_counter() - began
+
+
+def peak_memory(kind: int, length: int, width: int) -> float:
+    """Of a pass of the layer with this number, in MiB; for a process of its own, as TensorFlow keeps what it had."""
+    one_thread()
+    run, x = passes(width)[kind], sequence(length, width)
+    for _ in range(3):  # the graph is optimised, and what does not depend on the length is there
+        run(sequence(NEIGHBORHOOD, width))
+
+    def resident(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = resident("VmRSS")
+    run(x)[0].numpy()
+    return (resident("VmHWM") - before) / 1024
+
+
+def exponent(lengths: list[int], values: np.ndarray) -> float:
+    """e of values ~ n ** e, over the larger half of the lengths."""
+    half = len(lengths) // 2
+    return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
+
+
+def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
+    """Prints a table [layers, lengths] as Markdown."""
+    print(f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations in Table 1 |")
+    print(f"| --- |{' ---: |' * (len(lengths) + 1)} --- |")
+    for (name, complexity), values in zip(TABLE_1.items(), table, strict=True):
+        cells = " | ".join(f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values)
+        print(f"| {name} | {cells} | {exponent(lengths, values):.2f} | O({complexity}) |")
+    print()
+
+
+def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
+    """Draws tables [layers, lengths] side by side, both axes logarithmic, to the file of the flag."""
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
+    for panel, (unit, table) in zip(panels, tables.items(), strict=True):
+        for (name, complexity), values, marker in zip(TABLE_1.items(), table, "osD^", strict=True):
+            label = f"{name}: n^{exponent(lengths, values):.2f}; O({complexity})"
+            panel.loglog(lengths, values, marker=marker, label=label)
+        panel.set(title=f"{unit}, forward and backward", xlabel="length n", ylabel=unit)
+        panel.set_xticks(lengths, map(str, lengths))
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+        panel.legend(title="measured; operations in Table 1", fontsize=8, title_fontsize=8, loc="upper left")
+        panel.set_ylim(top=table.max() * 20)  # room for the legend
+    figure.savefig(OUTPUT.value, dpi=90)
+
+
+def main(argv: list[str]) -> None:
+    """Measures, prints and draws."""
+    one_thread()
+    lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
+    runs = passes(width)
+    times = np.zeros((len(runs), len(lengths), PASSES))
+    for turn in range(-1, PASSES):  # the first turn makes room; the last one writes over it
+        for column, length in enumerate(lengths):
+            x = sequence(length, width)
+            for row, run in enumerate(runs):
+                times[row, column, turn] = seconds(run, x)
+    medians = 1000 * np.median(times, axis=2)
+    show("ms", lengths, medians)
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as fresh:
+        cells = [(kind, length, width) for kind in range(len(runs)) for length in lengths]
+        memory = np.reshape(fresh.starmap(peak_memory, cells, chunksize=1), (len(runs), len(lengths)))
+    show("MiB", lengths, memory)
+    above = 100 * (np.median(times, axis=2) / times.min(axis=2) - 1)
+    print(f"Medians of {PASSES} passes are {np.median(above):.0f}% above the fastest, {above.max():.0f}% at most.")
+    draw(lengths, {"ms": medians, "MiB": memory})
+
+
+if __name__ == "__main__":
+    app.run(main)
