@@ -95,9 +95,9 @@ def time_plan() -> None:
     """Plans an epoch of 36 M pairs of lengths as in news, and prints what it took."""
     draws = np.random.default_rng(1)
     lengths = np.empty((2, PLANNED), np.int32)
-    for part in np.array_split(np.arange(PLANNED), 100):
-        inputs = np.clip(draws.gamma(2.2, 13.0, len(part)), 1, 250)
-        lengths[:, part] = inputs, np.clip(inputs * draws.normal(1.1, 0.15, len(part)), 1, 250)
+    for part in np.split(lengths, 100, axis=1):
+        part[0] = np.clip(draws.gamma(2.2, 13.0, part.shape[1]), 1, 250)
+        part[1] = np.clip(part[0] * draws.normal(1.1, 0.15, part.shape[1]), 1, 250)
     began = time.monotonic()
     steps = plan(lengths, batch_size=25_000, max_length=256, seed=1, epoch=0).steps
     print(f"the plan of {PLANNED:,} pairs, {steps:,} steps: {time.monotonic() - began:.1f} s; peak memory of the "
