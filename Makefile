@@ -24,6 +24,7 @@ demo: $(INSTALLED)
 	$(BIN)/python benchmarks/demo_accuracy.py write $(DEMO)/held_out
 	$(BIN)/t2t-decoder --output_dir=$(DEMO)/model --decode_from_file=$(DEMO)/held_out.en --decode_to_file=$(DEMO)/translated.de
 	$(BIN)/t2t-bleu --translation=$(DEMO)/translated.de --reference=$(DEMO)/held_out.de
+	@echo "(A number is one German word: it has no four words in a row, so its BLEU is 0. chrF compares letters.)"
 	$(BIN)/python benchmarks/demo_accuracy.py count $(DEMO)/translated.de $(DEMO)/held_out.de
 	$(BIN)/t2t-exporter --output_dir=$(DEMO)/model
 	$(BIN)/python benchmarks/demo_serving.py $(DEMO)/model/export/1 \

@@ -2,7 +2,8 @@
 
 Trains, averages, decodes the test sets and scores them with what the row's hparams set and the problem say, and writes
 M/report.md with the paper's figures beside those measured. The same command goes on where an interrupted one was.
---row=base is --hparams_set=transformer_base; t2t-paper lists the rows. All flags of t2t-trainer hold.
+--row=base is --hparams_set=transformer_base, but --row=big for wmt_enfr is transformer_big_enfr, as in the paper;
+t2t-paper lists the rows. All flags of t2t-trainer hold.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_trainer
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, unknown
+from t2t_repro.hparams import paper
 from t2t_repro.progress import say
 from t2t_repro.tables import Column, Table, to_markdown
 from t2t_repro.textfile import whole_file
@@ -24,23 +26,22 @@ if TYPE_CHECKING:
     from t2t_repro.reproduce import Scores
     from t2t_repro.results import Results
 
+PREFIX = "transformer_"
 COMPARABLE = ("BLEU, the paper's way", "F1")
 """Scores that are computed as the paper's."""
 
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
-flags.DEFINE_string(
-    "row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS
-)
+flags.DEFINE_string("row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and runs the chain."""
     if values.row and values.hparams_set:
         raise UserError("give --row or --hparams_set, not both")
-    if values.row:
-        values.hparams_set = "transformer_" + values.row.removeprefix("transformer_")
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
+    if values.row:
+        values.hparams_set = set_of(values.row, values.problem)
     folder = t2t_trainer.train(values)
     from t2t_repro import reproduce
 
@@ -51,13 +52,30 @@ def main(values: flags.FlagValues) -> None:
     say(f"{path}: written")
 
 
+def set_of(row: str, problem: str) -> str:
+    """The hparams set of a row; for English to French that of its own where the paper has one.
+
+    Raises:
+        UserError: no such row.
+    """
+    name, ours = PREFIX + row.removeprefix(PREFIX), [each for each in paper.ROWS if each.hparams_set]
+    known = {known for each in ours for known in (each.hparams_set, each.hparams_set_enfr) if known}
+    if name not in known:
+        raise unknown("row", name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known])
+    for_french = {each.hparams_set: each.hparams_set_enfr for each in ours if each.hparams_set_enfr}
+    return for_french.get(name, name) if problem == paper.EN_FR.problem else name
+
+
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
     """What was measured beside what the paper prints, as markdown."""
+    from t2t_repro.training.checkpoint import averaged_count
+
     printed = paper_figures(hparams_set, folder.problem.name)
     lines = [
         {"what": "steps", "paper": printed.get("steps"), "here": results.steps},
-        {"what": "dev perplexity per subword", "paper": printed.get("perplexity"), "here": results.dev_perplexity},
-    ]
+        {"what": "dev perplexity per subword, last checkpoint", "paper": printed.get("perplexity"),
+         "here": results.dev_perplexity},
+    ]  # fmt: skip
     for name, found in scores.items():
         for score in found:
             figure = printed.get(name) if score.label in COMPARABLE else None
@@ -65,20 +83,26 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
                           "signature": score.signature})  # fmt: skip
     changed = [f"{name}={value}" for name, value in vars(folder.hparams).items()
                if value != getattr(registry.hparams(hparams_set), name)]  # fmt: skip
-    trained = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
-    columns = [Column("what", ""), Column("paper", "paper", figure_text), Column("here", "here", figure_text),
+    time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
+    place = f" on {results.gpu_count} x {results.hardware}" if results.hardware else ""
+    missing = [name for name in folder.problem.test_sets if name not in scores]
+    remarks = [f"Not scored, since not at hand: {', '.join(missing)}.\n"] if missing else []
+    if not printed:
+        remarks.append("The paper has no figures of this set for this problem.\n")
+    elif "perplexity" in printed:
+        remarks.append("The paper's perplexity is of its own vocabulary.\n")
+    columns = [Column("what", ""), Column("paper", "paper", "{:,}".format), Column("here", "here", figure_text),
                Column("signature", "signature")]  # fmt: skip
     table = to_markdown([Table("report", "Figures", lines)], columns)
     return f"""# {hparams_set} on {folder.problem.name}
 
-Trained{trained} on {results.gpu_count} x {results.hardware}; seed {folder.origin.random_seed}; data
+Trained{time}{place}; seed {folder.origin.random_seed}; data
 {folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
-hparams: {", ".join(changed) or "none"}. Averaged: the last {folder.hparams.num_last_checkpoints}. Decoded with
+hparams: {", ".join(changed) or "none"}. Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with
 {folder.problem.decode_hparams}.
 
 {table}
-The paper's perplexity is of its own vocabulary; its BLEU is to be held against "BLEU, the paper's way".
-"""
+{"".join(remarks)}"""
 
 
 def figure_text(value: float) -> str:
@@ -87,18 +111,19 @@ def figure_text(value: float) -> str:
 
 
 def paper_figures(hparams_set: str, problem: str) -> dict[str, float]:
-    """What the paper prints for a set and a problem: "steps", "perplexity", and a score by test set."""
-    from t2t_repro.hparams.paper import ROWS
+    """What the paper prints for a set and a problem: "steps", "perplexity", and a score by test set.
 
-    found: dict[str, float | None] = {}
-    for row in ROWS:
+    Its newstest2014 is taken to be all 3,003 pairs, as by most who compare with it; see docs/data.md.
+    """
+    found: list[tuple[str, float | None]] = []
+    for row in paper.ROWS:
         if hparams_set == row.hparams_set and problem == row.corpus.problem:
-            found |= {"steps": row.steps, "perplexity": row.perplexity, "wmt13": row.bleu_dev, "test": row.f1}
+            found += [("steps", row.steps), ("perplexity", row.perplexity), ("wmt13", row.bleu_dev), ("test", row.f1)]
         en_de, en_fr = (row.hparams_set, "wmt_ende", row.bleu_ende), (row.hparams_set_enfr, "wmt_enfr", row.bleu_enfr)
         for *experiment, bleu in (en_de, en_fr):
-            if experiment == [hparams_set, problem] and bleu:
-                found |= {"wmt14": bleu, "wmt14/full": bleu}
-    return {name: figure for name, figure in found.items() if figure is not None}
+            if experiment == [hparams_set, problem]:
+                found.append(("wmt14/full", bleu))
+    return {name: figure for name, figure in found if figure is not None}
 
 
 def run() -> None:

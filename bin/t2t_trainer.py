@@ -86,8 +86,6 @@ def train(values: flags.FlagValues) -> ModelFolder:
     hparams = override(registry.hparams(values.hparams_set), values.hparams)
     if values.model:
         hparams = dataclasses.replace(hparams, model=values.model)
-    if values.train_steps:
-        hparams = dataclasses.replace(hparams, train_steps=values.train_steps)
     registry.model(hparams.model)
     for name in ("keep_checkpoint_max", "max_tokens_per_replica"):
         if values[name].value < 1:
@@ -96,20 +94,25 @@ def train(values: flags.FlagValues) -> ModelFolder:
     for name in (*zero_is_default, "intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         if values[name].value < 0:
             raise UserError(f"--{name}={values[name].value} must be 0 or more")
+    for name in ("train_steps", "local_eval_frequency"):
+        if values[name].value:
+            hparams = dataclasses.replace(hparams, **{name: values[name].value})
 
-    tf = program.load_tensorflow()
-    tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(values.inter_op_parallelism_threads)
     from t2t_repro.data import datagen
-    from t2t_repro.training import loop
 
     missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
     if missing and not problem.is_self_contained:
         datagen.load_description(values.data_dir, problem)  # raises, and names the command that generates
     if missing or values.generate_data:
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+
+    tf = program.load_tensorflow()
+    tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(values.inter_op_parallelism_threads)
+    from t2t_repro.training import loop
+
     config = loop.RunConfig(
-        local_eval_frequency=values.local_eval_frequency or hparams.local_eval_frequency,
+        local_eval_frequency=hparams.local_eval_frequency,
         eval_steps=values.eval_steps,
         keep_checkpoint_max=values.keep_checkpoint_max,
         max_tokens_per_replica=values.max_tokens_per_replica,

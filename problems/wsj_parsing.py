@@ -126,7 +126,7 @@ class WsjParsing(Problem):
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
-        found = bracketing.summarise(map(bracketing.score, gold, test))
+        found = bracketing.summarise(bracketing.score(*pair) for pair in zip(gold, test, strict=True))
         signature = f"evalb:COLLINS.prm|sentences:{found.sentences}|errors:{found.errors}|skipped:{found.skipped}"
         names = {"F1": found.f_measure, "labelled recall": found.recall, "labelled precision": found.precision,
                  "complete match": found.complete_match, "tagging accuracy": found.tagging_accuracy}  # fmt: skip

@@ -1,18 +1,17 @@
 """The chain from data to a scored model: train, average, decode the test sets, score; each part once.
 
 What is done is not done again: a training goes on from its last checkpoint, and a test set that was decoded with the
-final checkpoint stays. So an interrupted chain is taken up by the same call.
+final checkpoint stays, unless its text has been written since. So an interrupted chain is taken up by the same call.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import platform
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from t2t_repro.data.datagen import write_test_sets
 from t2t_repro.errors import UserError
@@ -21,7 +20,7 @@ from t2t_repro.model_folder import ModelFolder, step_of
 from t2t_repro.progress import Progress, say
 from t2t_repro.results import FILE, Results, read_results
 from t2t_repro.textfile import read_lines, whole_file
-from t2t_repro.training.checkpoint import average_checkpoints
+from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
 from t2t_repro.training.metrics_log import read_metrics
 
 Scores = dict[str, list[Score]]
@@ -38,15 +37,7 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
     Raises:
         UserError: no checkpoint, or no test set at hand.
     """
-    checkpoints = folder.checkpoints()
-    last = folder.hparams.num_last_checkpoints
-    if last > len(checkpoints) > 0:
-        say(f"{folder.path}: {len(checkpoints)} checkpoints, not {last}; averaging those")
-    averaged = folder.path / "averaged" / Path(checkpoints[-1]).name if checkpoints else None
-    if averaged and not averaged.with_name(f"{averaged.name}.index").exists():
-        average_checkpoints(folder, min(last, len(checkpoints)))
-    checkpoint = folder.checkpoint()
-
+    checkpoint = averaged(folder)
     found: Scores = {}
     sets = write_test_sets(folder.problem, data_dir, tmp_dir, again=False)
     if not sets:
@@ -54,8 +45,9 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
     translate = _translator(folder, checkpoint)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
+        written = max(path.stat().st_mtime_ns for path in paths)
         decoded = folder.path / "decoded" / f"{name.replace('/', '_')}-{step_of(checkpoint)}.txt"
-        if not decoded.exists():
+        if not decoded.exists() or decoded.stat().st_mtime_ns < written:
             lines = translate(name, sources)
             with whole_file(decoded, "w") as file:
                 file.writelines(f"{line}\n" for line in lines)
@@ -63,16 +55,20 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
         say(f"{name}: {found[name][0].label} {found[name][0].score:.2f}")
 
     measured = read_metrics(folder.path)
+    training, evaluation = (
+        next((line for line in reversed(measured) if name in line), dict[str, Any]())
+        for name in ("seconds", "dev_perplexity")
+    )
     firsts = {name: scores[0] for name, scores in found.items()}
     results = replace(
         read_results(folder.path),
         steps=step_of(checkpoint),
-        dev_perplexity=next((line["dev_perplexity"] for line in reversed(measured) if "dev_perplexity" in line), None),
+        dev_perplexity=_figure(evaluation.get("dev_perplexity")),
         bleu={name: score.score for name, score in firsts.items() if score.label == "BLEU"},
-        f1=next((score.score for name, score in firsts.items() if score.label == "F1" and name == "test"), None),
-        train_seconds=max((line["seconds"] for line in measured if "seconds" in line), default=None),
-        hardware=devices()[0],
-        gpu_count=len(devices()),
+        f1=_figure(firsts["test"].score) if "test" in firsts and firsts["test"].label == "F1" else None,
+        train_seconds=training.get("seconds"),
+        hardware=training.get("hardware", ""),
+        gpu_count=training.get("gpu_count"),
         signatures=[f"{name}: {score.signature}" for name, score in firsts.items()],
     )
     with whole_file(folder.path / FILE, "w") as file:
@@ -80,16 +76,28 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
     return found, results
 
 
-def devices() -> list[str]:
-    """The names of this machine's GPUs, or of its processor where it has none."""
-    import tensorflow as tf
+def _figure(value: float | None) -> float | None:
+    """The value if it is one: a training that diverged has no perplexity, a parser without brackets no F1."""
+    return value if value is not None and math.isfinite(value) else None
 
-    if gpus := tf.config.list_physical_devices("GPU"):
-        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        processor = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), processor)
-    return [f"{processor}, {os.cpu_count()} cores"]
+
+def averaged(folder: ModelFolder) -> str:
+    """The path of the mean of the last checkpoints, which is made unless it is there.
+
+    Raises:
+        UserError: no checkpoint.
+    """
+    checkpoints, last = folder.checkpoints(), folder.hparams.num_last_checkpoints
+    if not checkpoints:
+        return folder.checkpoint()
+    path, there = folder.path / "averaged" / Path(checkpoints[-1]).name, min(last, len(checkpoints))
+    if not there <= averaged_count(str(path)) <= last:  # some that went in may have been deleted since
+        if there < last:
+            say(f"{folder.path}: {there} checkpoints, not {last}; averaging those")
+        for decoded in (folder.path / "decoded").glob(f"*-{step_of(str(path))}.txt"):
+            decoded.unlink()
+        average_checkpoints(folder, there)
+    return str(path)
 
 
 def _translator(folder: ModelFolder, checkpoint: str) -> Callable[[str, list[str]], list[str]]:

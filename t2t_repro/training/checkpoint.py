@@ -134,8 +134,19 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     checkpoint = tf.train.Checkpoint(
         weights={name: tf.Variable((total / last).astype(np.float32)) for name, total in sums.items()},
         step=tf.Variable(step, dtype=tf.int64),
+        averaged=tf.Variable(last, dtype=tf.int64),
         vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
     )
     with whole_checkpoint(averaged, step):
         averaged.mkdir(exist_ok=True)
         return str(checkpoint.write(str(averaged / f"{CHECKPOINT}-{step}"))), paths
+
+
+def averaged_count(path: str) -> int:
+    """How many checkpoints the averaged one at `path` is the mean of; 0 where there is none, or none that is whole."""
+    name = "averaged/.ATTRIBUTES/VARIABLE_VALUE"
+    try:
+        reader = tf.train.load_checkpoint(path)
+        return int(reader.get_tensor(name)) if reader.has_tensor(name) else 0
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError):
+        return 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import platform
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +95,7 @@ def train(
         f"{config.precision}"
     )
     start = checkpoints.restore()
-    log = MetricsLog(folder.path, start)
+    log, hardware = MetricsLog(folder.path, start), devices()
     began = time.monotonic()
 
     def evaluate(step: int) -> str:
@@ -126,6 +129,8 @@ def train(
                 seconds=log.seconds + paused - began,
                 train_loss=float(loss),
                 learning_rate=float(optimizer.learning_rate),
+                hardware=hardware[0],
+                gpu_count=len(hardware),
             )
             path = checkpoints.save(taken)
             say(
@@ -135,6 +140,16 @@ def train(
             speed.pause(time.monotonic() - paused)
     progress.close()
     return folder
+
+
+def devices() -> list[str]:
+    """The names of this machine's GPUs, or of its processor where it has none."""
+    if gpus := tf.config.list_physical_devices("GPU"):
+        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        processor = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), processor)
+    return [f"{processor}, {os.cpu_count()} cores"]
 
 
 class Speed:

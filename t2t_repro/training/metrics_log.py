@@ -1,7 +1,7 @@
 """What was measured during a training, a JSON object a line, in the model folder's metrics.jsonl.
 
-Before each checkpoint a line with "step", "seconds" of training so far, "train_loss" (smoothed, of that step) and
-"learning_rate"; after it a line with "step", "dev_loss" and "dev_perplexity".
+Before each checkpoint a line with "step", "seconds" of training so far, "train_loss" (smoothed, of that step),
+"learning_rate", "hardware" and "gpu_count"; after it a line with "step", "dev_loss" and "dev_perplexity".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
 FILE = "metrics.jsonl"
@@ -19,12 +20,12 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     """The lines in a model folder, none where nothing was measured; what a killed process left half-written is not."""
     lines = []
     path = Path(folder) / FILE
-    for line in path.read_text("utf-8").split("\n") if path.is_file() else []:
+    for line in path.read_text("utf-8", errors="replace").split("\n") if path.is_file() else []:
         try:
             found = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(found, dict) and "step" in found:
+        if isinstance(found, dict) and isinstance(found.get("step"), int):
             lines.append(found)
     return lines
 
@@ -50,7 +51,13 @@ class MetricsLog:
         self.evaluated = max((line["step"] for line in kept if "dev_loss" in line), default=0)
         """The last step after which the dev split was evaluated."""
 
-    def add(self, step: int, **values: float) -> None:
+    def add(self, step: int, **values: float | str) -> None:
         """Adds a line."""
-        with open(self._path, "a", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+        try:
+            with open(self._path, "a", encoding="utf-8", newline="\n") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"{self._path}: cannot be written ({error.strerror or error}); free space, then run the same command "
+                "again"
+            ) from None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 from tensorflow_datasets.core.download import checksums
@@ -16,6 +17,7 @@ from tensorflow_datasets.translate.wmt import DATASET_MAP
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
+from t2t_repro.metrics import bleu
 from tars import write_tar
 
 EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
@@ -235,3 +237,21 @@ def test_a_test_set_that_is_missing_or_unknown(tmp_path: Path) -> None:
         assert word in str(error.value)
     with pytest.raises(UserError, match="unknown test set 'wmt15'; did you mean 'wmt14'"):
         problem.test_set("wmt15", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [("wmt_ende", "de"), ("wmt_ende_rev", "en"), ("wmt_enfr", "fr"), ("wmt_enfr_rev", "en")],
+)
+def test_scores_are_sacrebleus_and_the_papers_by_the_rules_of_the_target_language(name: str, language: str) -> None:
+    references = ["Der Hund lief z.B. über die Brücke.", "L'homme qu'il a vu, c'est moi.", "The well-known man isn't."]
+    outputs = ["Der Hund lief z.B. über eine Brücke.", "L'homme qu'il vit, c'est moi.", "The well-known men isn't."]
+    found = registry.problem(name).scores(outputs, references)
+    assert [score.label for score in found][::4] == ["BLEU", "BLEU, the paper's way"]
+    scores = {score.label: score.score for score in found}
+    assert scores["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
+    assert scores["chrF"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+    others = {bleu.paper_bleu(outputs, references, other).score for other in {"de", "en", "fr"} - {language}}
+    assert found[-1].score not in others
+    assert found[-1].score == bleu.paper_bleu(outputs, references, language).score
+    assert f"-{language}-escaped" in found[-1].signature

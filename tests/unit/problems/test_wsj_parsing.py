@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_repro import registry
+from t2t_repro.bin import program, t2t_evalb
 from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.linearization import Repairs
@@ -233,3 +235,56 @@ def test_parsed_trees_must_be_named_and_there(tmp_path: Path) -> None:
     for given in (tmp_path / "empty", tmp_path / "absent"):
         with pytest.raises(UserError, match=f"--parsed_trees={given}: no file there"):
             problem("wsj_parsing_semi", parsed_trees=str(given)).check()
+
+
+GOLD = [
+    "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NN leg))))))",
+    "(TOP (SINV (`` ``) (S (NP (PRP I)) (VP (VBP go))) ('' '') (, ,) (VP (VBD said)) (NP (PRP he))))",
+    "(TOP (FRAG (UH Oh)))",
+]
+PARSED = [
+    GOLD[0],
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NNS leg)))))))",
+    "(TOP (S (`` ``) (S (NP (PRP I)) (VP (VBP go))) ('' '') (, ,) (VP (VBD said) (NP (PRP he)))))",
+    "",
+]
+FIGURES = {
+    "F1": "Bracketing FMeasure",
+    "labelled recall": "Bracketing Recall",
+    "labelled precision": "Bracketing Precision",
+    "complete match": "Complete match",
+    "tagging accuracy": "Tagging accuracy",
+}
+
+
+def test_scores_are_those_that_t2t_evalb_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, trees in (("gold", GOLD), ("test", PARSED)):
+        (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), "utf-8")
+    flags = [f"--{name}={tmp_path / name}" for name in ("gold", "test")]
+    given = copy.deepcopy(t2t_evalb.FLAGS)
+    assert program.run(t2t_evalb.main, given, "", ["t2t_evalb.py", "--summary_only", *flags]) == 0
+    of_all = capsys.readouterr().out.partition("-- len<=")[0]
+    printed = dict(line.split("=") for line in of_all.splitlines() if line.count("=") == 1)
+    expected = {label: printed[f"{name:<26}"].strip() for label, name in FIGURES.items()}
+
+    found = problem().scores(PARSED, GOLD)
+    assert {score.label: f"{score.score:.2f}" for score in found} == expected
+    assert found[0].label == "F1" and 0 < found[0].score < 100
+    # As by EVALB a sentence without a tree is skipped: it counts in the number of sentences and nowhere else.
+    assert [printed[f"Number of {name:<16}"].strip() for name in ("sentence", "Error sentence", "Skip  sentence")] == [
+        *("4", "0", "1"),
+    ]
+    assert {score.signature for score in found} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
+
+
+def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
+    assert {score.score for score in problem().scores(GOLD, GOLD)} == {100.0}
+    with pytest.raises(ValueError):
+        problem().scores(PARSED[:3], GOLD)
+
+
+def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:
+    sentences = ["The dog bit the man in the leg", "No. 7 barks ."]
+    found = registry.problem("wsj_parsing_rev").scores(sentences, sentences)
+    assert found[0].label == "BLEU" and found[0].score == pytest.approx(100)

@@ -1,0 +1,281 @@
+"""The chain after training: what is done is kept, what is out of date is done again, results are as measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from t2t_repro import registry
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.model_folder import ModelFolder, Origin, read_checkpoint
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.problem import Problem
+from t2t_repro.problems.numbers import NumbersEnde
+from t2t_repro.problems.wsj_parsing import WsjParsing
+from t2t_repro.reproduce import averaged, finish
+from t2t_repro.results import read_results
+from t2t_repro.textfile import read_lines
+from t2t_repro.training.checkpoint import averaged_count
+from t2t_repro.training.metrics_log import MetricsLog
+from toys import Published
+
+SOURCES, REFERENCES = ["the cat sat", "", "a dog"], ["die Katze sass auf dem Dach", "leer", "ein Hund"]
+QUICK = DecodeHParams(beam_size=1, extra_length=2)
+Make = Callable[..., ModelFolder]
+
+
+class Quick(NumbersEnde):
+    """Numbers, searched for greedily."""
+
+    decode_hparams = QUICK
+
+
+class QuickParsing(WsjParsing):
+    """Parsing, searched for greedily."""
+
+    decode_hparams = QUICK
+
+
+class QuickPublished(Published):
+    """With test sets, searched for greedily."""
+
+    decode_hparams = QUICK
+
+
+def save(folder: ModelFolder, *steps: int) -> None:
+    """Checkpoints of models with other weights each."""
+    for step in steps:
+        keras.utils.set_random_seed(step)  # outputs are the same, and not empty, each time
+        model = Transformer(folder.hparams, folder.vocabulary.size)
+        content = {
+            "weights": {variable.path: variable.value for variable in model.trainable_variables},
+            "step": tf.Variable(step, dtype=tf.int64),
+            "vocabulary_fingerprint": tf.Variable(folder.vocabulary.fingerprint),
+        }
+        tf.train.Checkpoint(**content).write(str(folder.path / f"model.ckpt-{step}"))
+
+
+def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) -> None:
+    """The text of a test set, as t2t-datagen leaves it, older than what is made of it."""
+    data.mkdir(exist_ok=True)
+    for suffix, lines in sides.items():
+        path = data / f"{problem}.{test_set}.{suffix}"
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        os.utime(path, (1, 1))
+
+
+@pytest.fixture
+def make(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Make:
+    """Makes a model folder, or takes it up again with other hparams."""
+
+    def make(problem: Problem | None = None, name: str = "numbers_ende", **changes: int) -> ModelFolder:
+        origin = Origin(name, {}, "vocab.model", "0123456789ab", 1)
+        hparams = replace(tiny_hparams, **{"num_last_checkpoints": 2, **changes})  # type: ignore[arg-type]
+        folder = ModelFolder.create(tmp_path / "model", hparams, tiny_vocabulary, origin)
+        folder.problem = problem or Quick({}, name=name)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """A dev split of three lines."""
+    write(tmp_path / "data", "numbers_ende", "dev", {"inputs": SOURCES, "targets": REFERENCES})
+    return str(tmp_path / "data")
+
+
+def lines(path: Path) -> list[str]:
+    return list(read_lines(str(path)))
+
+
+def decoded(folder: ModelFolder) -> dict[str, list[str]]:
+    return {path.name: lines(path) for path in (folder.path / "decoded").iterdir()}
+
+
+def mark(path: Path) -> None:
+    """Writes into a file of outputs what no model would, so that it shows whether they are made again."""
+    path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
+
+
+def test_the_last_checkpoints_are_averaged_decoded_and_scored(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5, 10, 15)
+    log = MetricsLog(folder.path, 0)
+    for step, seconds in ((5, 100.0), (15, 300.5)):
+        log.add(step, seconds=seconds, train_loss=2.0, learning_rate=0.1, hardware="Abacus", gpu_count=4)
+        log.add(step, dev_loss=1.0, dev_perplexity=1000.0 / step)
+    scores, results = finish(folder, data, str(tmp_path))
+
+    assert averaged_count(str(folder.path / "averaged/model.ckpt-15")) == 2
+    mean = read_checkpoint(str(folder.path / "averaged/model.ckpt-15")).weights
+    parts = [read_checkpoint(str(folder.path / f"model.ckpt-{step}")).weights for step in (10, 15)]
+    for name, value in mean.items():
+        np.testing.assert_allclose(value, (parts[0][name] + parts[1][name]) / 2, atol=1e-6)
+    outputs = Translator(folder.model(str(folder.path / "averaged/model.ckpt-15")), folder.vocabulary, QUICK)
+    expected = [output.text for output in outputs.translate(SOURCES)]
+    assert decoded(folder) == {"dev-15.txt": expected}
+    assert expected[0] and expected[2] and not expected[1]
+
+    bleu = sacrebleu.corpus_bleu(expected, [REFERENCES])
+    assert results.bleu == {"dev": pytest.approx(bleu.score)}
+    assert {score.label: score.score for score in scores["dev"]}["chrF"] == pytest.approx(
+        sacrebleu.corpus_chrf(expected, [REFERENCES]).score
+    )
+    (signature,) = results.signatures
+    assert signature.startswith("dev: nrefs:1|case:mixed|eff:no|tok:13a|")
+    assert (results.steps, results.dev_perplexity, results.f1) == (15, 1000 / 15, None)
+    assert (results.train_seconds, results.hardware, results.gpu_count) == (300.5, "Abacus", 4)
+    assert read_results(folder.path) == results
+
+
+def test_what_is_done_stays_even_where_data_has_moved(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5, 10)
+    _, before = finish(folder, data, str(tmp_path))
+    assert before.bleu["dev"] < 1
+    mark(folder.path / "decoded" / "dev-10.txt")
+    times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
+    os.rename(data, tmp_path / "moved")
+    _, after = finish(folder, str(tmp_path / "moved"), str(tmp_path))
+    assert after.bleu["dev"] == pytest.approx(100)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    for path in folder.path.glob("model.ckpt-5.*"):
+        path.unlink()
+    finish(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays when what went in is deleted
+    assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
+    assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
+
+
+def test_what_is_out_of_date_is_done_again(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5, 10)
+    finish(folder, data, str(tmp_path))
+    output = folder.path / "decoded" / "dev-10.txt"
+    right = lines(output)
+
+    mark(output)
+    os.utime(output, (2, 2))
+    for place in ("inputs", "targets"):  # t2t-datagen writes them anew
+        os.utime(Path(data) / f"numbers_ende.dev.{place}", (3, 3))
+    finish(folder, data, str(tmp_path))
+    assert lines(output) == right
+
+    mark(output)
+    index = folder.path / "averaged" / "model.ckpt-10.index"
+    index.write_bytes(index.read_bytes()[:100])  # killed while it was written
+    finish(folder, data, str(tmp_path))
+    assert lines(output) == right
+
+    mark(output)
+    folder = make(num_last_checkpoints=1)
+    finish(folder, data, str(tmp_path))
+    assert averaged_count(averaged(folder)) == 1
+    assert lines(output) != REFERENCES
+
+
+def test_a_training_that_went_on_has_an_average_and_outputs_of_its_own(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5, 10)
+    finish(folder, data, str(tmp_path))
+    first = decoded(folder)
+    save(folder, 15)
+    _, results = finish(folder, data, str(tmp_path))
+    assert results.steps == 15
+    assert decoded(folder).keys() == {"dev-10.txt", "dev-15.txt"}
+    assert decoded(folder)["dev-10.txt"] == first["dev-10.txt"]
+    assert averaged(folder) == str(folder.path / "averaged" / "model.ckpt-15")
+
+
+def test_fewer_checkpoints_than_asked_for(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make()
+    save(folder, 5)
+    assert averaged_count(averaged(folder)) == 1
+    assert "1 checkpoints, not 2; averaging those" in capsys.readouterr().err
+    averaged(folder)
+    assert capsys.readouterr().err == ""
+    save(folder, 3)  # which was not kept by the run before
+    assert averaged_count(averaged(folder)) == 2
+
+
+def test_a_loss_that_is_no_number_is_not_in_the_results(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5)
+    MetricsLog(folder.path, 0).add(5, dev_loss=float("nan"), dev_perplexity=float("nan"))
+    _, results = finish(folder, data, str(tmp_path))
+    assert results.dev_perplexity is None
+    assert read_results(folder.path) == results
+    assert (results.train_seconds, results.hardware, results.gpu_count) == (None, "", None)
+
+
+def test_figures_of_other_origin_stay(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5)
+    (folder.path / "results.json").write_text(json.dumps({"dev_bleu": 12.5, "steps": 3}))
+    finish(folder, data, str(tmp_path))
+    found = read_results(folder.path)
+    assert (found.dev_bleu, found.steps) == (12.5, 5)
+
+
+def test_the_sides_of_a_reversed_problem_change_places(make: Make, tmp_path: Path) -> None:
+    folder = make(Quick({}, was_reversed=True, name="numbers_ende"), "numbers_ende_rev")
+    save(folder, 5)
+    write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
+    finish(folder, str(tmp_path / "data"), str(tmp_path))
+    (outputs,) = decoded(folder).values()
+    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line is empty
+
+
+def test_each_test_set_at_hand_is_decoded(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(QuickPublished())
+    save(folder, 5)
+    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    assert scores.keys() == results.bleu.keys() == {"first/full", "second"}
+    assert {name: len(found) for name, found in decoded(folder).items()} == {"first_full-5.txt": 3, "second-5.txt": 3}
+    assert "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
+    assert [signature.partition(": ")[0] for signature in results.signatures] == ["first/full", "second"]
+
+
+def test_a_parsers_outputs_are_trees_and_its_score_is_that_of_the_test_section(make: Make, tmp_path: Path) -> None:
+    folder = make(QuickParsing({}, name="wsj_parsing"), "wsj_parsing")
+    save(folder, 5)
+    flat, whole = "(TOP (S (NP (NN cat)) (NN sat)))", "(TOP (S (NP (NN cat)) (VP (VB sat))))"
+    for name, gold in (("dev", flat), ("test", whole)):
+        write(tmp_path / "data", "wsj_parsing", name, {"words": ["cat sat"], "trees": [gold]})
+    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    for (tree,) in decoded(folder).values():
+        assert tree.startswith("(TOP (") and tree.count("(") == tree.count(")")
+        assert " cat)" in tree and " sat)" in tree
+    assert results.bleu == {}
+    # Without a bracket in the output EVALB's F1 is no number, which results.json cannot hold.
+    assert (results.f1, scores["test"][0].label) == (None, "F1")
+    assert read_results(folder.path) == results
+    for path in (folder.path / "decoded").iterdir():
+        path.write_text(f"{flat}\n")
+    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    # Of the gold tree's three brackets two are there, and no other: precision 1, recall 2/3.
+    assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
+    assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
+
+
+def test_without_checkpoint_or_text_it_is_said(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        finish(folder, data, str(tmp_path))
+    folder.problem = registry.problem("text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"})
+    save(folder, 5)
+    with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files there; see docs/data.md"):
+        finish(folder, str(tmp_path / "none"), str(tmp_path))
+    assert not (folder.path / "results.json").exists()

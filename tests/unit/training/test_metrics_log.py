@@ -1,0 +1,89 @@
+"""metrics.jsonl: what is added is read back, and nothing is kept of steps that a killed process took in vain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disks import largest_file
+from t2t_repro.errors import UserError
+from t2t_repro.training.metrics_log import FILE, MetricsLog, read_metrics
+
+LINES: list[dict[str, Any]] = [
+    {"step": 10, "seconds": 1.5, "train_loss": 4.0, "learning_rate": 0.001, "hardware": "8 kg of coal", "gpu_count": 1},
+    {"step": 10, "dev_loss": 3.5, "dev_perplexity": 33.115},
+    {"step": 20, "seconds": 2.5, "train_loss": 3.0, "learning_rate": 0.002, "hardware": "8 kg of coal", "gpu_count": 1},
+    {"step": 20, "dev_loss": 2.5, "dev_perplexity": 12.182},
+]
+
+
+def add(log: MetricsLog, lines: list[dict[str, Any]]) -> None:
+    for line in lines:
+        log.add(**line)
+
+
+def test_what_is_added_is_read_back_a_json_object_a_line(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    log = MetricsLog(tmp_path, 0)
+    assert (log.seconds, log.evaluated) == (0.0, 0)
+    for count, line in enumerate(LINES, 1):
+        log.add(**line)
+        assert read_metrics(tmp_path) == LINES[:count]
+    text = (tmp_path / FILE).read_text("utf-8")
+    assert [json.loads(line) for line in text.split("\n")[:-1]] == LINES
+    assert text.endswith("\n")
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.parametrize(
+    ("start", "kept", "seconds", "evaluated"), [(0, 0, 0, 0), (10, 2, 1.5, 10), (15, 2, 1.5, 10), (20, 4, 2.5, 20)]
+)
+def test_a_training_goes_on_with_the_lines_up_to_its_checkpoint(
+    start: int, kept: int, seconds: float, evaluated: int, tmp_path: Path
+) -> None:
+    add(MetricsLog(tmp_path, 0), LINES)
+    log = MetricsLog(tmp_path, start)
+    assert (log.seconds, log.evaluated) == (seconds, evaluated)
+    assert read_metrics(tmp_path) == LINES[:kept]
+    log.add(30, dev_loss=1.0)
+    assert read_metrics(tmp_path) == [*LINES[:kept], {"step": 30, "dev_loss": 1.0}]
+
+
+def test_a_checkpoint_that_was_saved_and_not_evaluated(tmp_path: Path) -> None:
+    add(MetricsLog(tmp_path, 0), LINES[:3])
+    log = MetricsLog(tmp_path, 20)
+    assert (log.seconds, log.evaluated) == (2.5, 10)
+
+
+@pytest.mark.parametrize("torn", ['{"step": 30, "secon', "{", '{"step": 30', "30", "null", '{"dev_loss": 1.0}', "\n\n"])
+def test_what_is_no_line_of_ours_is_left_aside_and_then_gone(torn: str, tmp_path: Path) -> None:
+    add(MetricsLog(tmp_path, 0), LINES)
+    with open(tmp_path / FILE, "a", encoding="utf-8") as file:
+        file.write(torn)
+    assert read_metrics(tmp_path) == LINES
+    MetricsLog(tmp_path, 30).add(40, dev_loss=1.0)
+    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text("utf-8").split("\n")[:-1]] == [
+        *[10, 10, 20, 20, 40],
+    ]
+
+
+def test_bytes_that_are_not_utf8_and_a_step_that_is_no_number(tmp_path: Path) -> None:
+    add(MetricsLog(tmp_path, 0), LINES[:2])
+    with open(tmp_path / FILE, "ab") as file:
+        file.write(b'{"step": 20, "\xff\xfe\n{"step": "20"}\n')
+    assert read_metrics(tmp_path) == LINES[:2]
+    assert MetricsLog(tmp_path, 20).evaluated == 10
+
+
+def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, 0)
+    add(log, LINES)
+    with largest_file(50):
+        with pytest.raises(UserError, match=rf"{tmp_path / FILE}: cannot be written \(.*\); free space"):
+            log.add(30, dev_loss=1.0)
+        with pytest.raises(UserError, match=f"{FILE}: cannot be written"):
+            MetricsLog(tmp_path, 20)
+    assert read_metrics(tmp_path) == LINES
