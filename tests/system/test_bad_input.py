@@ -76,7 +76,8 @@ def test_empty_corpora(tmp_path: Path) -> None:
             (tmp_path / f"{name}.{language}").write_text("" if name == "none" else " \n\n")
         paths = f"{tmp_path / name}.en,{tmp_path / name}.de"
         refused(datagen(tmp_path, paths), "no pair is left in its train split")
-        refused(datagen(tmp_path, write_pairs(tmp_path, "train", range(50)), dev=paths), "no pair is left in its dev split")
+        train = write_pairs(tmp_path, "train", range(50))
+        refused(datagen(tmp_path, train, dev=paths), "no pair is left in its dev split")
     assert not (tmp_path / "data").exists()
 
 

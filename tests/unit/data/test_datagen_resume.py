@@ -115,9 +115,7 @@ def test_few_pairs_are_not_worth_other_processes(
     assert any(seen) == others
 
 
-def test_what_was_done_before_a_process_was_killed_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_done_before_a_process_was_killed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def watch(*place: object) -> None:
         if place == ("train", 2, 180):
             child = multiprocessing.active_children()[0]
