@@ -5,6 +5,7 @@ problem.json      the problem's name and settings, the precision, and the finger
 vocab.*.model     the vocabulary
 model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
 metrics.jsonl     losses and perplexities of the training, a line each
+decoded/, results.json, report.md    what t2t-reproduce made
 averaged/         what t2t-avg-checkpoints made of them
 """
 
