@@ -15,6 +15,7 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_trainer
+from t2t_repro.data import datagen
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparams import paper
 from t2t_repro.progress import say
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from t2t_repro.results import Results
 
 PREFIX = "transformer_"
-COMPARABLE = ("BLEU, the paper's way", "F1")
-"""Scores that are computed as the paper's."""
-
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
 flags.DEFINE_string("row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS)
@@ -42,6 +40,9 @@ def main(values: flags.FlagValues) -> None:
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = set_of(values.row, values.problem)
+    if datagen.description_path(values.data_dir, program.problem(values).base_name).exists():
+        problem, _, _ = datagen.load_problem(values.data_dir, values.problem)
+        datagen.write_test_sets(problem, values.data_dir, values.tmp_dir, again=False)  # says what is not at hand
     folder = t2t_trainer.train(values)
     from t2t_repro import reproduce
 
@@ -68,6 +69,7 @@ def set_of(row: str, problem: str) -> str:
 
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
     """What was measured beside what the paper prints, as markdown."""
+    from t2t_repro import reproduce
     from t2t_repro.training.checkpoint import averaged_count
 
     printed = paper_figures(hparams_set, folder.problem.name)
@@ -78,7 +80,7 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
     ]  # fmt: skip
     for name, found in scores.items():
         for score in found:
-            figure = printed.get(name) if score.label in COMPARABLE else None
+            figure = printed.get(name) if score.label in reproduce.COMPARABLE else None
             lines.append({"what": f"{score.label}, {name}", "paper": figure, "here": score.score,
                           "signature": score.signature})  # fmt: skip
     changed = [f"{name}={value}" for name, value in vars(folder.hparams).items()

@@ -30,6 +30,7 @@ class Wmt14(Problem):
     foreign: ClassVar[str]
     """The other language, in two letters."""
     test_sets: ClassVar[tuple[str, ...]] = (DEV, "wmt14", FULL)
+    dev_set: ClassVar[str] = DEV
 
     @property
     def is_self_contained(self) -> bool:

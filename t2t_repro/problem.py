@@ -60,6 +60,8 @@ class Problem:
     """Strings that the vocabulary holds as one piece each, wherever they occur."""
     test_sets: ClassVar[tuple[str, ...]] = ()
     """Names of its test sets, each of which t2t-datagen writes as two files of text."""
+    dev_set: ClassVar[str] = "dev"
+    """Which of the test sets is the text of the dev split."""
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
     """Ends of the names of text files with sources and with targets, e.g. languages."""
     target_space_id: ClassVar[int] = 0

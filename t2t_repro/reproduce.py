@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from t2t_repro.errors import UserError
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, step_of
 from t2t_repro.progress import Progress, say
-from t2t_repro.results import FILE, Results, read_results
+from t2t_repro.results import FILE, Results
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
 from t2t_repro.training.metrics_log import read_metrics
 
+COMPARABLE = ("BLEU, the paper's way", "F1")
+"""Scores that are computed as the paper's; one of them is a model's result."""
 Scores = dict[str, list[Score]]
 """By test set."""
 
@@ -59,17 +61,18 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
         next((line for line in reversed(measured) if name in line), dict[str, Any]())
         for name in ("seconds", "dev_perplexity")
     )
-    firsts = {name: scores[0] for name, scores in found.items()}
-    results = replace(
-        read_results(folder.path),
+    of_paper = {name: score for name, scores in found.items() for score in scores if score.label in COMPARABLE}
+    bleu = {name: score.score for name, score in of_paper.items() if score.label != "F1"}
+    results = Results(
         steps=step_of(checkpoint),
         dev_perplexity=_figure(evaluation.get("dev_perplexity")),
-        bleu={name: score.score for name, score in firsts.items() if score.label == "BLEU"},
-        f1=_figure(firsts["test"].score) if "test" in firsts and firsts["test"].label == "F1" else None,
+        dev_bleu=bleu.pop(folder.problem.dev_set, None),
+        bleu=bleu,
+        f1=_figure(of_paper["test"].score) if "test" in of_paper and "test" not in bleu else None,
         train_seconds=training.get("seconds"),
         hardware=training.get("hardware", ""),
         gpu_count=training.get("gpu_count"),
-        signatures=[f"{name}: {score.signature}" for name, score in firsts.items()],
+        signatures=[f"{name}: {score.signature}" for name, score in of_paper.items()],
     )
     with whole_file(folder.path / FILE, "w") as file:
         file.write(json.dumps(asdict(results), indent=2) + "\n")

@@ -20,8 +20,8 @@ class Results:
     Attributes:
         steps: taken.
         dev_perplexity: per subword of the model's own vocabulary, on the dev split.
-        dev_bleu: on the dev split.
-        bleu: by test set.
+        dev_bleu: on the dev split, computed the paper's way.
+        bleu: by test set, computed the paper's way.
         f1: labelled, in percent, as EVALB has it.
         train_seconds: wall time of the training.
         hardware: e.g. "NVIDIA H200".

@@ -164,6 +164,9 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, processe
                     raise UserError(
                         f"problem {name}: its {split} text changed while it was read; run t2t-datagen again"
                     )
+        for test_set in problem.test_sets or ("dev",):
+            for old in _test_set_paths(problem, data_dir, test_set):
+                old.unlink(missing_ok=True)
         if problem.test_sets:
             write_test_sets(problem, data_dir, tmp_dir)
 

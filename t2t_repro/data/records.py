@@ -186,8 +186,10 @@ def read_index(path: Path) -> np.ndarray:
 
 
 def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
-    data = contents[offset : offset + size].tobytes()
-    if len(data) < size or contents[offset + size : offset + size + 4].tobytes() != _masked_crc(data):
+    """The data of a record of which all bytes are as they were written: length, its checksum, data, its checksum."""
+    whole = contents[offset - 12 : offset + size + 4].tobytes()
+    data, length = whole[12:-4], struct.pack("<Q", size)
+    if len(whole) < size + 16 or whole != length + _masked_crc(length) + data + _masked_crc(data):
         raise damaged(path, record)
     return data
 

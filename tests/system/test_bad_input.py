@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from programs import MINUTE, Road, refused, run, write_pairs
+from t2t_repro.data.records import find_shards, index_path
 
 
 def datagen(tmp_path: Path, train: str, dev: str = "", **flags: str) -> subprocess.CompletedProcess[str]:
@@ -118,6 +119,20 @@ def test_a_data_dir_of_another_problem(road: Road, tmp_path: Path) -> None:
         "numbers_ende",
         "--output_dir",
     )
+
+
+def test_a_damaged_shard_and_an_index_of_another(road: Road, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(road.data, data)
+    shards = find_shards(data, "text_files", "train")
+    index_path(shards[0]).write_bytes(index_path(shards[1]).read_bytes())
+    contents = bytearray(shards[2].read_bytes())
+    contents[len(contents) // 2] ^= 1
+    shards[2].write_bytes(contents)
+    result = run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
+                 f"--output_dir={tmp_path / 'model'}", f"--hparams={MINUTE}", "--train_steps=1000")  # fmt: skip
+    refused(result, f"{shards[2]}: record ", "is damaged (its checksum differs); run t2t-datagen again")
+    assert f"{index_path(shards[0])}: does not fit its shard; made again" in result.stderr
 
 
 def test_a_vocabulary_that_does_not_fit(road: Road, tmp_path: Path) -> None:

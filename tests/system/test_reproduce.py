@@ -12,6 +12,7 @@ from pathlib import Path
 import sacrebleu
 
 from programs import run
+from t2t_repro.metrics.bleu import paper_bleu
 from t2t_repro.textfile import read_lines
 
 SLIM = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=300"
@@ -68,7 +69,7 @@ def test_a_row_killed_twice_and_finished(tmp_path: Path) -> None:
     assert len(outputs) == len(references) == len(sources) == 500
     found = json.loads((model / "results.json").read_text("utf-8"))
     assert found["steps"] == 30
-    assert found["bleu"] == {"dev": sacrebleu.corpus_bleu(outputs, [references]).score}
+    assert (found["dev_bleu"], found["bleu"]) == (paper_bleu(outputs, references, "en").score, {})
     assert found["dev_perplexity"] == metrics[-1]["dev_perplexity"]
     assert found["train_seconds"] == metrics[-2]["seconds"] > metrics[0]["seconds"] > 0
     assert found["hardware"] and found["gpu_count"]
