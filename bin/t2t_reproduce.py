@@ -17,6 +17,7 @@ from t2t_repro import registry
 from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.data import datagen
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.hparams import paper
 from t2t_repro.progress import say
 from t2t_repro.tables import Column, Table, to_markdown
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 PREFIX = "transformer_"
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
+program.define_decode_hparams(FLAGS)
 flags.DEFINE_string("row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and runs the chain."""
+    override(DecodeHParams(), values.decode_hparams)  # a mistake in it is met before the training
     if values.row and values.hparams_set:
         raise UserError("give --row or --hparams_set, not both")
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
@@ -46,10 +49,11 @@ def main(values: flags.FlagValues) -> None:
     folder = t2t_trainer.train(values)
     from t2t_repro import reproduce
 
-    scores, results = reproduce.finish(folder, values.data_dir, values.tmp_dir)
+    search = override(folder.problem.decode_hparams, values.decode_hparams)
+    scores, results = reproduce.finish(folder, values.data_dir, values.tmp_dir, search)
     path = folder.path / "report.md"
     with whole_file(path, "w") as file:
-        file.write(report(folder, values.hparams_set, scores, results))
+        file.write(report(folder, values.hparams_set, scores, results, search))
     say(f"{path}: written")
 
 
@@ -67,7 +71,7 @@ def set_of(row: str, problem: str) -> str:
     return for_french.get(name, name) if problem == paper.EN_FR.problem else name
 
 
-def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
+def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
     """What was measured beside what the paper prints, as markdown."""
     from t2t_repro import reproduce
     from t2t_repro.training.checkpoint import averaged_count
@@ -101,7 +105,7 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
 Trained{time}{place}; seed {folder.origin.random_seed}; data
 {folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
 hparams: {", ".join(changed) or "none"}. Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with
-{folder.problem.decode_hparams}.
+{search}.
 
 {table}
 {"".join(remarks)}"""

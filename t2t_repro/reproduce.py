@@ -15,6 +15,7 @@ from typing import Any
 
 from t2t_repro.data.datagen import write_test_sets
 from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, step_of
 from t2t_repro.progress import Progress, say
@@ -29,12 +30,15 @@ Scores = dict[str, list[Score]]
 """By test set."""
 
 
-def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Results]:
+def finish(
+    folder: ModelFolder, data_dir: str, tmp_dir: str, search: DecodeHParams | None = None
+) -> tuple[Scores, Results]:
     """Averages, decodes and scores a trained model; keeps the results in its folder.
 
     Args:
         data_dir: what t2t-datagen made, with the test sets as text.
         tmp_dir: folder of downloads, for test sets that are not in data_dir yet.
+        search: how to decode; by default as the problem says.
 
     Raises:
         UserError: no checkpoint, or no test set at hand.
@@ -44,11 +48,14 @@ def finish(folder: ModelFolder, data_dir: str, tmp_dir: str) -> tuple[Scores, Re
     sets = write_test_sets(folder.problem, data_dir, tmp_dir, again=False)
     if not sets:
         raise UserError(f"{data_dir}: no test set of problem {folder.problem.base_name} there; see docs/data.md")
-    translate = _translator(folder, checkpoint)
+    usual = folder.problem.decode_hparams
+    search = search or usual
+    changed = [f"-{name}={value}" for name, value in vars(search).items() if value != getattr(usual, name)]
+    translate = _translator(folder, checkpoint, search)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
         written = max(path.stat().st_mtime_ns for path in paths)
-        decoded = folder.path / "decoded" / f"{name.replace('/', '_')}-{step_of(checkpoint)}.txt"
+        decoded = folder.path / "decoded" / f"{name.replace('/', '_')}-{step_of(checkpoint)}{''.join(changed)}.txt"
         if not decoded.exists() or decoded.stat().st_mtime_ns < written:
             lines = translate(name, sources)
             with whole_file(decoded, "w") as file:
@@ -97,13 +104,13 @@ def averaged(folder: ModelFolder) -> str:
     if not there <= averaged_count(str(path)) <= last:  # some that went in may have been deleted since
         if there < last:
             say(f"{folder.path}: {there} checkpoints, not {last}; averaging those")
-        for decoded in (folder.path / "decoded").glob(f"*-{step_of(str(path))}.txt"):
+        for decoded in (folder.path / "decoded").glob(f"*-{step_of(str(path))}[-.]*"):
             decoded.unlink()
         average_checkpoints(folder, there)
     return str(path)
 
 
-def _translator(folder: ModelFolder, checkpoint: str) -> Callable[[str, list[str]], list[str]]:
+def _translator(folder: ModelFolder, checkpoint: str, search: DecodeHParams) -> Callable[[str, list[str]], list[str]]:
     """What decodes a test set, given its name and its sources; the model is loaded when it is first called."""
     from t2t_repro.decoding.translator import Translator
 
@@ -111,8 +118,8 @@ def _translator(folder: ModelFolder, checkpoint: str) -> Callable[[str, list[str
 
     def translate(name: str, sources: list[str]) -> list[str]:
         if not loaded:
-            say(f"{checkpoint}: {folder.problem.decode_hparams}")
-            loaded.append(Translator(folder.model(checkpoint), folder.vocabulary, folder.problem.decode_hparams))
+            say(f"{checkpoint}: {search}")
+            loaded.append(Translator(folder.model(checkpoint), folder.vocabulary, search))
         progress = Progress(f"decoding {name}", len(sources), "lines")
         outputs = [translation.text for translation in loaded[0].translate(sources, progress.advance)]
         progress.close()

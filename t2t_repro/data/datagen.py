@@ -68,7 +68,11 @@ def load_description(data_dir: str | Path, problem: Problem) -> Description:
         return from_json(Description, "\n".join(read_lines(str(path))), str(path))
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     there = f" (it holds {', '.join(others)})" if others else ""
-    needed = [f"--{name}=..." for name, value in vars(problem.settings).items() if value == ""]
+    needed = [
+        f"--{field.name}={value if value != '' else '...'}"
+        for field in dataclasses.fields(problem.settings)
+        if (value := getattr(problem.settings, field.name)) == "" or value != field.default
+    ]
     flags = " ".join([f"--problem={problem.base_name}", *needed, f"--data_dir={data_dir}"])
     raise UserError(f"{data_dir}: no data of problem {problem.base_name!r} there{there}; run t2t-datagen {flags}")
 

@@ -1,7 +1,8 @@
 """SentencePiece subwords: one file from which Python, TensorFlow and the served graph read the same pieces.
 
-Byte-pair encoding (section 5.1; Sennrich et al. 2016) over raw text, without loss: no normalisation, spaces kept, and
-characters outside the alphabet written as UTF-8 byte pieces. Id 0 is padding, 1 the end of a text, as in tensor2tensor.
+Byte-pair encoding (section 5.1; Sennrich et al. 2016) over raw text, without loss but for one sign (U+2581, with which
+SentencePiece writes spaces): no normalisation, spaces kept, and characters outside the alphabet as UTF-8 byte pieces.
+Id 0 is padding, 1 the end of a text, as in tensor2tensor.
 """
 
 from __future__ import annotations

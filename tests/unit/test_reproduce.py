@@ -218,6 +218,14 @@ def test_a_loss_that_is_no_number_is_not_in_the_results(make: Make, data: str, t
     assert (results.train_seconds, results.hardware, results.gpu_count) == (None, "", None)
 
 
+def test_another_search_decodes_again_beside_the_first(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 5)
+    finish(folder, data, str(tmp_path))
+    finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
+    assert decoded(folder).keys() == {"dev-5.txt", "dev-5-beam_size=2-alpha=0.0.txt"}
+
+
 def test_the_sides_of_a_reversed_problem_change_places(make: Make, tmp_path: Path) -> None:
     folder = make(Quick({}, was_reversed=True, name="numbers_ende"), "numbers_ende_rev")
     save(folder, 5)

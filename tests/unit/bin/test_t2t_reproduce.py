@@ -103,7 +103,7 @@ def test_the_report_of_the_papers_base(make: Make) -> None:
         for name, figure in (("wmt13", 25.0), ("wmt14", 26.004), ("wmt14/full", 26.5))
     }
     results = Results(90_000, 5.126, train_seconds=45_000, hardware="P100", gpu_count=8)
-    text = report(folder, "transformer_base", scores, results)
+    text = report(folder, "transformer_base", scores, results, folder.problem.decode_hparams)
     assert cells(text) == {
         "steps": ["100,000", "90,000", ""],
         "dev perplexity per subword, last checkpoint": ["4.92", "5.13", ""],
@@ -129,7 +129,13 @@ def test_the_report_of_the_papers_base(make: Make) -> None:
 def test_the_report_of_a_parser(make: Make) -> None:
     folder = make("wsj_parsing", registry.hparams("transformer_parsing_4layer"), 5)
     found = [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")]
-    text = report(folder, "transformer_parsing_4layer", {"dev": found, "test": found}, Results(20_000, None))
+    text = report(
+        folder,
+        "transformer_parsing_4layer",
+        {"dev": found, "test": found},
+        Results(20_000, None),
+        folder.problem.decode_hparams,
+    )
     table = cells(text)
     assert table["F1, test"] == ["91.3", "90.12", "evalb"]
     assert table["F1, dev"] == ["", "90.12", "evalb"]
@@ -142,7 +148,7 @@ def test_the_report_of_a_parser(make: Make) -> None:
 def test_the_report_where_the_paper_has_nothing(make: Make) -> None:
     folder = make("wmt_ende_rev", registry.hparams("transformer_base"), 1)
     scores = {"wmt14/full": [Score("BLEU, the paper's way", 27.0, PAPERS)]}
-    text = report(folder, "transformer_base", scores, Results(100_000, 4.5))
+    text = report(folder, "transformer_base", scores, Results(100_000, 4.5), folder.problem.decode_hparams)
     assert cells(text)["BLEU, the paper's way, wmt14/full"] == ["27.00", "nrefs:1/tok:sacremoses"]  # no such column
     assert "Not scored, since not at hand: wmt13, wmt14.\n" in text
     assert "The paper has no figures of this set for this problem.\n" in text
