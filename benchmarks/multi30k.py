@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import gzip
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from absl import app, flags
 
+from commands import run
 from t2t_repro.data.batching import plan
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.summary import padding
@@ -26,12 +25,6 @@ WORK = flags.DEFINE_string("work", None, "folder for everything that is made", r
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "pre-norm, post-norm, or both")
 PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "of the training")
-
-
-def run(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM of this environment; returns its standard output."""
-    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def text(name: str) -> tuple[str, str]:
@@ -69,7 +62,7 @@ def main(argv: list[str]) -> None:
                 source, reference = splits[name]
                 output = f"{model}.{name}"
                 run("decoder", f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_to_file={output}")
-                scores.append(run("bleu", f"--translation={output}", f"--reference={reference}").split()[0])
+                scores.append(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
             name = "pre-norm" if norm_before == "true" else "post-norm"
             rows.append(f"| {name} | {seed} | {' | '.join(scores)} | {cpu / 60:.1f} | {wall / 60:.1f} |")
             print(rows[-1], flush=True)

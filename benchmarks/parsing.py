@@ -8,13 +8,12 @@ that the parser's outputs needed and the minutes that training took.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from absl import app, flags
 
+from commands import run
 from t2t_repro.metrics.bracketing import score_files, summarise
 from t2t_repro.trees import read_trees, right_branching, under_top
 
@@ -26,15 +25,6 @@ SHAPE = (
     "num_hidden_layers=4,max_length=512,norm_before=true,layer_prepostprocess_dropout=0.2,"
     "learning_rate_constant=0.003,learning_rate_warmup_steps=500"
 )
-
-
-def run(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM of this environment; returns what it says on standard error."""
-    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return done.stderr
 
 
 def row(name: str, gold: str, test: str) -> str:
@@ -64,7 +54,7 @@ def main(argv: list[str]) -> None:
     for split in ("dev", "test"):
         words, gold = (f"{data}/wsj_parsing.{split}.{end}" for end in ("words", "trees"))
         parsed, branching = f"{WORK.value}/{split}.parsed", f"{WORK.value}/{split}.right_branching"
-        said = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}")
+        _, said = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}")
         print(f"{split}: {said.splitlines()[-1]}")
         trees = (under_top(right_branching(list(tree.leaves()))) for tree in read_trees(gold))
         Path(branching).write_text("".join(f"{tree}\n" for tree in trees))

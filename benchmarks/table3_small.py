@@ -19,6 +19,8 @@ from pathlib import Path
 
 from absl import app, flags
 
+from commands import run
+
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
@@ -45,15 +47,6 @@ ROWS = {  # the paper's row, its change to base: what it is here, the paper's pe
     "E: learned positions": ("pos=emb", 4.92, 25.7),
 }
 """N 4 has no counterpart: four of six layers would be one and a third of two."""
-
-
-def run(program: str, *arguments: str) -> tuple[str, str]:
-    """Runs t2t-PROGRAM of this environment; returns its standard output and standard error."""
-    command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return done.stdout, done.stderr
 
 
 def measure(row: str, change: str, seed: str) -> tuple[float, float]:

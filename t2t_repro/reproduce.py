@@ -6,6 +6,7 @@ final checkpoint stays, unless its text has been written since. So an interrupte
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -114,14 +115,14 @@ def _translator(folder: ModelFolder, checkpoint: str, search: DecodeHParams) -> 
     """What decodes a test set, given its name and its sources; the model is loaded when it is first called."""
     from t2t_repro.decoding.translator import Translator
 
-    loaded: list[Translator] = []
+    @functools.cache
+    def translator() -> Translator:
+        say(f"{checkpoint}: {search}")
+        return Translator(folder.model(checkpoint), folder.vocabulary, search)
 
     def translate(name: str, sources: list[str]) -> list[str]:
-        if not loaded:
-            say(f"{checkpoint}: {search}")
-            loaded.append(Translator(folder.model(checkpoint), folder.vocabulary, search))
         progress = Progress(f"decoding {name}", len(sources), "lines")
-        outputs = [translation.text for translation in loaded[0].translate(sources, progress.advance)]
+        outputs = [translation.text for translation in translator().translate(sources, progress.advance)]
         progress.close()
         lines, said = folder.problem.finish(sources, outputs)
         if said:

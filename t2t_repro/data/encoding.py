@@ -62,8 +62,9 @@ class Encoder:
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Encoder:
-        _start(self._words.model)
-        if self._processes > 1:
+        if self._processes == 1:
+            _start(self._words.model)
+        else:
             # Not forked: a process that has loaded TensorFlow, as the trainer may have, must not be.
             self._pool = ProcessPoolExecutor(
                 self._processes, multiprocessing.get_context("spawn"), _start_process, (self._words.model,)

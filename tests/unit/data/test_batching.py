@@ -100,6 +100,13 @@ def test_steps_hold_about_batch_size_target_tokens() -> None:
     assert tokens.min() > 0.6 * 4096 and tokens.max() < 1.5 * 4096
 
 
+@pytest.mark.parametrize(("examples", "whole"), [(50_000, True), (600, False)])
+def test_large_blocks_hold_a_multiple_of_eight_examples(examples: int, whole: bool) -> None:
+    sizes = np.diff(plan(news(examples), 4096 if whole else 200, 256, seed=1, epoch=0).ends)
+    assert np.all(sizes[:-1] % 8 == 0) == whole
+    assert sizes.min() > 0 and sizes.sum() == examples
+
+
 def test_no_step_is_empty() -> None:
     longest_last = np.array([[3, 3, 3, 200], [3, 3, 3, 200]])
     odd_one_between = np.array([[3] * 20 + [5] + [9] * 200, [3] * 20 + [200] + [9] * 200])
