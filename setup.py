@@ -4,7 +4,13 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PROGRAMS = ("datagen", "trainer", "avg_checkpoints", "decoder", "bleu", "evalb", "exporter", "paper", "reproduce")
+PROGRAMS = (
+    *("datagen", "trainer", "avg_checkpoints", "decoder", "translate_beam", "bleu", "evalb", "exporter"),
+    *("query_server", "paper", "reproduce"),
+)
+EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.5,<5"]}
+"""What only some need, by the name in `pip install .[name]`."""
+OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 
 setup(
     name="t2t_repro",
@@ -32,12 +38,12 @@ setup(
         "sentencepiece>=0.2.0,<0.3",
         "tensorflow>=2.20,<2.22",
         "tensorflow-datasets>=4.9.9,<5",
+        "tensorflow-serving-api>=2.19,<2.22",
         "tensorflow-text>=2.20,<2.22",
         "tqdm>=4.66,<5",
     ],
-    extras_require={
-        "test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18", "tensorboard>=2.20,<2.22"],
-    },
+    extras_require=EXTRAS
+    | {"test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18", "tensorboard>=2.20,<2.22", *OPTIONAL]},
     entry_points={
         "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -16,7 +17,9 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.errors import Stopped, UserError
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
+from t2t_repro.textfile import decode_lines
 
 Main = Callable[[flags.FlagValues], None]
 
@@ -147,9 +150,10 @@ def define_problem(values: flags.FlagValues) -> None:
     )
 
 
-def define_model_folder(values: flags.FlagValues) -> None:
-    """Defines --output_dir and --checkpoint_path, for programs that use a trained model."""
-    flags.DEFINE_string("output_dir", "", "the model folder, as t2t-trainer made it", flag_values=values)
+def define_model_folder(values: flags.FlagValues, several: bool = False) -> None:
+    """Defines --output_dir and --checkpoint_path, for programs that use a trained model, or several together."""
+    ensemble = "; several, separated by commas, are an ensemble" if several else ""
+    flags.DEFINE_string("output_dir", "", f"the model folder, as t2t-trainer made it{ensemble}", flag_values=values)
     flags.DEFINE_string(
         "checkpoint_path",
         "",
@@ -160,11 +164,41 @@ def define_model_folder(values: flags.FlagValues) -> None:
 
 def define_decode_hparams(values: flags.FlagValues) -> None:
     """Defines --decode_hparams."""
+    names = [field.name for field in dataclasses.fields(DecodeHParams)]
     flags.DEFINE_string(
         "decode_hparams",
         "",
         'overrides of how the problem is decoded: "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048"; the first '
         "three are the paper's values, and batch_size counts source tokens (tensor2tensor's: 100 for extra_length, and "
-        "batch_size in sentences)",
+        f"batch_size in sentences); there are {', '.join(names)}; docs/decoding.md has the formulas",
         flag_values=values,
     )
+
+
+def typed_lines(prompt: str, history: Path) -> Iterator[str]:
+    """The lines a person types, with editing and a history that is kept in a file; without a terminal, lines that come.
+
+    Ends with the input: Ctrl-D on a terminal.
+    """
+    if not sys.stdin.isatty():
+        yield from decode_lines(sys.stdin.buffer, "standard input")
+        return
+    import readline
+
+    history = history.expanduser()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(history)
+    readline.set_history_length(1000)
+    print("Ctrl-D ends.", file=sys.stderr, flush=True)
+    while True:
+        try:
+            text = input(prompt)
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except UnicodeDecodeError:
+            print("not UTF-8; type it again", file=sys.stderr, flush=True)
+            continue
+        with contextlib.suppress(OSError):
+            readline.write_history_file(history)
+        yield text

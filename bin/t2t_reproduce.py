@@ -17,7 +17,7 @@ from t2t_repro import registry
 from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.data import datagen
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam import DecodeHParams, override
+from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.hparams import paper
 from t2t_repro.progress import say
 from t2t_repro.tables import Column, Table, to_markdown
@@ -37,7 +37,9 @@ flags.DEFINE_string("row", "", "its hparams set without transformer_: base, big,
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and runs the chain."""
-    override(DecodeHParams(), values.decode_hparams)  # a mistake in it is met before the training
+    search = override(DecodeHParams(), values.decode_hparams)  # a mistake in it is met before the training
+    of_files = ["return_beams", "n", "write_beam_scores", "prefix_file"]
+    refuse_decode_hparams(search, of_files, "one output of each line is scored")
     if values.row and values.hparams_set:
         raise UserError("give --row or --hparams_set, not both")
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -129,28 +130,114 @@ class HParams:
         return self.attention_value_channels or self.hidden_size
 
 
+SAMPLING_METHODS = ("argmax", "random")
+
+
 @dataclass(frozen=True)
 class DecodeHParams:
-    """How to search for the best output (section 6.1; Wu et al. 2016, equation 14).
+    """How to search for the best output (section 6.1), or to draw some; docs/decoding.md has the formulas.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: a value is out of its range, or two values contradict each other.
     """
 
     beam_size: int = 4
     """Hypotheses kept at each step; 1 is greedy search."""
     alpha: float = 0.6
-    """Strength of the length penalty ((5 + length) / 6) ** alpha; 0 is none."""
+    """Strength of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 is none."""
     extra_length: int = 50
     """The longest output is the input's length, in tokens with the end token, plus this many."""
     batch_size: int = 2048
     """Source tokens, padding included, decoded together; changes speed and memory, not the result."""
+    max_input_size: int = 0
+    """Longest source, in tokens with the end token, that is translated in one piece; 0 is the model's max_length."""
+
+    return_beams: bool = False
+    """Give the n best outputs of each input, not the best alone."""
+    n: int = 0
+    """Outputs of each input; 0 is beam_size with return_beams, else 1."""
+    write_beam_scores: bool = False
+    """Write behind each output its score and its number of tokens, separated by tabs."""
+    prefix_file: str = ""
+    """File with the beginning of each output, line by line; an empty line leaves it free."""
+
+    coverage_penalty: float = 0.0
+    """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 is none."""
+    repeat_ngram_size: int = 0
+    """Length, in tokens, of what is not to be repeated within an output; 0 is none."""
+    repeat_ngram_penalty: float = 0.0
+    """What each token that completes such a repetition takes off the log-probability, in nats; inf forbids it."""
+
+    sampling_method: str = "argmax"
+    """"argmax" searches; "random" draws n outputs from the model's distribution, and has no beam."""
+    sampling_temp: float = 1.0
+    """Temperature: what logits are divided by before a token is drawn."""
+    sampling_keep_top_k: int = 0
+    """Draw from so many likeliest tokens; 0 is all."""
+    sampling_keep_top_p: float = 1.0
+    """Draw from the fewest likeliest tokens that together have this probability (Holtzman et al. 2020)."""
+    sampling_seed: int = 0
+    """Decides, with a line's number, what is drawn for it; the same on each machine and with any batch_size."""
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "batch_size"):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be 1 or more")
-        for name in ("alpha", "extra_length"):
+        for name in (
+            *("alpha", "extra_length", "max_input_size", "n", "coverage_penalty", "repeat_ngram_size"),
+            *("repeat_ngram_penalty", "sampling_keep_top_k", "sampling_seed"),
+        ):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must be 0 or more")
+        _require(self.max_input_size != 1, "max_input_size=1 leaves room for the end token alone; give 2 or more")
+        for name in ("alpha", "coverage_penalty"):
+            _require(getattr(self, name) < float("inf"), f"{name}={getattr(self, name)} must be finite")
+        _require(
+            (self.repeat_ngram_size > 0) == (self.repeat_ngram_penalty > 0),
+            f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
+            "one does nothing without the other; give both or none",
+        )
+        _require(0 < self.sampling_temp < float("inf"), f"sampling_temp={self.sampling_temp} must be above 0")
+        top_p = self.sampling_keep_top_p
+        _require(0 < top_p <= 1, f"sampling_keep_top_p={top_p} must be above 0 and at most 1")
+        if self.sampling_method not in SAMPLING_METHODS:
+            raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)
+        if self.is_random:
+            _require(not self.coverage_penalty, "coverage_penalty orders a beam; sampling_method=random has none")
+        else:
+            _require(self.num_best <= self.beam_size, f"n={self.n} must be at most beam_size={self.beam_size}")
+            for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
+                value = getattr(self, name)
+                _require(value == getattr(DecodeHParams, name), f"{name}={value} needs sampling_method=random")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether outputs are drawn, not searched for."""
+        return self.sampling_method == "random"
+
+    @property
+    def num_best(self) -> int:
+        """Outputs of each input."""
+        return self.n or (self.beam_size if self.return_beams else 1)
+
+    def __str__(self) -> str:
+        fields = dataclasses.fields(self)
+        shown = [field.name for field in fields[:4]]
+        shown += [field.name for field in fields[4:] if getattr(self, field.name) != field.default]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+def refuse_decode_hparams(
+    values: DecodeHParams, names: Sequence[str], why: str, usual: DecodeHParams | None = None
+) -> None:
+    """Raises UserError where one of the decode_hparams `names` has been given a value.
+
+    Args:
+        why: what the program does, so that it would do nothing.
+        usual: the values where none are given; by default those of `DecodeHParams`.
+    """
+    usual = usual or DecodeHParams()
+    for name in names:
+        if getattr(values, name) != getattr(usual, name):
+            raise UserError(f"decode_hparams: {name}={getattr(values, name)} does nothing here: {why}")
 
 
 def _require(holds: bool, message: str) -> None:

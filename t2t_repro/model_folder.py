@@ -168,6 +168,30 @@ class ModelFolder:
         return model
 
 
+def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
+    """The model folders that --output_dir names, separated by commas, and the checkpoint to use of each.
+
+    Args:
+        checkpoint_paths: --checkpoint_path: as many, or none.
+
+    Raises:
+        UserError: a folder or checkpoint is missing or damaged, or the vocabularies differ.
+    """
+    paths, given = ([part.strip() for part in text.split(",")] for text in (output_dirs, checkpoint_paths))
+    if len(given) == 1 and not given[0]:
+        given = [""] * len(paths)
+    if len(given) != len(paths):
+        raise UserError(f"--checkpoint_path names {len(given)}, --output_dir {len(paths)}; give one for each folder")
+    folders = [ModelFolder(path) for path in paths]
+    for folder in folders[1:]:
+        if folder.vocabulary.fingerprint != folders[0].vocabulary.fingerprint:
+            raise UserError(
+                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {folders[0].path}, "
+                f"{folders[0].vocabulary.fingerprint}; models that decode together need the same"
+            )
+    return folders, [folder.checkpoint(checkpoint) for folder, checkpoint in zip(folders, given, strict=True)]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """What a checkpoint holds, but for the optimizer."""

@@ -120,7 +120,7 @@ def _translator(folder: ModelFolder, checkpoint: str, search: DecodeHParams) -> 
 
     def translate(name: str, sources: list[str]) -> list[str]:
         progress = Progress(f"decoding {name}", len(sources), "lines")
-        outputs = [translation.text for translation in translator().translate(sources, progress.advance)]
+        outputs = [translation.text for translation in translator().translate(sources, advance=progress.advance)]
         progress.close()
         lines, said = folder.problem.finish(sources, outputs)
         if said:

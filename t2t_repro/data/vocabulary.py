@@ -103,6 +103,11 @@ class Vocabulary:
         ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         return ids
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The subword of each id as the vocabulary's file has it."""
+        found: list[str] = self._processor.IdToPiece(list(ids))
+        return found
+
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """The text of each sequence of ids, up to its first end or padding id."""
         return [str(self._processor.Decode(until_end(sequence))) for sequence in ids]

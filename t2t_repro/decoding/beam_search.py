@@ -23,6 +23,13 @@ Step = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
 """(last ids [R, K], t, cache, memory) -> logits [R, K, V], longer cache."""
 
 
+Adjust = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor]
+"""(logits [R, K, V], ids so far [R, K, t], t, memory) -> logits [R, K, V] of which candidates are chosen."""
+
+Bonus = Callable[[Any, Any], tf.Tensor]
+"""(cache, memory) -> [R, K], added to the scores of hypotheses that end here."""
+
+
 class Hypotheses(NamedTuple):
     """The best outputs of each sentence, best first."""
 
@@ -63,7 +70,16 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
 
 
 def beam_search(
-    step: Step, cache: Any, memory: Any, limits: tf.Tensor, beam_size: int, alpha: float, num_best: int = 1
+    step: Step,
+    cache: Any,
+    memory: Any,
+    limits: tf.Tensor,
+    beam_size: int,
+    alpha: float,
+    num_best: int = 1,
+    normalize: bool = True,
+    adjust: Adjust | None = None,
+    bonus: Bonus | None = None,
 ) -> Hypotheses:
     """Searches for the outputs with the highest log P / length penalty.
 
@@ -75,19 +91,33 @@ def beam_search(
         beam_size: K; 1 is greedy search.
         alpha: strength of the length penalty, 0 or more.
         num_best: hypotheses wanted, at most K. The search stops as soon as these cannot change.
+        normalize: make logits log-probabilities; False where `step` gives log-probabilities.
+        adjust: changes logits after that, by what it adds or takes off. An output's log P is then no more than before.
+        bonus: of 0 or less, added to scores.
 
     Returns:
         Hypotheses with n = num_best. Where fewer were finished within the limit, unfinished ones follow, best first.
     """
+
+    def advance(state: State) -> State:
+        state, parents = grow(step, state, beam_size, alpha, normalize, adjust, bonus)
+        return leave(state, parents, done(state, alpha, num_best), alpha, num_best, bonus)
+
+    # All hypotheses start equal: only the first may grow, or the beam would hold K copies of it.
+    state = start(cache, memory, limits, [0.0] + [NEVER] * (beam_size - 1), num_best)
+    return run(advance, state)
+
+
+def start(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
+    """The state before the first position; `log_probs` are of the K hypotheses of each sentence."""
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
-    batch = tf.shape(limits)[0]
-    state = State(
+    batch, beam_size = tf.shape(limits)[0], len(log_probs)
+    return State(
         t=tf.constant(0),
         rows=tf.range(batch),
         limits=limits,
         alive_ids=tf.zeros([batch, beam_size, 0], tf.int32),
-        # All hypotheses start equal: only the first may grow, or the beam would hold K copies of it.
-        alive_log_probs=tf.tile(tf.constant([[0.0] + [NEVER] * (beam_size - 1)]), [batch, 1]),
+        alive_log_probs=tf.tile(tf.constant([log_probs]), [batch, 1]),
         finished_ids=tf.zeros([batch, beam_size, 0], tf.int32),
         finished_scores=tf.fill([batch, beam_size], NEVER),
         cache=cache,
@@ -98,31 +128,42 @@ def beam_search(
         ),
     )
 
-    def advance(state: State) -> tuple[State]:
-        state, parents = grow(step, state, beam_size, alpha)
-        return (leave(state, parents, done(state, alpha, num_best), alpha, num_best),)
 
+def run(advance: Callable[[State], State], state: State) -> Hypotheses:
+    """Advances position by position until all sentences are done."""
     # Rows and positions come and go; only the ranks are fixed.
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * tensor.shape.rank), state)
-    (state,) = tf.while_loop(lambda state: tf.size(state.rows) > 0, advance, (state,), (shapes,))
+    (state,) = tf.while_loop(
+        lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
+    )
     return state.result
 
 
-def grow(step: Step, state: State, beam_size: int, alpha: float) -> tuple[State, tf.Tensor]:
+def grow(
+    step: Step,
+    state: State,
+    beam_size: int,
+    alpha: float,
+    normalize: bool,
+    adjust: Adjust | None,
+    bonus: Bonus | None,
+) -> tuple[State, tf.Tensor]:
     """One more position: the best K that go on, the best K that have ended.
 
     Returns:
         The state, its cache not yet reordered, and the parents int32 [R, K]: which hypothesis each alive one extends.
     """
-    last = tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
-    logits, cache = step(last, state.t, state.cache, state.memory)
+    logits, cache = step(last_ids(state), state.t, state.cache, state.memory)
+    base = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if normalize else 0.0
+    if adjust:
+        logits = adjust(logits, state.alive_ids, state.t, state.memory)
     # Of 2K candidates at most K end the output, so K are left to go on. Greedy search has one candidate: it ends where
     # the end is the likeliest token. A hypothesis gives 2K candidates at most, so its best 2K are enough: the softmax
     # over V need not be written out.
     candidates = 2 * beam_size if beam_size > 1 else 1
     own = tf.minimum(candidates, tf.shape(logits)[2])
     best_logits, tokens = tf.math.top_k(logits, own)  # [R, K, own]
-    log_probs = best_logits - tf.reduce_logsumexp(logits, axis=2, keepdims=True) + state.alive_log_probs[:, :, None]
+    log_probs = best_logits - base + state.alive_log_probs[:, :, None]
     rows = tf.shape(state.rows)[0]
     log_probs, best = tf.math.top_k(tf.reshape(log_probs, [rows, beam_size * own]), candidates)  # [R, candidates]
     tokens = tf.gather(tf.reshape(tokens, [rows, beam_size * own]), best, batch_dims=1)
@@ -136,6 +177,8 @@ def grow(step: Step, state: State, beam_size: int, alpha: float) -> tuple[State,
 
     alive_log_probs, alive = tf.math.top_k(tf.where(ended, NEVER, log_probs), beam_size)
     scores = tf.where(ended, log_probs / length_penalty(state.t + 1, alpha), NEVER)
+    if bonus:
+        scores += tf.gather(bonus(cache, state.memory), parents, batch_dims=1)
     new_scores, new = tf.math.top_k(scores, min(beam_size, candidates))
     finished_ids = tf.concat([tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]]), extended(new)], axis=1)
     finished_scores, kept = tf.math.top_k(tf.concat([state.finished_scores, new_scores], axis=1), beam_size)
@@ -150,6 +193,11 @@ def grow(step: Step, state: State, beam_size: int, alpha: float) -> tuple[State,
     return state, tf.gather(parents, alive, batch_dims=1)
 
 
+def last_ids(state: State) -> tf.Tensor:
+    """int32 [R, K], the latest token of each alive hypothesis; 0 at the beginning."""
+    return tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
+
+
 def done(state: State, alpha: float, num_best: int) -> tf.Tensor:
     """bool [R]: the sentences whose best `num_best` outputs cannot change any more."""
     # Log-probabilities only fall and the penalty divides most at the limit: no alive hypothesis can score more.
@@ -157,7 +205,9 @@ def done(state: State, alpha: float, num_best: int) -> tf.Tensor:
     return (state.t >= state.limits) | (state.finished_scores[:, num_best - 1] > best_possible)
 
 
-def leave(state: State, parents: tf.Tensor, is_done: tf.Tensor, alpha: float, num_best: int) -> State:
+def leave(
+    state: State, parents: tf.Tensor, is_done: tf.Tensor, alpha: float, num_best: int, bonus: Bonus | None = None
+) -> State:
     """Writes the sentences that are done into the result and keeps the others, with their caches in beam order."""
 
     def written() -> Hypotheses:
@@ -165,7 +215,12 @@ def leave(state: State, parents: tf.Tensor, is_done: tf.Tensor, alpha: float, nu
         # Finished hypotheses come first, whatever the scores of those that are not.
         finished_scores = tf.gather(state.finished_scores, leaving)
         alive_scores = tf.gather(state.alive_log_probs, leaving) / length_penalty(state.t, alpha)
-        ids = tf.concat([tf.gather(ids, leaving) for ids in (state.finished_ids, state.alive_ids)], axis=1)
+        alive_ids = tf.gather(state.alive_ids, leaving)
+        if bonus:
+            grown = tf.gather(bonus(state.cache, state.memory), parents, batch_dims=1)
+            alive_scores, best = tf.math.top_k(alive_scores + tf.gather(grown, leaving), tf.shape(parents)[1])
+            alive_ids = tf.gather(alive_ids, best, batch_dims=1)
+        ids = tf.concat([tf.gather(state.finished_ids, leaving), alive_ids], axis=1)
         scores = tf.concat([finished_scores, alive_scores], axis=1)
         is_finished = tf.concat([finished_scores > NEVER, tf.zeros_like(alive_scores, tf.bool)], axis=1)
         exists = scores > NEVER

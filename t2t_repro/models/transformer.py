@@ -64,7 +64,13 @@ class DecoderLayer(Layer):
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
 
     def step(
-        self, x: Tensor, past: dict[str, Tensor], k: Tensor, v: Tensor, memory_bias: Tensor
+        self,
+        x: Tensor,
+        past: dict[str, Tensor],
+        k: Tensor,
+        v: Tensor,
+        memory_bias: Tensor,
+        save_weights_to: list | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One position of K hypotheses x [B, K, D] after those of `past` -> [B, K, D] and the longer past."""
         longer: dict[str, Tensor] = {}
@@ -74,7 +80,7 @@ class DecoderLayer(Layer):
             return y
 
         x = self.residuals[0](x, attend, None)
-        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, None), None)
+        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, None, save_weights_to), None)
         return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), longer
 
 
@@ -165,7 +171,9 @@ class Transformer(Layer):
             for _ in self.decoder
         ]
 
-    def decode_step(self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory) -> tuple[Tensor, Cache]:
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
+    ) -> tuple[Tensor, Cache]:
         """The logits of position `t`, as `decode` has them, from the tokens before it.
 
         The memory is not repeated for the hypotheses of a sentence: they look at it side by side, as the positions of
@@ -174,6 +182,7 @@ class Transformer(Layer):
         Args:
             ids: [B, K], the tokens at position t - 1 of K hypotheses of each sentence; 0 where t is 0.
             t: how many positions came before.
+            save_weights_to: takes the weights of the attention over the memory too, [B, H, K, S] of each layer.
 
         Returns:
             Logits [B, K, V] and the cache with one more position.
@@ -181,7 +190,7 @@ class Transformer(Layer):
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer = []
         for layer, past, k, v in zip(self.decoder, cache, memory["k"], memory["v"], strict=True):
-            x, past = layer.step(x, past, k, v, memory["bias"])
+            x, past = layer.step(x, past, k, v, memory["bias"], save_weights_to)
             longer.append(past)
         return self._logits(x), longer
 

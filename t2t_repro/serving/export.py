@@ -1,13 +1,15 @@
 """A SavedModel for TensorFlow Serving: raw text in, raw text out, tokeniser inside.
 
-Shapes: B batch, S source length, L longest output.
+Shapes: B batch, W texts of it that are not empty, S source length, T target length, n hypotheses, L longest output.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID
+from t2t_repro.decoding.beam_search import Hypotheses
+from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 
@@ -22,21 +26,39 @@ from t2t_repro.errors import UserError
 class Served(tf.Module):
     """The translator as a graph: the same search, between the same subwords as TensorFlow operations.
 
+    Texts that are not UTF-8 are read with U+FFFD where they are not, and of texts longer than `max_input_size` or
+    max_length the end is left out: nothing in a request makes the others fail.
+
     Args:
         translator: what to serve; how it searches is fixed in the graph.
     """
 
     def __init__(self, translator: Translator) -> None:
         super().__init__()
-        self._search = translator.search
+        params = translator.decode_hparams
+        self._translator = translator
+        self._best = dataclasses.replace(params, return_beams=False, n=1)
+        self._several = dataclasses.replace(params, n=params.n or params.beam_size)
+        self._longest = params.max_input_size or translator.max_length
         # What the graph reads has to hang on this object to be saved with it.
         self._weights = [variable.value for variable in translator.model.trainable_variables]
         self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-            model=translator.vocabulary.model, out_type=tf.int32, add_eos=True
+            model=translator.vocabulary.model, out_type=tf.int32, add_eos=False
         )
+        texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        offered = [
+            ("serving_default", self.translate, [texts]),
+            ("nbest", self.translate_nbest, [texts]),
+            ("tokens", self.translate_tokens, [ids]),
+        ]
+        if hasattr(translator.model, "decode"):
+            offered.append(("score", self.score, [texts, texts]))
+        self.functions = {
+            name: tf.function(call, autograph=False, input_signature=spec) for name, call, spec in offered
+        }
+        """What a server offers, by the signature's name; "score" only of models that can."""
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
-    def __call__(self, inputs: Any) -> dict[str, Any]:
+    def translate(self, inputs: Any) -> dict[str, Any]:
         """Translates raw strings.
 
         Args:
@@ -46,25 +68,99 @@ class Served(tf.Module):
             "outputs", string [B], the translations, empty for empty inputs; "scores", float32 [B], log P / length
             penalty in nats, 0 for empty inputs.
         """
-        wanted = tf.where(tf.strings.strip(inputs) != "")
-        sources = self._tokenizer.tokenize(tf.gather_nd(inputs, wanted)).to_tensor(PAD_ID)  # [B, S]
-        best = self._search(sources)
-        ids = best.ids[:, 0]  # [B, L]
-        is_text = tf.cast((ids != EOS_ID) & (ids != PAD_ID), tf.int32)
-        lengths = tf.reduce_sum(tf.math.cumprod(is_text, axis=1), axis=1)
-        texts = self._tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
-        texts = tf.strings.regex_replace(texts, "\n", " ")
-        count = tf.shape(inputs)
+        return {name: values[:, 0] for name, values in self._texts(inputs, self._best).items()}
+
+    def translate_nbest(self, inputs: Any) -> dict[str, Any]:
+        """The n best translations of raw strings, best first.
+
+        Args:
+            inputs: string [B], UTF-8, one line each.
+
+        Returns:
+            "outputs", string [B, n]; "scores", float32 [B, n], 0 for empty inputs, -inf where there are fewer.
+        """
+        return self._texts(inputs, self._several)
+
+    def translate_tokens(self, inputs: Any) -> dict[str, Any]:
+        """Translates subwords.
+
+        Args:
+            inputs: int32 [B, S], each row ended by the end token, 1; what follows it is padding, whatever it is.
+
+        Returns:
+            "outputs", int32 [B, L], ended alike and padded with 0; "scores", float32 [B].
+        """
+        ends = tf.cast(inputs == EOS_ID, tf.int32)
+        inputs = tf.where(tf.cumsum(ends, axis=1, exclusive=True) == 0, inputs, PAD_ID)
+        wanted = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))
+        found = self._search(tf.gather_nd(inputs, wanted), self._best)
+        shape = tf.stack([tf.shape(inputs)[0], tf.shape(found.ids)[2]])
         return {
-            "outputs": tf.tensor_scatter_nd_update(tf.fill(count, ""), wanted, texts),
-            "scores": tf.tensor_scatter_nd_update(tf.fill(count, 0.0), wanted, best.scores[:, 0]),
+            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), wanted, found.ids[:, 0]),
+            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), wanted, found.scores[:, 0]),
         }
 
+    def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
+        """How likely the model finds given translations.
 
-def export(translator: Translator, export_dir: str | Path) -> Path:
+        Args:
+            inputs: string [B], sources.
+            targets: string [B], a translation of each.
+
+        Returns:
+            "log_probs", float32 [B], log P of the target with its end, in nats; "lengths", int32 [B], its tokens.
+        """
+        sources, given = (self._encoded(utf8(texts)) for texts in (inputs, targets))
+        log_probs, _ = target_log_probs(self._translator.model, sources, given)
+        return {
+            "log_probs": tf.reduce_sum(log_probs, axis=1),
+            "lengths": tf.math.count_nonzero(given, axis=1, dtype=tf.int32),
+        }
+
+    def _texts(self, inputs: Any, params: Any) -> dict[str, Any]:
+        """Strings [B] -> "outputs" string [B, n] and "scores" float32 [B, n]."""
+        texts = utf8(inputs)
+        wanted = tf.where(tf.strings.strip(texts) != "")  # [W, 1]
+        best = self._search(self._encoded(tf.gather_nd(texts, wanted)), params)
+        is_text = tf.cast((best.ids != EOS_ID) & (best.ids != PAD_ID), tf.int32)
+        lengths = tf.reduce_sum(tf.math.cumprod(is_text, axis=2), axis=2)
+        rows, count, longest = tf.unstack(tf.shape(best.ids))
+        ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [rows * count, longest]), tf.reshape(lengths, [-1]))
+        found = tf.reshape(
+            tf.strings.regex_replace(self._tokenizer.detokenize(ids), "\n", " "), [rows, params.num_best]
+        )
+        shape = tf.stack([tf.shape(inputs)[0], params.num_best])
+        return {
+            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), wanted, tf.reshape(found, [rows, count])),
+            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), wanted, best.scores),
+        }
+
+    def _encoded(self, texts: Any) -> Any:
+        """Strings [B] -> int32 [B, S], the longest cut, each ended by the end token and padded with 0."""
+        ids = self._tokenizer.tokenize(texts)
+        if self._longest:
+            ids = ids[:, : self._longest - 1]
+        ends = tf.fill([tf.shape(texts)[0], 1], EOS_ID)
+        return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
+
+    def _search(self, sources: Any, params: Any) -> Hypotheses:
+        return search(self._translator.model, params, sources)
+
+
+def utf8(texts: Any) -> Any:
+    """Strings with U+FFFD in place of bytes that are not UTF-8."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+def export(
+    translator: Translator, export_dir: str | Path, add_files: Callable[[Path], None] = lambda folder: None
+) -> Path:
     """Writes a SavedModel to a new numbered folder under `export_dir`, as TensorFlow Serving expects it.
 
     It is written beside and renamed, so that a server never sees half of one.
+
+    Args:
+        add_files: called with the folder before it gets its number.
 
     Returns:
         The new folder, numbered one higher than the highest there, from 1.
@@ -80,7 +176,8 @@ def export(translator: Translator, export_dir: str | Path) -> Path:
         target = export_dir / str(max(versions, default=0) + 1)
         beside = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
         served = Served(translator)
-        tf.saved_model.save(served, beside, signatures={"serving_default": served.__call__})
+        tf.saved_model.save(served, beside, signatures=served.functions)
+        add_files(Path(beside))
         os.chmod(beside, 0o755)
         os.replace(beside, target)
         return target

@@ -50,13 +50,10 @@ def attention_of(model: Any, vocabulary: Vocabulary, inputs: np.ndarray, targets
         inputs: source ids [S], ended by the end token; padding is left out.
         targets: target ids [T], the same. Each row of a panel is what the layer looks at to predict that token.
     """
-    import sentencepiece
-
     inputs, targets = (ids[ids != 0] for ids in (inputs, targets))
     weights: list[Any] = []
     model.decode(targets[None], model.encode(inputs[None]), save_weights_to=weights)
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
-    source, target = (pieces.IdToPiece(ids.tolist()) for ids in (inputs, targets))
+    source, target = (vocabulary.pieces(ids.tolist()) for ids in (inputs, targets))
     return attention_picture(np.asarray(weights[-1])[0], source, target)
 
 

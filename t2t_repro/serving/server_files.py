@@ -1,0 +1,78 @@
+"""What TensorFlow Serving reads beside a SavedModel: requests to warm up with, how to batch, which models to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.textfile import whole_file
+
+WARMUP_LENGTHS = (1, 8, 32)
+"""Tokens of the texts that a server translates before it says it is ready, where none are given."""
+WARMUP_TEXTS = 100
+"""Texts that are taken at most; a server reads no more than 1,000 requests."""
+
+BATCHING = """\
+# For tensorflow_model_server --enable_batching --batching_parameters_file=...
+# Requests that come within the timeout are translated together, up to max_batch_size texts.
+max_batch_size { value: 64 }
+batch_timeout_micros { value: 5000 }
+max_enqueued_batches { value: 100 }
+# Batches that are translated side by side: the processor's cores, or 1 to 2 for a GPU.
+num_batch_threads { value: 4 }
+# The signature "tokens" takes rows of different lengths.
+pad_variable_length_inputs: true
+"""
+
+MODELS = """\
+# For tensorflow_model_server --model_config_file=...; base_path is as the server sees it, e.g. inside its container.
+model_config_list {{
+  config {{
+    name: "{name}"
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+    model_version_policy {{ latest {{ num_versions: 1 }} }}
+  }}
+}}
+"""
+
+
+def warmup_texts(vocabulary: Vocabulary) -> list[str]:
+    """Texts of some lengths, made of the vocabulary's own subwords."""
+    usable = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
+    return vocabulary.decode([usable[-length:] for length in WARMUP_LENGTHS])
+
+
+def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
+    """Writes assets.extra/tf_serving_warmup_requests: to each signature a request with each text, and one with all.
+
+    Args:
+        folder: the SavedModel.
+        texts: sources.
+        signatures: those that take raw strings.
+    """
+    import tensorflow as tf
+    from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
+
+    texts = list(texts[:WARMUP_TEXTS])
+    path = folder / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for signature in signatures:
+            for batch in [*([text] for text in texts), texts]:
+                strings = tf.make_tensor_proto(batch, tf.string)
+                inputs = {"inputs": strings} | ({"targets": strings} if signature == "score" else {})
+                request = predict_pb2.PredictRequest(
+                    model_spec=model_pb2.ModelSpec(name=servable_name, signature_name=signature), inputs=inputs
+                )
+                log = prediction_log_pb2.PredictLog(request=request)
+                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def write_configs(export_dir: Path, servable_name: str) -> None:
+    """Writes models.config and batching_parameters.txt beside the versions, unless they are there: people edit them."""
+    for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
+        if not (export_dir / name).exists():
+            with whole_file(export_dir / name, "w") as file:
+                file.write(text)
