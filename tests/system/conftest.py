@@ -1,6 +1,9 @@
-"""What the system tests share: one small model, trained once."""
+"""What the system tests share: small models, each trained once."""
 
 from __future__ import annotations
+
+import gzip
+from pathlib import Path
 
 import pytest
 
@@ -23,5 +26,30 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Road:
         f"--output_dir={root / 'model'}", "--local_eval_frequency=10",
     ]  # fmt: skip
     result = run("trainer", *flags, "--train_steps=40")
+    assert result.returncode == 0, result.stderr
+    return Road(root / "text", root / "data", root / "model", flags)
+
+
+@pytest.fixture(scope="session")
+def captions(tmp_path_factory: pytest.TempPathFactory) -> Road:
+    """A model of real text, 1,014 captions in English and German, which it has not learned well; text/ has them."""
+    folder = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+    if not folder.is_dir():
+        pytest.skip("real parallel text, ../shared/data/multi30k, is not there")
+    root = tmp_path_factory.mktemp("captions")
+    (root / "text").mkdir()
+    for language in ("en", "de"):
+        (root / "text" / f"val.{language}").write_bytes(gzip.decompress((folder / f"val.{language}.gz").read_bytes()))
+    pair = f"{root / 'text' / 'val.en'},{root / 'text' / 'val.de'}"
+    result = run(
+        "datagen", "--problem=text_files", f"--train={pair}", f"--dev={pair}", "--vocab_size=1000",
+        f"--data_dir={root / 'data'}",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    flags = [
+        "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={MINUTE},batch_size=2000",
+        f"--data_dir={root / 'data'}", f"--output_dir={root / 'model'}", "--eval_decode_lines=0",
+    ]  # fmt: skip
+    result = run("trainer", *flags, "--train_steps=120", "--local_eval_frequency=120")
     assert result.returncode == 0, result.stderr
     return Road(root / "text", root / "data", root / "model", flags)
