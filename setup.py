@@ -29,10 +29,12 @@ setup(
     install_requires=[
         "absl-py>=2.1,<3",
         "google-crc32c>=1.5,<2",
+        "grpcio>=1.60,<2",
         "keras>=3.12,<4",
         "matplotlib>=3.9,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",
+        "protobuf>=5,<8",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
         "sentencepiece>=0.2.0,<0.3",
@@ -43,7 +45,16 @@ setup(
         "tqdm>=4.66,<5",
     ],
     extras_require=EXTRAS
-    | {"test": ["mypy>=1.15,<3", "pytest>=8,<10", "ruff>=0.17,<0.18", "tensorboard>=2.20,<2.22", *OPTIONAL]},
+    | {
+        "test": [
+            "mypy>=1.15,<3",
+            "pytest>=8,<10",
+            "pytest-xdist>=3.6,<4",
+            "ruff>=0.17,<0.18",
+            "tensorboard>=2.20,<2.22",
+            *OPTIONAL,
+        ]
+    },
     entry_points={
         "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]
     },

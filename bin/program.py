@@ -180,7 +180,7 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
 
     Ends with the input: Ctrl-D on a terminal.
     """
-    if not sys.stdin.isatty():
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):  # the prompt would be in the output
         yield from decode_lines(sys.stdin.buffer, "standard input")
         return
     import readline

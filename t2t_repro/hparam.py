@@ -195,7 +195,9 @@ class DecodeHParams:
             f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
             "one does nothing without the other; give both or none",
         )
-        _require(0 < self.sampling_temp < float("inf"), f"sampling_temp={self.sampling_temp} must be above 0")
+        _require(self.sampling_seed < 1 << 63, f"sampling_seed={self.sampling_seed} must be below 2**63")
+        temperature = self.sampling_temp
+        _require(1e-3 <= temperature < float("inf"), f"sampling_temp={temperature} must be 0.001 or more, and finite")
         top_p = self.sampling_keep_top_p
         _require(0 < top_p <= 1, f"sampling_keep_top_p={top_p} must be above 0 and at most 1")
         if self.sampling_method not in SAMPLING_METHODS:

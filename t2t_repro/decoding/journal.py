@@ -38,9 +38,12 @@ class Journal:
                     f"{self.path}: of another input, model or way to decode; give these again, or leave out --resume "
                     "to begin anew"
                 )
-            for line in whole.splitlines()[1:]:
-                number, translation = json.loads(line)
-                self.done[number] = _translation(translation)
+            for place, line in enumerate(whole.splitlines()[1:], 2):
+                try:
+                    number, translation = json.loads(line)
+                    self.done[number] = _translation(translation)
+                except (ValueError, TypeError, KeyError):
+                    raise UserError(f"{self.path}:{place}: damaged; leave out --resume to begin anew") from None
             self._file: IO[bytes] = open(self.path, "ab" if whole else "wb")  # noqa: SIM115, open until it is closed
             self._file.truncate(len(whole))
             if not whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])")  # noqa: RUF001
+SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])[」』”’）]*")  # noqa: RUF001
 """Between two sentences: white space after a sign that ends one, or nothing in scripts that write none there."""
 SPACE = re.compile(r"(?<=\S)\s+")
 
@@ -40,7 +40,7 @@ def _packed(parts: list[str], longest: int, count: Callable[[str], int]) -> list
     """Neighbours put together as long as they fit."""
     packed = [parts[0]]
     for part in parts[1:]:
-        if count(packed[-1] + part) <= longest:
+        if not part.strip() or count(packed[-1] + part) <= longest:
             packed[-1] += part
         else:
             packed.append(part)

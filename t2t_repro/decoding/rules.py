@@ -13,15 +13,17 @@ LEAST_COVERAGE = 1e-6
 """Attention that each source token is taken to have had: the logarithm of none is infinite."""
 
 
-def with_prefix(logits: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """Logits [R, K, V] at position t, -inf for all tokens but the prefix's where it has one.
+def with_prefix(logits: tf.Tensor, changed: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """Logits [R, K, V] at position t: where the prefix has a token, -inf for all others.
 
     Args:
+        logits: the model's, which the prefix's token keeps whatever is forbidden.
+        changed: what holds where the prefix has no token.
         prefix: int32 [R, P], padded with 0.
     """
     forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]
-    others = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))
-    return logits + tf.where(forced[:, None] == PAD_ID, 0.0, others)[:, None]
+    only = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))
+    return tf.where(forced[:, None, None] == PAD_ID, changed, logits + only[:, None])
 
 
 def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float) -> tf.Tensor:

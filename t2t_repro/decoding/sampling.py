@@ -27,14 +27,14 @@ from t2t_repro.decoding.beam_search import (
 
 
 def random_numbers(seed: int, line: int, piece: int, length: int, count: int) -> np.ndarray:
-    """What decides `count` outputs of a line: float32 [count, length] in 0 .. 1, longer ones beginning alike.
+    """What decides `count` outputs of a line: float32 [count, length] in 0 .. 1, more and longer ones beginning alike.
 
     Args:
         line: the line's number in the text.
         piece: which part of a line that was cut.
     """
-    generator = np.random.Generator(np.random.Philox(counter=[0, 0, 0, piece], key=[seed, line]))
-    return generator.random((length, count), np.float32).T
+    streams = (np.random.Philox(counter=[0, 0, output, piece], key=[seed, line]) for output in range(count))
+    return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
 
 
 def sample(

@@ -60,9 +60,10 @@ def search(
         }
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Any) -> tf.Tensor:
+        changed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # padding is no output
         if params.repeat_ngram_size:
-            logits = without_repeats(logits, ids, params.repeat_ngram_size, params.repeat_ngram_penalty)
-        return logits if prefix is None else with_prefix(logits, memory["prefix"], t)
+            changed = without_repeats(changed, ids, params.repeat_ngram_size, params.repeat_ngram_penalty)
+        return changed if prefix is None else with_prefix(logits, changed, memory["prefix"], t)
 
     def bonus(cache: Any, memory: Any) -> tf.Tensor:
         rows, length = tf.unstack(tf.shape(memory["is_token"]))
@@ -70,15 +71,12 @@ def search(
         return coverage(attention, memory["is_token"], params.coverage_penalty)
 
     normalize = not getattr(model, "is_normalized", False)
-    changed = adjust if params.repeat_ngram_size or prefix is not None else None
     if params.is_random:
         memory["random"] = random
         cuts = params.sampling_temp, params.sampling_keep_top_k, params.sampling_keep_top_p
-        return sample(step, cache, memory, limits, hypotheses, params.alpha, *cuts, normalize, changed)
+        return sample(step, cache, memory, limits, hypotheses, params.alpha, *cuts, normalize, adjust)
     added = bonus if params.coverage_penalty else None
-    return beam_search(
-        step, cache, memory, limits, hypotheses, params.alpha, params.num_best, normalize, changed, added
-    )
+    return beam_search(step, cache, memory, limits, hypotheses, params.alpha, params.num_best, normalize, adjust, added)
 
 
 def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -48,7 +48,7 @@ class Translation:
     """What became of a text; of an empty one an empty output without tokens."""
 
     hypotheses: tuple[Hypothesis, ...]
-    """One or more, best first."""
+    """One or more, best first; of draws in the order they were drawn."""
     source_ids: tuple[int, ...] = ()
     """The source's tokens, each piece with its end token."""
     pieces: int = 1
@@ -220,7 +220,12 @@ class Translator:
         Args:
             sources, targets: one line each, as many of one as of the other.
             advance: called with the number of pairs that are newly done.
+
+        Raises:
+            UserError: another number of sources than of targets.
         """
+        if len(sources) != len(targets):
+            raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
         source_ids, target_ids = self.vocabulary.encode(sources), self.vocabulary.encode(targets)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
         found: dict[int, PairScore] = {}
@@ -311,8 +316,8 @@ class Translator:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name=name) for name, array in given.items()}
             self._graphs[key] = tf.function(
                 lambda given: search(self.model, params, **given), autograph=False, input_signature=[specs]
-            )
-        return self._graphs[key](given)
+            ).get_concrete_function()
+        return self._graphs[key]({name: tf.constant(array) for name, array in given.items()})
 
     def _score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[PairScore]:
         if "score" not in self._graphs:

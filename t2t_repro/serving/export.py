@@ -46,7 +46,7 @@ class Served(tf.Module):
             model=translator.vocabulary.model, out_type=tf.int32, add_eos=False
         )
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
-        offered = [
+        offered: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
             ("serving_default", self.translate, [texts]),
             ("nbest", self.translate_nbest, [texts]),
             ("tokens", self.translate_tokens, [ids]),
@@ -85,13 +85,15 @@ class Served(tf.Module):
         """Translates subwords.
 
         Args:
-            inputs: int32 [B, S], each row ended by the end token, 1; what follows it is padding, whatever it is.
+            inputs: int32 [B, S], each row ended by the end token, 1; what follows it is padding, whatever it is. Ids
+                that the vocabulary has not are left out.
 
         Returns:
             "outputs", int32 [B, L], ended alike and padded with 0; "scores", float32 [B].
         """
         ends = tf.cast(inputs == EOS_ID, tf.int32)
-        inputs = tf.where(tf.cumsum(ends, axis=1, exclusive=True) == 0, inputs, PAD_ID)
+        is_known = (inputs >= 0) & (inputs < self._translator.vocabulary.size)
+        inputs = tf.where(is_known & (tf.cumsum(ends, axis=1, exclusive=True) == 0), inputs, PAD_ID)
         wanted = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))
         found = self._search(tf.gather_nd(inputs, wanted), self._best)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(found.ids)[2]])

@@ -46,8 +46,9 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Road:
         f"--data_dir={root / 'data'}",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
+    hparams = MINUTE.replace("batch_size=400", "batch_size=2000")
     flags = [
-        "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={MINUTE.replace('batch_size=400', 'batch_size=2000')}",
+        "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={hparams}",
         f"--data_dir={root / 'data'}", f"--output_dir={root / 'model'}", "--eval_decode_lines=0",
     ]  # fmt: skip
     result = run("trainer", *flags, "--train_steps=120", "--local_eval_frequency=120")

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams, HParams, from_json, override, parse_value, to_json
+from t2t_repro.hparam import (
+    DecodeHParams,
+    HParams,
+    from_json,
+    override,
+    parse_value,
+    refuse_decode_hparams,
+    to_json,
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,83 @@ def test_values_out_of_range_are_refused(text: str, said: str) -> None:
 def test_search_values_out_of_range_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=text.partition("=")[0]):
         override(DecodeHParams(), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max_input_size=1", "max_input_size=1 leaves room for the end token alone"),
+        ("max_input_size=-1", "max_input_size=-1 must be 0 or more"),
+        ("n=-1", "n=-1 must be 0 or more"),
+        ("n=5", "n=5 must be at most beam_size=4"),
+        ("alpha=inf", "alpha=inf must be finite"),
+        ("coverage_penalty=-0.1", "coverage_penalty=-0.1 must be 0 or more"),
+        ("coverage_penalty=inf", "coverage_penalty=inf must be finite"),
+        ("coverage_penalty=nan", "coverage_penalty=nan"),
+        ("repeat_ngram_size=2", "repeat_ngram_size=2 and repeat_ngram_penalty=0.0: one does nothing without the other"),
+        ("repeat_ngram_penalty=inf", "repeat_ngram_size=0 and repeat_ngram_penalty=inf: one does nothing"),
+        ("repeat_ngram_size=-1", "repeat_ngram_size=-1 must be 0 or more"),
+        ("repeat_ngram_size=2,repeat_ngram_penalty=-1", "repeat_ngram_penalty=-1.0 must be 0 or more"),
+        ("repeat_ngram_size=2,repeat_ngram_penalty=nan", "repeat_ngram_penalty=nan"),
+        ("sampling_method=randon", "unknown sampling_method 'randon'; did you mean 'random'?"),
+        ("sampling_temp=0.5", "sampling_temp=0.5 needs sampling_method=random"),
+        ("sampling_keep_top_k=5", "sampling_keep_top_k=5 needs sampling_method=random"),
+        ("sampling_keep_top_p=0.9", "sampling_keep_top_p=0.9 needs sampling_method=random"),
+        ("sampling_seed=1", "sampling_seed=1 needs sampling_method=random"),
+        ("sampling_method=random,sampling_temp=0", "sampling_temp=0.0 must be 0.001 or more"),
+        ("sampling_method=random,sampling_temp=inf", "sampling_temp=inf must be 0.001 or more"),
+        ("sampling_method=random,sampling_temp=nan", "sampling_temp=nan must be 0.001 or more"),
+        ("sampling_method=random,sampling_keep_top_k=-1", "sampling_keep_top_k=-1 must be 0 or more"),
+        ("sampling_method=random,sampling_keep_top_p=0", "sampling_keep_top_p=0.0 must be above 0 and at most 1"),
+        ("sampling_method=random,sampling_keep_top_p=1.1", "sampling_keep_top_p=1.1 must be above 0 and at most 1"),
+        ("sampling_method=random,sampling_seed=-1", "sampling_seed=-1 must be 0 or more"),
+        ("sampling_method=random,sampling_seed=9223372036854775808", "sampling_seed=9223372036854775808 must be"),
+        ("sampling_method=random,coverage_penalty=0.1", "coverage_penalty orders a beam; sampling_method=random has"),
+    ],
+)
+def test_ways_to_decode_that_contradict_themselves_are_refused(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        override(DecodeHParams(), text)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 1),
+        ("return_beams=true", 4),
+        ("n=3", 3),
+        ("return_beams=true,n=2", 2),
+        ("beam_size=1,return_beams=true", 1),
+        ("sampling_method=random", 1),
+        ("sampling_method=random,n=30", 30),  # more than the beam, which there is none of
+        ("repeat_ngram_size=3,repeat_ngram_penalty=inf,coverage_penalty=0.2", 1),
+    ],
+)
+def test_how_many_outputs_there_are(text: str, count: int) -> None:
+    params = override(DecodeHParams(), text)
+    assert params.num_best == count
+    assert params.is_random == ("random" in text)
+
+
+def test_a_way_to_decode_is_told_by_what_differs() -> None:
+    assert str(DecodeHParams()) == "DecodeHParams(beam_size=4, alpha=0.6, extra_length=50, batch_size=2048)"
+    other = override(DecodeHParams(), "alpha=1,n=2,prefix_file=x.de,return_beams=true,batch_size=10,max_input_size=9")
+    assert str(other) == (
+        "DecodeHParams(beam_size=4, alpha=1.0, extra_length=50, batch_size=10, max_input_size=9, "
+        "return_beams=True, n=2, prefix_file='x.de')"
+    )
+    assert eval(str(other)) == other
+
+
+def test_what_would_do_nothing_is_refused_only_where_it_is_asked_for() -> None:
+    names = ["prefix_file", "n"]
+    refuse_decode_hparams(DecodeHParams(beam_size=7), names, "it writes one")
+    with pytest.raises(UserError, match="n=2 does nothing here: it writes one"):
+        refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one")
+    refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one", usual=DecodeHParams(n=2))
+    with pytest.raises(UserError, match="n=0 does nothing here"):
+        refuse_decode_hparams(DecodeHParams(), names, "it writes one", usual=DecodeHParams(n=2))
 
 
 @pytest.mark.parametrize(

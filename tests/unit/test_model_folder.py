@@ -15,7 +15,14 @@ from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, to_json
-from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, hparams_fingerprint, read_checkpoint, step_of
+from t2t_repro.model_folder import (
+    MAY_DIFFER,
+    ModelFolder,
+    hparams_fingerprint,
+    open_folders,
+    read_checkpoint,
+    step_of,
+)
 from t2t_repro.models.transformer import Transformer
 
 
@@ -199,3 +206,46 @@ def test_a_missing_checkpoint(folder: ModelFolder) -> None:
 def test_another_programs_checkpoint(folder: ModelFolder) -> None:
     tf.train.Checkpoint(other=tf.Variable(1.0)).write(str(folder.path / "model.ckpt-1"))
     assert "model.ckpt-1" in refused(folder.model, folder.checkpoint())
+
+
+def another(folder: ModelFolder, name: str, words: Vocabulary | None = None, **changes: Any) -> ModelFolder:
+    """A folder beside the first, of the same problem."""
+    hparams = replace(folder.hparams, **changes)
+    return ModelFolder.create(folder.path.parent / name, hparams, words or folder.vocabulary, folder.origin)
+
+
+def test_several_folders_open_together_each_with_its_checkpoint(folder: ModelFolder) -> None:
+    other = another(folder, "other", filter_size=20)
+    for step in (3, 4):
+        write(folder, step)
+    write(other, 9)
+    (other.path / "averaged").mkdir()
+    write(other, 9, "averaged")
+    paths = f"{folder.path}, {other.path}"
+    folders, checkpoints = open_folders(paths)
+    assert [each.path for each in folders] == [folder.path, other.path]
+    assert [each.hparams.filter_size for each in folders] == [folder.hparams.filter_size, 20]
+    assert checkpoints == [str(folder.path / "model.ckpt-4"), str(other.path / "averaged" / "model.ckpt-9")]
+    given = [str(folder.path / "model.ckpt-3"), str(other.path / "model.ckpt-9")]
+    assert open_folders(paths, ", ".join(given))[1] == given
+    # An empty one of several is that of its folder.
+    assert open_folders(paths, f"{given[0]},")[1] == [given[0], checkpoints[1]]
+    folders, checkpoints = open_folders(str(folder.path), given[0])
+    assert ([each.path for each in folders], checkpoints) == ([folder.path], given[:1])
+
+
+def test_folders_that_do_not_belong_together_are_refused(folder: ModelFolder, other_vocabulary: Vocabulary) -> None:
+    other = another(folder, "other", other_vocabulary)
+    for each in (folder, other):
+        write(each, 3)
+    message = refused(open_folders, f"{folder.path},{other.path}")
+    for part in (str(folder.path), str(other.path), folder.vocabulary.fingerprint, other_vocabulary.fingerprint):
+        assert part in message
+    for checkpoints in ("a,b", "a,b,c"):
+        message = refused(open_folders, str(folder.path), checkpoints)
+        assert "--checkpoint_path" in message and f"names {len(checkpoints.split(','))}, --output_dir 1" in message
+    assert "names 1, --output_dir 2" in refused(open_folders, f"{folder.path},{folder.path}", "a")
+    assert "nowhere" in refused(open_folders, f"{folder.path},{folder.path.parent / 'nowhere'}")
+    assert "model.ckpt-8" in refused(
+        open_folders, f"{folder.path},{folder.path}", f"{folder.path}/model.ckpt-3,{folder.path}/model.ckpt-8"
+    )

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_repro.decoding.beam_search import Hypotheses, beam_search
 
-END, VOCAB, LIMIT = 1, 4, 4
+END, VOCAB, LIMIT, ALPHA = 1, 4, 4, 0.8
 Best = list[list[tuple[tuple[int, ...], float]]]
 
 
@@ -220,3 +220,106 @@ def test_where_there_are_fewer_than_asked_for() -> None:
     [row] = outputs(search([table(0, 2)], [1], 4, 0.6, num_best=4), [1])
     assert [ids for ids, _ in row[:2]] == [(END,), (0,)]
     assert [value for _, value in row[2:]] == [-math.inf, -math.inf]
+
+
+def changing_search(
+    tables: Sequence[np.ndarray],
+    taken: np.ndarray,
+    added: np.ndarray,
+    limit: int,
+    beam_size: int,
+    num_best: int,
+    normalize: bool = True,
+) -> tuple[Hypotheses, int]:
+    """Searches with penalties and a bonus for each prefix, without a graph; also gives how many steps it took.
+
+    Args:
+        tables: logits.
+        taken: what each token after each prefix takes off.
+        added: the bonus of what ends after each prefix.
+    """
+    steps = 0
+
+    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        nonlocal steps
+        steps += 1
+        prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+        return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
+
+    def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        assert ids.shape == (*logits.shape[:2], int(t))
+        places = VOCAB ** tf.range(t - 1, -1, -1)
+        return logits - tf.gather(taken, VOCAB**t + tf.reduce_sum(ids * places, axis=2))
+
+    def bonus(cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        return tf.gather(added, tf.reshape(cache, [tf.shape(memory)[0], beam_size]))
+
+    cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], limit)
+    memory = np.stack(tables)
+    return beam_search(step, cache, memory, limits, beam_size, ALPHA, num_best, normalize, adjust, bonus), steps
+
+
+def changed_score(table: np.ndarray, taken: np.ndarray, added: np.ndarray, ids: Sequence[int]) -> float:
+    return (log_prob(table, ids) - log_prob(taken, ids)) / penalty(len(ids), ALPHA) + added[number(ids[:-1], VOCAB)]
+
+
+def changes(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """What `changing_search` takes off (of every fifth token all) and adds."""
+    random = np.random.default_rng(seed)
+    taken = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
+    taken[random.random(taken.shape) < 0.2] = math.inf
+    return taken, -random.exponential(0.7, VOCAB ** (LIMIT + 2)).astype("float32")
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_penalties_and_a_bonus_have_their_say_in_which_are_the_best(normalize: bool) -> None:
+    taken, added = changes(1)
+    # As logits none of these is normalised; as log-probabilities some tokens' are missing.
+    offsets = [np.random.default_rng(seed).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)) for seed in range(12)]
+    tables = [table(seed) - offset.astype("float32") for seed, offset in enumerate(offsets)]
+    found, _ = changing_search(tables, taken, added, LIMIT, 3**LIMIT, 20, normalize)
+    others = 0
+    for seed, row in enumerate(outputs(found)):
+        given = table(seed) if normalize else tables[seed]
+        plain = all_outputs(given, LIMIT, ALPHA)
+        scored = [(ids, changed_score(given, taken, added, ids)) for ids, _ in plain]
+        best = sorted((each for each in scored if each[1] > -math.inf), key=lambda each: -each[1])[:20]
+        same(row[: len(best)], best)
+        assert all(END not in ids for ids, value in row[len(best) :] if value > -math.inf)
+        others += [ids for ids, _ in best[:3]] != [ids for ids, _ in plain[:3]]
+    assert others > 6
+
+
+def test_stopping_early_never_loses_the_best() -> None:
+    taken, added = changes(2)
+    tables = [table(seed, spread=2.0) for seed in range(60)]
+    for beam_size in (2, 4):
+        (one, _), (most, _) = (
+            changing_search(tables, taken, added, LIMIT, beam_size, count) for count in (1, beam_size)
+        )
+        for [alone], first in zip(outputs(one, [LIMIT] * 60), outputs(most, [LIMIT] * 60), strict=True):
+            same([alone], first[:1])
+    # Alone each would have been done at another time.
+    counts = [changing_search([given], taken, added, LIMIT, 2, 1)[1] for given in tables[:4]]
+    assert min(counts) < LIMIT and max(counts) == LIMIT
+
+
+def test_the_unfinished_are_in_the_order_of_what_they_are_worth() -> None:
+    taken, added = changes(3)
+    given = with_end(0, -math.inf, -math.inf)
+    found, _ = changing_search([given], np.where(np.isinf(taken), 0, taken), added, 3, 3**LIMIT, 5)
+    scored = [
+        (ids, changed_score(given, np.where(np.isinf(taken), 0, taken), added, ids))
+        for ids in itertools.product((0, 2, 3), repeat=3)
+    ]
+    by_probability = sorted(scored, key=lambda each: -log_prob(given, each[0]))
+    expected = sorted(scored, key=lambda each: -each[1])
+    assert [ids for ids, _ in expected[:5]] != [ids for ids, _ in by_probability[:5]]
+    [row] = outputs(found, [3])
+    same(row, expected[:5])
+
+
+def test_where_all_is_forbidden_there_is_nothing() -> None:
+    nothing = np.full((VOCAB ** (LIMIT + 2), VOCAB), math.inf, np.float32)
+    found, _ = changing_search([table(0)], nothing, np.zeros(len(nothing), np.float32), LIMIT, 3, 2)
+    assert (found.scores.numpy() == -math.inf).all()

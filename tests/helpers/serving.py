@@ -1,0 +1,314 @@
+"""TensorFlow Serving's two interfaces around real SavedModels, which misbehave when told to.
+
+The PredictionService is tensorflow-serving-api's own servicer and messages. Paths, JSON, codes and wording of the REST
+API are those of TensorFlow Serving's http_rest_api_handler.cc and json_tensor.cc.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, the graphs have its operations
+from google.protobuf import json_format
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    model_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+Arrays = dict[str, np.ndarray]
+
+HTTP_STATUS = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+PREDICT = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
+METADATA = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
+
+
+class Refused(Exception):  # noqa: N818
+    """An answer other than OK."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+@dataclass
+class Faults:
+    """What goes wrong with requests that have `text` in one of their inputs, or with all if it is empty."""
+
+    text: str = ""
+    seconds: float = 0.0
+    """How long an answer takes."""
+    unavailable: int = 0
+    """How many requests are yet to be answered by UNAVAILABLE."""
+    code: grpc.StatusCode | None = None
+    """An error for all of them."""
+    hangs_up: bool = False
+    """HTTP connections are closed after an answer, without a word."""
+
+    def befall(self, inputs: Arrays) -> None:
+        """Lets a request have its share."""
+        if not any(self.text.encode() in text for array in inputs.values() for text in array.astype("S").flat):
+            return
+        time.sleep(self.seconds)
+        if self.unavailable:
+            self.unavailable -= 1
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "The batch scheduling queue is full")
+        if self.code:
+            raise Refused(self.code, "[_Derived_] something\n\t [[{{node it}}]] «broke»\x1b")
+
+
+@dataclass
+class Served:
+    """Models by name and version, and what was asked of them."""
+
+    models: Mapping[str, Mapping[int, Path]]
+    faults: Faults = field(default_factory=Faults)
+    batches: list[int] = field(default_factory=list)
+    """How many texts each request had."""
+    connections: int = 0
+    """Over HTTP."""
+    grpc: str = ""
+    """host:port"""
+    rest: str = ""
+    """host:port"""
+    _loaded: dict[Path, Any] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Loads all, as a server does before it answers."""
+        for versions in self.models.values():
+            for path in versions.values():
+                self._loaded[path] = tf.saved_model.load(str(path)).signatures
+
+    def find(self, name: str, version: int | None) -> tuple[int, Path]:
+        """The version that is meant, and its folder."""
+        versions = self.models.get(name, {})
+        chosen = max(versions, default=None) if version is None else version
+        if chosen not in versions:
+            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {wanted}")
+        return chosen, versions[chosen]
+
+    def signatures(self, name: str, version: int | None) -> tuple[int, Any]:
+        """The version that is meant, and what the folder says of its signatures."""
+        version, path = self.find(name, version)
+        saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+        return version, saved.meta_graphs[0].signature_def
+
+    def predict(self, name: str, version: int | None, signature: str, inputs: Arrays) -> Arrays:
+        """Runs the model."""
+        call = self._loaded[self.find(name, version)[1]].get(signature or "serving_default")
+        if call is None:
+            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
+        specs = call.structured_input_signature[1]
+        if specs.keys() != inputs.keys():
+            given, wanted = (",".join(sorted(each)) for each in (inputs, specs))
+            raise Refused(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"input size does not match signature: {len(inputs)}!={len(specs)} len({{{given}}}) != "
+                f"len({{{wanted}}}).",
+            )
+        self.batches.append(len(next(iter(inputs.values()))))
+        self.faults.befall(inputs)
+        try:
+            tensors = {key: tf.constant(value, specs[key].dtype) for key, value in inputs.items()}
+            return {key: value.numpy() for key, value in call(**tensors).items()}
+        except (tf.errors.InvalidArgumentError, TypeError, ValueError) as error:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+
+
+@contextmanager
+def serve(models: Mapping[str, Mapping[int, Path]], port: int = 0) -> Iterator[Served]:
+    """Serves models on this machine until the block ends.
+
+    Args:
+        port: for gRPC; 0 is a free one.
+    """
+    served = Served(models)
+    served.load()
+    service = grpc.server(futures.ThreadPoolExecutor(4))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_Service(served), service)
+    served.grpc = f"localhost:{service.add_insecure_port(f'localhost:{port}')}"
+    service.start()
+    web = ThreadingHTTPServer(("localhost", 0), type("Handler", (_Handler,), {"served": served}))
+    served.rest = f"localhost:{web.server_address[1]}"
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield served
+    finally:
+        service.stop(None)
+        web.shutdown()
+        thread.join()
+        web.server_close()
+
+
+class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        inputs = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+        try:
+            outputs = self._served.predict(*_model(request), request.model_spec.signature_name, inputs)
+        except Refused as refused:
+            context.abort(refused.code, refused.message)
+        response = predict_pb2.PredictResponse(model_spec=request.model_spec)
+        for key, array in outputs.items():
+            # Each value on its own, as Tensor::AsProtoField has them.
+            tensor = response.outputs[key]
+            tensor.dtype = tf.as_dtype(array.dtype).as_datatype_enum
+            tensor.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
+            values = {"O": tensor.string_val, "f": tensor.float_val, "i": tensor.int_val}[array.dtype.kind]
+            values.extend(array.ravel().tolist())
+        return response
+
+    def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        assert list(request.metadata_field) == ["signature_def"]
+        try:
+            version, signatures = self._served.signatures(*_model(request))
+        except Refused as refused:
+            context.abort(refused.code, refused.message)
+        response = get_model_metadata_pb2.GetModelMetadataResponse(
+            model_spec=_model_spec(request.model_spec.name, version)
+        )
+        response.metadata["signature_def"].Pack(_signature_map(signatures))
+        return response
+
+
+def _model(request: Any) -> tuple[str, int | None]:
+    model = request.model_spec
+    return model.name, model.version.value if model.HasField("version") else None
+
+
+def _model_spec(name: str, version: int) -> Any:
+    model = model_pb2.ModelSpec(name=name)
+    model.version.value = version
+    return model
+
+
+def _signature_map(signatures: Mapping[str, Any]) -> Any:
+    found = get_model_metadata_pb2.SignatureDefMap()
+    for name, signature in signatures.items():
+        found.signature_def[name].CopyFrom(signature)
+    return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    served: Served
+
+    def setup(self) -> None:
+        super().setup()
+        self.served.connections += 1
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(lambda: self._predict(body))
+
+    def do_GET(self) -> None:
+        self._answer(self._metadata)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _answer(self, call: Any) -> None:
+        status = 200
+        self.close_connection |= self.served.faults.hangs_up
+        try:
+            reply = call()
+        except Refused as refused:
+            status, reply = HTTP_STATUS[refused.code], {"error": refused.message}
+        data = json.dumps(reply, ensure_ascii=False, indent=4).encode()
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except ConnectionError:  # whoever asked did not wait
+            self.close_connection = True
+
+    def _place(self, pattern: re.Pattern[str]) -> tuple[str, int | None]:
+        match = pattern.fullmatch(self.path)
+        if not match:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Malformed request: {self.command} {self.path}")
+        return unquote(match[1]), int(match[2]) if match[2] else None
+
+    def _predict(self, body: bytes) -> dict[str, Any]:
+        name, version = self._place(PREDICT)
+        request = json.loads(body)
+        signature = request.get("signature_name", "serving_default")
+        signatures = self.served.signatures(name, version)[1]
+        if signature not in signatures:
+            raise Refused(
+                grpc.StatusCode.INVALID_ARGUMENT, f'Serving signature name: "{signature}" not found in signature def'
+            )
+        names = sorted(signatures[signature].inputs)
+        if "instances" in request:
+            columns = _columns(request["instances"], names)
+        else:
+            given = request["inputs"]
+            columns = given if isinstance(given, dict) else {names[0]: given}
+        for each in names:
+            if each not in columns:
+                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Missing named input: {each} in 'inputs' object.")
+        inputs = {key: np.array(columns[key], dtype=object) for key in names}
+        inputs = {
+            key: np.array([text.encode() for text in array.flat], object).reshape(array.shape)
+            if all(isinstance(text, str) for text in array.flat) else array
+            for key, array in inputs.items()
+        }  # fmt: skip
+        outputs = self.served.predict(name, version, signature, inputs)
+        values = {key: _json_values(array) for key, array in outputs.items()}
+        if "instances" in request:
+            rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+            return {"predictions": rows if len(values) > 1 else [row[next(iter(values))] for row in rows]}
+        return {"outputs": values if len(values) > 1 else next(iter(values.values()))}
+
+    def _metadata(self) -> dict[str, Any]:
+        name, version = self._place(METADATA)
+        version, signatures = self.served.signatures(name, version)
+        options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+        return {
+            "model_spec": json_format.MessageToDict(_model_spec(name, version), **options),
+            "metadata": {"signature_def": json_format.MessageToDict(_signature_map(signatures), **options)},
+        }
+
+
+def _columns(instances: list, names: list[str]) -> dict[str, list]:
+    """Rows, each an object or the value of the only input, -> columns."""
+    if not instances:
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "No values in 'instances' array")
+    rows = [row if isinstance(row, dict) else {names[0]: row} for row in instances]
+    return {key: [row[key] for row in rows] for key in rows[0]}
+
+
+def _json_values(array: np.ndarray) -> Any:
+    if array.dtype.kind != "O":
+        return array.tolist()
+    return np.array([text.decode(errors="replace") for text in array.flat], object).reshape(array.shape).tolist()

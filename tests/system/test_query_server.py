@@ -1,0 +1,285 @@
+"""t2t-query-server against served models: lines in, lines out, and what it does when something goes wrong."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import Copier
+from programs import Road, refused, run
+from serving import Faults, Served, serve
+from t2t_repro.data import vocabulary
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.serving.export import export
+
+LINES = ["the dog", "", "a\u0085b\u2028c", "Ω 漢", "   ", *(f"line {number}" for number in range(6, 101)), "", "cat"]
+COPIED = [line if line.strip() else "" for line in LINES]
+START = "from t2t_repro.bin.t2t_query_server import run; run()"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A model that copies, ready to answer at once."""
+    folder = tmp_path_factory.mktemp("served")
+    words = vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
+    path = export(Translator(Copier(words.size), words, DecodeHParams(beam_size=1, extra_length=3)), folder)
+    module = tf.Module()
+    module.call = tf.function(
+        lambda inputs: {"outputs": inputs + "\n|\t|", "scores": tf.zeros_like(inputs, tf.float32) - 1.5},
+        autograph=False,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    tf.saved_model.save(module, str(folder / "breaks"), signatures={"serving_default": module.call, "n": module.call})
+    with serve({"echo": {1: path}, "breaks": {1: folder / "breaks"}}) as served:
+        served.predict("echo", None, "serving_default", {"inputs": np.array(["warm"])})
+        yield served
+
+
+@pytest.fixture
+def served(servers: Served) -> Served:
+    """Without faults, and with nothing counted."""
+    servers.faults = Faults()
+    servers.batches.clear()
+    return servers
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def flags(request: pytest.FixtureRequest, served: Served) -> list[str]:
+    """What chooses server, model and interface."""
+    rest = ["--rest"] if request.param == "rest" else []
+    return [f"--server={getattr(served, request.param)}", "--servable_name=echo", "--timeout_secs=60", *rest]
+
+
+def write_lines(path: Path, lines: list[str]) -> str:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return str(path)
+
+
+def read_lines(path: Path) -> list[str]:
+    text = path.read_bytes().decode()
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
+def test_a_file_is_translated_line_by_line(flags: list[str], served: Served, tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.en", [*LINES, "a\rb"])
+    (tmp_path / "x.de.partial").write_text("of an earlier run")
+    result = run(
+        "query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=40", cwd=tmp_path
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert read_lines(tmp_path / "x.de") == [*COPIED, "a\rb"]
+    assert served.batches == [38, 40, 22]  # empty lines are not sent
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
+
+
+def test_streams(flags: list[str], tmp_path: Path) -> None:
+    text = "".join(f"{line}\n" for line in LINES)
+    expected = "".join(f"{line}\n" for line in COPIED)
+    for names in ([], ["--decode_from_file=-", "--decode_to_file=-"]):
+        piped = run("query-server", *flags, *names, input=text)
+        assert (piped.returncode, piped.stdout, piped.stderr) == (0, expected, "")
+    (tmp_path / "x.en.gz").write_bytes(gzip.compress(text.encode()))
+    unpacked = run("query-server", *flags, f"--decode_from_file={tmp_path / 'x.en.gz'}")
+    assert (unpacked.returncode, unpacked.stdout) == (0, expected)
+    to_file = run("query-server", *flags, f"--decode_to_file={tmp_path / 'new' / 'x.de'}", input=text)
+    assert (to_file.returncode, to_file.stdout) == (0, "")
+    assert read_lines(tmp_path / "new" / "x.de") == COPIED
+    once = run("query-server", *flags, "--inputs_once=the  Ω")
+    assert (once.returncode, once.stdout) == (0, "the  Ω\n")
+    assert run("query-server", *flags, input="").stdout == ""
+
+
+@pytest.mark.parametrize("flags", ["grpc"], indirect=True)
+def test_an_output_is_one_cell_of_one_line(flags: list[str]) -> None:
+    flags = [*flags, "--servable_name=breaks"]
+    assert run("query-server", *flags, input="a\n\nb\n").stdout == "a |\t|\n\nb |\t|\n"
+    columns = run("query-server", *flags, "--signature_name=n", input="a\n\nb\n")
+    assert columns.stdout == "a | |\t-1.500000\n\nb | |\t-1.500000\n"
+
+
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
+def test_with_batches_of_one_each_line_is_answered_at_once(flags: list[str]) -> None:
+    command = [sys.executable, "-c", START, *flags, "--batch_size=1"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"one\n", b"\n", b"two\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], 60)[0]
+            assert process.stdout.readline() == line
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_a_trained_model_gives_what_the_translator_gives(road: Road, tmp_path: Path) -> None:
+    translator = Translator.from_dir(str(road.model), beam_size=3, extra_length=5)
+    sources = ["one thousand and two", "", "nine hundred", "café →"]
+    expected = translator.translate(sources, return_beams=True)
+    with serve({"numbers": {1: export(translator, tmp_path)}}) as served:
+        for server in ([f"--server={served.grpc}"], [f"--server={served.rest}", "--rest"]):
+            flags = [*server, "--servable_name=numbers", "--timeout_secs=60"]
+            text = "".join(f"{line}\n" for line in sources)
+            best = run("query-server", *flags, input=text)
+            assert best.stdout == "".join(f"{each.text}\n" for each in expected), best.stderr
+            several = run("query-server", *flags, "--signature_name=nbest", input=text)
+            assert several.returncode == 0, several.stderr
+            lines = several.stdout.split("\n")
+            assert lines[1] == lines[4] == ""
+            for line, translation in zip(lines[:4], expected, strict=True):
+                cells = line.split("\t") if line else []
+                hypotheses = translation.hypotheses if line else ()
+                assert cells[::2] == [each.text.replace("\t", " ") for each in hypotheses]
+                scores = [float(cell) for cell in cells[1::2]]
+                assert scores == pytest.approx([each.score for each in hypotheses], rel=1e-4)
+                assert len(scores) == (3 if line else 0)
+
+
+def test_failed_lines_are_named_and_the_others_kept(flags: list[str], served: Served, tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.en", LINES)
+    (tmp_path / "x.de").write_text("of an earlier run")
+    served.faults = Faults("line 23", code=grpc.StatusCode.INTERNAL)
+    files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10"]
+    result = run("query-server", *flags, *files, cwd=tmp_path)
+    refused(result, "x.en: no answer for lines 21-30, left empty in x.de.partial beside the others: ", "«broke»")
+    assert result.stderr.count("\n") == 1
+    assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:20], *[""] * 10, *COPIED[30:]]
+    assert (tmp_path / "x.de").read_text() == "of an earlier run"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.de.partial", "x.en"]
+
+    streamed = run("query-server", *flags, files[0], "--batch_size=1", cwd=tmp_path)
+    refused(streamed, "x.en: no answer for line 23: ")
+    assert streamed.stdout.split("\n")[:-1] == [*COPIED[:22], "", *COPIED[23:]]
+    served.faults.text = "7"
+    streamed = run("query-server", *flags, "--batch_size=1", input="".join(f"{line}\n" for line in LINES[:45]))
+    refused(streamed, "standard input: no answer for lines 7, 17, 27, 37: ")
+    assert streamed.stdout.split("\n")[:-1] == ["" if "7" in line else line for line in COPIED[:45]]
+
+
+def test_a_slow_request_is_one_failed_batch(flags: list[str], served: Served, tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.en", LINES[:40])
+    served.faults = Faults("line 23", seconds=9)
+    files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10"]
+    result = run("query-server", *flags, *files, "--timeout_secs=3", cwd=tmp_path)
+    refused(result, "x.en: no answer for lines 21-30,", "no answer from localhost:", "within 3 s; raise --timeout_secs")
+    assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:20], *[""] * 10, *COPIED[30:40]]
+
+
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
+def test_the_rest_is_given_up_where_it_would_fail_too(flags: list[str], served: Served, tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.en", LINES)
+    files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10", "--retries=1"]
+    served.faults = Faults("line 5", unavailable=1000)  # lines 50 to 59
+    result = run("query-server", *flags, *files, cwd=tmp_path)
+    refused(result, "x.en: no answer for lines 41-102,", "x.de.partial", "not available", "queue is full")
+    assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:40], *[""] * 62]
+    assert served.faults.unavailable == 998
+    streamed = run("query-server", *flags, *files[2:], input="".join(f"{line}\n" for line in LINES))
+    refused(streamed, "standard input: no answer for lines 41 to the end: ")
+    assert streamed.stdout.split("\n")[:-1] == COPIED[:40]
+
+    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)  # nearly all
+    served.batches.clear()
+    result = run("query-server", *flags, *files, "--batch_size=4", cwd=tmp_path)
+    refused(result, "x.en: no answer for lines 5-102,")
+    assert served.batches == [3, 3, 4, 4]  # three failures in a row
+
+
+@pytest.mark.parametrize("flags", ["grpc"], indirect=True)
+def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served: Served, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.en", LINES)
+    files = [f"--decode_from_file={path}", f"--decode_to_file={tmp_path / 'new' / 'x.de'}"]
+    served.faults = Faults(unavailable=2)
+    result = run("query-server", *flags, *files, "--retries=1")
+    refused(result, flags[0].removeprefix("--server="), "not available", "mend --server")
+    assert result.stderr.count("\n") == 2
+    assert "trying again for 0.5 s\n" in result.stderr
+    served.faults = Faults(code=grpc.StatusCode.INTERNAL)
+    refused(run("query-server", *flags, *files), "«broke»")
+    refused(run("query-server", *flags, *files, "--batch_size=200"), "«broke»")
+    refused(run("query-server", *flags, *files, "--servable_name=eco"), "serves no model 'eco'", "--servable_name")
+    refused(run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, serving_default, tokens")
+    refused(run("query-server", *flags, *files, "--servable_version=7"), "no version 7; the latest is 1")
+    assert not list((tmp_path / "new").iterdir())
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))  # nobody listens
+        server = f"localhost:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        piped = run("query-server", f"--server={server}", *flags[1:], "--retries=0", input="a\n")
+        assert time.monotonic() - began < 20
+    refused(piped, f"{server}: not available", "Connection refused")
+    assert (piped.stdout, piped.stderr.count("\n")) == ("", 1)
+
+
+def test_files_and_flags_that_cannot_be(served: Served, tmp_path: Path) -> None:
+    flags = [f"--server={served.grpc}", "--servable_name=echo"]
+    output = f"--decode_to_file={tmp_path / 'x.de'}"
+    refused(run("query-server", flags[0]), "--servable_name is required")
+    refused(run("query-server", flags[1]), "--server is required")
+    refused(run("query-server", "--server=http://a:1", flags[1]), "give host:port")
+    refused(run("query-server", *flags, f"--decode_from_file={tmp_path / 'none'}", output), "none: no such file")
+    piped = run("query-server", *flags, output, input="one\nz\udcfcei\n", errors="surrogateescape")
+    refused(piped, "standard input:2: not UTF-8")
+    refused(
+        run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing beside --inputs_once"
+    )
+    refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once: not UTF-8")
+    refused(run("query-server", *flags, "--batch_size=0"), "batch_size")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "folder").mkdir()
+    result = run("query-server", *flags, f"--decode_to_file={tmp_path / 'folder'}", input="a\n")
+    refused(result, "folder: cannot be written (Is a directory); the translation is in", "folder.partial")
+    assert read_lines(tmp_path / "folder.partial") == ["a"]
+
+
+@pytest.mark.parametrize("flags", ["grpc"], indirect=True)
+def test_on_a_terminal_it_answers_line_by_line(flags: list[str], served: Served, tmp_path: Path) -> None:
+    served.faults = Faults("bad", code=grpc.StatusCode.INTERNAL)
+    environment = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
+    ours, theirs = pty.openpty()
+    streams: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen([sys.executable, "-c", START, *flags], env=environment, **streams) as process:
+        os.close(theirs)
+        seen = b""
+        for typed, wanted in ((b"", b"> "), (b"the cat\n", b"the cat\r\nthe cat\r\n> "), (b"bad\n", b"more\r\n> "),
+                              (b"a d\x7fcat\n", b"\r\na cat\r\n> "), (b"\x04", b"")):  # fmt: skip
+            os.write(ours, typed)
+            deadline, new = time.monotonic() + 60, b""
+            while wanted not in new and select.select([ours], [], [], deadline - time.monotonic())[0]:
+                new += os.read(ours, 1000)
+            assert wanted in new, (typed, new, seen)
+            seen += new
+        assert process.wait() == 0
+    os.close(ours)
+    assert "«broke»" in seen.decode()
+    assert (tmp_path / ".t2t_query_server_history").read_text().split("\n")[:3] == ["the cat", "bad", "a cat"]
+
+
+def test_it_needs_no_tensorflow(flags: list[str]) -> None:
+    code = (
+        "import sys\nfrom t2t_repro.bin import t2t_query_server\n"
+        "try: t2t_query_server.run()\n"
+        "except SystemExit: print([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *flags, "--inputs_once=a"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "a\n[]\n"

@@ -1,0 +1,285 @@
+"""The client against real SavedModels behind both of TensorFlow Serving's interfaces."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import Copier
+from serving import Faults, Served, serve
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError, messages, tensor_values
+from t2t_repro.serving.export import export
+
+FEWER = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
+TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
+
+
+@pytest.fixture(scope="module")
+def echo(tiny_vocabulary: Vocabulary) -> Translator:
+    """Its best output is its input."""
+    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
+
+
+@pytest.fixture(scope="module")
+def servers(echo: Translator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    strings = tf.TensorSpec([None], tf.string)
+    others = {
+        "tensor2tensor's": (tf.TensorSpec([None], tf.string, name="input"), lambda input: {"outputs": input}),
+        "lengths": (strings, lambda inputs: {"outputs": tf.strings.length(inputs), "scores": tf.zeros(3)}),
+        "fewer": (strings, lambda inputs: {key: tf.constant(values) for key, values in FEWER.items()}),
+        "one_output": (strings, lambda inputs: {"outputs": inputs}),
+    }
+    models = {"echo": {3: export(echo, folder / "echo"), 2: folder / "lengths"}}
+    for name, (spec, call) in others.items():
+        module = tf.Module()
+        module.call = tf.function(call, autograph=False, input_signature=[spec])
+        tf.saved_model.save(module, str(folder / name), signatures=module.call)
+        models[name] = {1: folder / name}
+    with serve(models) as served:
+        yield served
+
+
+@pytest.fixture
+def served(servers: Served) -> Served:
+    """Without faults, and with nothing counted."""
+    servers.faults, servers.connections = Faults(), 0
+    servers.batches.clear()
+    return servers
+
+
+@pytest.fixture(params=["grpc", "rest"])
+def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
+    """Makes clients of one interface."""
+    made = []
+
+    def make(name: str = "echo", **options: Any) -> Client:
+        made.append(
+            Client(
+                options.pop("server", getattr(served, request.param)),
+                name,
+                rest=request.param == "rest",
+                **{"timeout_secs": 60, "first_pause": 0.01, **options},
+            )
+        )
+        return made[-1]
+
+    make.interface = request.param  # type: ignore[attr-defined]
+    yield make
+    for each in made:
+        each.close()
+
+
+def error(client: Client, *texts: str) -> str:
+    """What it says of a server or model that is not the right one; one line."""
+    with pytest.raises(UserError) as caught:
+        client.translate(texts or ["the dog"])
+    assert not isinstance(caught.value, RequestError)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_texts_come_back_in_their_order(ask: Any, served: Served) -> None:
+    client = ask()
+    answers = client.translate(TEXTS)
+    assert [answer.text for answer in answers] == [text if text.strip(" \t") else "" for text in TEXTS]
+    assert [answer is EMPTY for answer in answers] == [not text.strip(" \t") for text in TEXTS]
+    assert answers[0].scores == pytest.approx([0.0], abs=1e-4)
+    assert client.translate(["", " "]) == [EMPTY, EMPTY]
+    assert client.translate([]) == []
+    assert served.batches == [7]
+
+
+def test_nbest_and_scores_are_the_translators(ask: Any, echo: Translator) -> None:
+    expected = echo.translate(["the cat", "a dog"], return_beams=True)
+    for answer, translation in zip(ask(signature_name="nbest").translate(["the cat", "a dog"]), expected, strict=True):
+        assert answer.outputs == tuple(each.text for each in translation.hypotheses)
+        assert answer.scores == pytest.approx([each.score for each in translation.hypotheses], abs=1e-4)
+        assert len(answer.outputs) == 2
+
+
+def test_hypotheses_that_are_none_are_left_out(ask: Any) -> None:
+    assert ask("fewer").translate(["one", "two"]) == [Answer(("a",), (-1.0,)), EMPTY]
+
+
+def test_a_version_may_be_named(ask: Any) -> None:
+    assert ask(version=3).translate(["a"])[0].text == "a"
+    assert "does not give outputs (string)" in error(ask(version=2))
+
+
+def test_what_the_server_has_not_is_named_with_what_it_has(ask: Any) -> None:
+    assert "serves no model 'eco'; give --servable_name" in error(ask("eco"))
+    assert "serves no model 'eco'" in error(ask("eco", version=1))
+    assert "'echo'" in (message := error(ask(version=9)))
+    assert "has no version 9; the latest is 3" in message
+    message = error(ask(signature_name="best"))
+    assert "no signature 'best'; there are: nbest, serving_default, tokens" in message
+    assert message.endswith("give --signature_name=nbest or serving_default")
+
+
+def test_models_of_another_kind(ask: Any) -> None:
+    assert "'tokens' of model 'echo'" in (message := error(ask(signature_name="tokens")))
+    assert "takes inputs (int32), not inputs (string) alone; give --signature_name=nbest or" in message
+    message = error(ask("tensor2tensor's"))
+    assert "takes input (string), not inputs (string) alone; give --servable_name of a model that t2t" in message
+    for name in ("lengths", "one_output"):
+        assert f"'{name}'" in (message := error(ask(name), "a", "b", "c"))
+        assert "does not give outputs (string) and scores (float)" in message
+
+
+def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served: Served) -> None:
+    told: list[str] = []
+    served.faults = Faults(unavailable=2)
+    assert ask(retries=2, tell=told.append).translate(["a"])[0].text == "a"
+    assert len(told) == 1
+    assert "queue is full; trying again for 0.03 s" in told[0]
+
+    served.faults = Faults(unavailable=3)
+    message = error(ask(retries=2))
+    assert "not available" in message
+    assert "queue is full" in message
+    assert served.faults.unavailable == 0
+    served.faults = Faults(unavailable=1)
+    assert "not available" in error(ask(retries=0))
+
+
+def test_a_server_that_is_not_there(ask: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))  # nobody listens
+        told: list[str] = []
+        server = f"localhost:{taken.getsockname()[1]}"
+        message = error(ask(server=server, retries=1, tell=told.append))
+    assert message.startswith(f"{server}: not available (")
+    assert "Connection refused" in message
+    assert "mend --server" in message
+    assert len(told) == 1
+    port = {"grpc": 8500, "rest": 8501}[ask.interface]
+    assert error(ask(server="no-such-host.invalid", retries=0)).startswith(
+        f"no-such-host.invalid:{port}: not available"
+    )
+
+
+def test_a_server_that_comes_back_is_found_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        port = taken.getsockname()[1]
+        client = Client(f"localhost:{port}", "echo", retries=2, first_pause=0.15)
+        began = time.monotonic()
+        while time.monotonic() - began < 3:
+            assert "not available" in error(client)
+    with client, serve({}, port):
+        assert "serves no model" in error(client)
+
+
+def test_the_other_interfaces_port(ask: Any, served: Served) -> None:
+    other = served.rest if ask.interface == "grpc" else served.grpc
+    message = error(ask(server=other, retries=1))
+    assert message.isprintable()
+    assert "8500 for gRPC and 8501 for --rest" in message
+
+
+def test_one_failed_request_leaves_the_client_usable(ask: Any, served: Served) -> None:
+    client = ask(timeout_secs=1.5)
+    ask().translate(["warm"])
+    served.faults = Faults("slow", seconds=4)
+    with pytest.raises(RequestError, match=r"^no answer from localhost:\d+ within 1\.5 s; raise --timeout_secs, lower"):
+        client.translate(["slow"])
+    served.faults = Faults("bad", code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+    with pytest.raises(RequestError, match=r"_Derived_\] something \[\[\{\{node it\}\}\]\] «broke»") as caught:
+        client.translate(["bad"])
+    assert str(caught.value).isprintable()
+    assert served.batches == [1, 1, 1]  # it is not repeated
+    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # though the signature is the right one
+    with pytest.raises(RequestError, match="something"):
+        client.translate(["bad"])
+    assert client.translate(["good"])[0].text == "good"
+
+
+def test_rest_keeps_its_connection(served: Served) -> None:
+    told: list[str] = []
+    with Client(served.rest, "echo", rest=True, tell=told.append) as client:
+        for _ in range(3):
+            client.translate(["a"])
+        assert served.connections == 1
+        served.faults = Faults(hangs_up=True)
+        for _ in range(3):
+            assert client.translate(["a"])[0].text == "a"
+        assert served.connections == 3
+    assert told == []
+
+
+@pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b"])
+def test_what_is_no_address(server: str) -> None:
+    for rest, port in ((False, 8500), (True, 8501)):
+        with pytest.raises(UserError, match=f"give host:port, e.g. localhost:{port}"):
+            Client(server, "echo", rest=rest)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, "<html>\n<h1>Not Found</h1>", "serves no model 'echo'"),
+        (500, '{ "error": "caf\\303\\251 is \\\'bad\\\'" }', r"HTTP 500, { \"error\": .*is .*bad"),
+        (500, "", "HTTP 500; its log"),
+        (400, "[]", r"HTTP 400, \[\]; its log"),
+        (200, "<html>", "HTTP 200, <html>"),
+        (200, "{}", "does not give outputs"),
+        (200, '{"outputs": {"outputs": ["a"], "scores": []}}', "does not give outputs"),
+        (200, '{"outputs": {"outputs": [1], "scores": [1]}}', "does not give outputs"),
+    ],
+)
+def test_answers_over_http_that_are_no_predictions(status: int, body: str, message: str) -> None:
+    """Older versions of TensorFlow Serving write errors with C's escapes, which is no JSON."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("localhost", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            with (
+                Client(f"localhost:{server.server_address[1]}", "echo", rest=True) as client,
+                pytest.raises(UserError, match=message) as caught,
+            ):
+                client.translate(["a"])
+        finally:
+            server.shutdown()
+            thread.join()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [[[1.5, -2.5], [3.5, float("-inf")]], [0.25, 0.25, 0.25], [7.0], [[-1.5], [-1.5]]])
+def test_floats_in_all_forms_that_a_tensor_has(values: list) -> None:
+    array = np.array(values, np.float32)
+    packed = tf.make_tensor_proto(array)
+    listed = tf.make_tensor_proto(np.float32(0), shape=array.shape)
+    listed.ClearField("float_val")
+    listed.float_val.extend(array.ravel().tolist())
+    forms = [packed, listed]
+    if len(set(array.flat)) == 1:
+        forms.append(tf.make_tensor_proto(array.flat[0], shape=array.shape))
+        assert len(forms[-1].float_val) == 1
+    for form in forms:
+        assert tensor_values(messages()["Tensor"].FromString(form.SerializeToString())) == array.tolist()
