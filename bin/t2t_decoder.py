@@ -15,7 +15,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -156,6 +156,7 @@ def decode(
 ) -> None:
     """Translates a file, or a shard of it."""
     from t2t_repro.decoding.journal import Journal
+    from t2t_repro.decoding.output import finished
     from t2t_repro.progress import Progress, say
 
     first, last = (len(job) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
@@ -195,7 +196,7 @@ def decode(
             if count:
                 longest = translator.decode_hparams.max_input_size or translator.max_length
                 say(f"{count:,} lines of more than {longest} tokens: {kind}")
-        translations, report = finished(folder, texts, translations)
+        translations, report = finished(folder.problem, texts, translations)
         if report:
             say(str(report))
         write(output, [line(text, each, translator, params, values)
@@ -205,21 +206,6 @@ def decode(
     if values.decode_reference:
         for score in folder.problem.scores([each.text for each in translations], references):
             say(f"{score.score:6.2f}  {score.label}  {score.signature}")
-
-
-def finished(
-    folder: ModelFolder, texts: Sequence[str], translations: Sequence[Translation]
-) -> tuple[list[Translation], Any]:
-    """The translations as the problem writes them, each hypothesis on its own, and what is to be said of them."""
-    sources = [text for text, each in zip(texts, translations, strict=True) for _ in each.hypotheses]
-    outputs, report = folder.problem.finish(sources, [one.text for each in translations for one in each.hypotheses])
-    rest = iter(outputs)
-    return [
-        dataclasses.replace(
-            each, hypotheses=tuple(dataclasses.replace(one, text=next(rest)) for one in each.hypotheses)
-        )
-        for each in translations
-    ], report
 
 
 def line(
@@ -247,6 +233,8 @@ def write(output: Path | None, lines: Sequence[str]) -> None:
 
 def converse(translator: Translator, folder: ModelFolder, params: DecodeHParams, values: flags.FlagValues) -> None:
     """Translates line by line; on a terminal with editing and a history that lasts."""
+    from t2t_repro.decoding.output import finished
+
     for number, text in enumerate(program.typed_lines("> ", HISTORY)):
         try:
             ((_, translation),) = translator.stream(
@@ -259,7 +247,7 @@ def converse(translator: Translator, folder: ModelFolder, params: DecodeHParams,
         except UserError as error:
             print(error, file=sys.stderr, flush=True)
             continue
-        (translation,), _ = finished(folder, [text], [translation])
+        (translation,), _ = finished(folder.problem, [text], [translation])
         write(None, [line(text, translation, translator, params, values)])
 
 

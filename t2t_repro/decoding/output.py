@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Hypothesis, PairScore, Translation
+from t2t_repro.problem import Problem
 
-FORMATS = ("text", "jsonl")
+
+def finished(
+    problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
+) -> tuple[list[Translation], Any]:
+    """The translations as the problem writes them, each hypothesis on its own, and what is to be said of them."""
+    sources = [text for text, each in zip(texts, translations, strict=True) for _ in each.hypotheses]
+    outputs, report = problem.finish(sources, [one.text for each in translations for one in each.hypotheses])
+    rest = iter(outputs)
+    return [
+        replace(each, hypotheses=tuple(replace(one, text=next(rest)) for one in each.hypotheses))
+        for each in translations
+    ], report
 
 
 def text_line(hypotheses: Sequence[Hypothesis], columns: bool, write_scores: bool) -> str:

@@ -94,6 +94,9 @@ class Served(tf.Module):
         ends = tf.cast(inputs == EOS_ID, tf.int32)
         is_known = (inputs >= 0) & (inputs < self._translator.vocabulary.size)
         inputs = tf.where(is_known & (tf.cumsum(ends, axis=1, exclusive=True) == 0), inputs, PAD_ID)
+        if self._longest:
+            last = tf.where(inputs[:, self._longest - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
+            inputs = tf.concat([inputs[:, : self._longest - 1], last], axis=1)
         wanted = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))
         found = self._search(tf.gather_nd(inputs, wanted), self._best)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(found.ids)[2]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from num2words import num2words
+
+from t2t_repro.bin.program import run as run_program
 
 MINUTE = (
     "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,"
@@ -24,6 +28,13 @@ def run(program: str, *arguments: str, **options: Any) -> subprocess.CompletedPr
     command = [sys.executable, "-c", f"from {module} import run; run()", *arguments]
     options = {"capture_output": True, "text": True, "encoding": "utf-8", "errors": "surrogateescape"} | options
     return subprocess.run(command, check=False, **options)
+
+
+def here(program: str, *arguments: str) -> int:
+    """Runs t2t-PROGRAM in this process, which has TensorFlow loaded; returns its exit code."""
+    module = importlib.import_module(f"t2t_repro.bin.t2t_{program.replace('-', '_')}")
+    flags = copy.deepcopy(module.FLAGS)  # `program.run` adds to them
+    return run_program(module.main, flags, module.__doc__, [f"t2t-{program}", *arguments])
 
 
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from programs import Road, refused, run
+from programs import Road, here, refused, run
 from t2t_repro.decoding import Translator
 
 SHORT = "extra_length=5"
@@ -93,11 +93,12 @@ def test_json_lines_and_given_pairs_have_the_scores_of_the_search(
 def test_shards_put_together_are_one_run_even_of_draws(captions: Road, translator: Translator, tmp_path: Path) -> None:
     texts = lines(captions.text / "val.en")[:21]
     drawn = {"sampling_method": "random", "n": 2, "sampling_seed": 7}
+    (tmp_path / "x.en").write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    hparams = ",".join([SHORT, *(f"{name}={value}" for name, value in drawn.items())])
     for shard in range(2):
-        decode(
-            captions, f"--decode_to_file={tmp_path / 'x.de'}", "--shards=2", f"--shard_id={shard}",
-            hparams=",".join([SHORT, *(f"{name}={value}" for name, value in drawn.items())]),
-            text="".join(f"{text}\n" for text in texts),
+        assert not here(
+            "decoder", f"--output_dir={captions.model}", f"--decode_from_file={tmp_path / 'x.en'}",
+            f"--decode_to_file={tmp_path / 'x.de'}", "--shards=2", f"--shard_id={shard}", f"--decode_hparams={hparams}",
         )  # fmt: skip
     parts = sorted(tmp_path.glob("x.de-*"))
     assert [part.name for part in parts] == [f"x.de-0000{shard}-of-00002" for shard in range(2)]
@@ -131,8 +132,7 @@ def test_a_killed_decode_goes_on(captions: Road, translator: Translator, tmp_pat
     with largest_file(journal.stat().st_size + 3000):
         refused(run("decoder", *flags, hparams, "--resume"), "x.de.unfinished", "cannot be written", "--resume")
     assert journal.read_bytes().count(b"\n") > done
-    result = run("decoder", *flags, hparams, "--resume")
-    assert result.returncode == 0, result.stderr
+    assert here("decoder", *flags, hparams, "--resume") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x.de"]
     found, expected = lines(tmp_path / "x.de"), translator.translate(lines(captions.text / "val.en"))
     assert len(found) == len(expected)

@@ -1,0 +1,159 @@
+"""Runs a SavedModel through TensorFlow's C API, by ctypes: as a server in C, Go or Rust does, without importing it.
+
+As a program it reads a JSON object from standard input, {"saved_model", "input", "outputs", "batches"}: a folder, the
+name of a string tensor, those of outputs, and lists of texts; it writes for each batch the list of its outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any
+
+FLOAT, STRING = 1, 7
+"""TF_FLOAT and TF_STRING."""
+STRING_SIZE = 24
+"""Bytes of a TF_TString."""
+
+
+class Output(ctypes.Structure):
+    """TF_Output: one of an operation's tensors."""
+
+    _fields_ = (("operation", c_void_p), ("index", c_int))
+
+
+def installed(package: str) -> Path:
+    """Where a package is, without importing it."""
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
+class Library:
+    """The wheel's two libraries as one; each function's result has the given type."""
+
+    def __init__(self) -> None:
+        folder = installed("tensorflow")
+        self._libraries = [
+            ctypes.CDLL(str(folder / f"libtensorflow_{name}.so.2"), mode=ctypes.RTLD_GLOBAL)
+            for name in ("framework", "cc")
+        ]
+
+    def function(self, name: str, result: type | None, *arguments: Any) -> Callable[..., Any]:
+        for library in self._libraries:
+            if hasattr(library, name):
+                found = getattr(library, name)
+                found.restype, found.argtypes = result, arguments
+                return found
+        raise AssertionError(f"{name} is in neither library")
+
+
+class Session:
+    """A SavedModel, loaded.
+
+    Args:
+        saved_model: its folder.
+        operations: a library with operations that TensorFlow itself has not.
+    """
+
+    def __init__(self, saved_model: str, operations: Path) -> None:
+        library = Library()
+        pointer = c_void_p
+        self._code = library.function("TF_GetCode", c_int, pointer)
+        self._message = library.function("TF_Message", c_char_p, pointer)
+        self._operation = library.function("TF_GraphOperationByName", pointer, pointer, c_char_p)
+        self._allocate = library.function("TF_AllocateTensor", pointer, c_int, POINTER(c_int64), c_int, c_size_t)
+        self._delete_tensor = library.function("TF_DeleteTensor", None, pointer)
+        self._data = library.function("TF_TensorData", pointer, pointer)
+        self._type = library.function("TF_TensorType", c_int, pointer)
+        self._count = library.function("TF_TensorElementCount", c_int64, pointer)
+        self._string_init = library.function("TF_StringInit", None, pointer)
+        self._string_copy = library.function("TF_StringCopy", None, pointer, c_char_p, c_size_t)
+        self._string_delete = library.function("TF_StringDealloc", None, pointer)
+        self._string_data = library.function("TF_StringGetDataPointer", pointer, pointer)
+        self._string_size = library.function("TF_StringGetSize", c_size_t, pointer)
+        self._run = library.function(
+            "TF_SessionRun", None, pointer, pointer,
+            POINTER(Output), POINTER(pointer), c_int,
+            POINTER(Output), POINTER(pointer), c_int,
+            pointer, c_int, pointer, pointer,
+        )  # fmt: skip
+        self._status = library.function("TF_NewStatus", pointer)()
+        library.function("TF_LoadLibrary", pointer, c_char_p, pointer)(str(operations).encode(), self._status)
+        self._check()
+        self._graph = library.function("TF_NewGraph", pointer)()
+        load = library.function(
+            "TF_LoadSessionFromSavedModel", pointer, pointer, pointer, c_char_p, POINTER(c_char_p), c_int,
+            pointer, pointer, pointer,
+        )  # fmt: skip
+        self._session = load(
+            library.function("TF_NewSessionOptions", pointer)(), None, saved_model.encode(),
+            (c_char_p * 1)(b"serve"), 1, self._graph, None, self._status,
+        )  # fmt: skip
+        self._check()
+
+    def run(self, name: str, texts: Sequence[str], outputs: Sequence[str]) -> list[list]:
+        """The outputs for a batch of texts.
+
+        Args:
+            name: the tensor that takes the texts, e.g. "serving_default_inputs:0".
+            outputs: tensors of strings or float32.
+        """
+        given = self._allocate(STRING, (c_int64 * 1)(len(texts)), 1, STRING_SIZE * len(texts))
+        places = [self._data(given) + STRING_SIZE * number for number in range(len(texts))]
+        for place, text in zip(places, texts, strict=True):
+            contents = text.encode("utf-8")
+            self._string_init(place)
+            self._string_copy(place, contents, len(contents))
+        wanted = (Output * len(outputs))(*map(self._output, outputs))
+        found = (c_void_p * len(outputs))()
+        self._run(
+            self._session, None, byref(self._output(name)), byref(c_void_p(given)), 1, wanted, found, len(outputs),
+            None, 0, None, self._status,
+        )  # fmt: skip
+        self._check()
+        values = [self._values(tensor) for tensor in found]
+        for place in places:
+            self._string_delete(place)
+        for tensor in (given, *found):
+            self._delete_tensor(tensor)
+        return values
+
+    def _output(self, name: str) -> Output:
+        """The tensor "operation:index"."""
+        operation, _, index = name.partition(":")
+        found = self._operation(self._graph, operation.encode())
+        assert found, f"no operation {operation}"
+        return Output(found, int(index))
+
+    def _values(self, tensor: int) -> list:
+        """The tensor's elements, in the order of its last dimension."""
+        count, data = self._count(tensor), self._data(tensor)
+        if self._type(tensor) == FLOAT:
+            return list((c_float * count).from_address(data)) if count else []
+        assert self._type(tensor) == STRING
+        places = (data + STRING_SIZE * number for number in range(count))
+        return [ctypes.string_at(self._string_data(place), self._string_size(place)).decode() for place in places]
+
+    def _check(self) -> None:
+        """Raises RuntimeError where the last call has failed."""
+        if self._code(self._status):
+            raise RuntimeError(self._message(self._status).decode())
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    operations = installed("tensorflow_text") / "python" / "ops" / "_sentencepiece_tokenizer.so"
+    session = Session(request["saved_model"], operations)
+    replies = [session.run(request["input"], batch, request["outputs"]) for batch in request["batches"]]
+    assert not [name for name in sys.modules if name.startswith(("tensorflow", "keras", "t2t_repro"))]
+    json.dump(replies, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

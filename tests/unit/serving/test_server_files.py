@@ -1,0 +1,109 @@
+"""What lies beside a SavedModel has the forms that TensorFlow Serving reads, and what people edit stays theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+from disks import largest_file
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.serving.server_files import warmup_texts, write_configs, write_warmup
+
+
+def batching_parameters() -> Any:
+    """An empty BatchingParameters, the message of --batching_parameters_file, which no wheel has.
+
+    Its fields are those of TensorFlow Serving's servables/tensorflow/session_bundle_config.proto.
+    """
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="batching_parameters.proto", syntax="proto3", dependency=[wrappers_pb2.DESCRIPTOR.name]
+    )
+    message = file.message_type.add(name="BatchingParameters")
+    sizes = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads")
+    for number, name in enumerate((*sizes, "thread_pool_name"), 1):
+        kind = "Int64Value" if name in sizes else "StringValue"
+        message.field.add(
+            name=name, number=number, label=field.LABEL_OPTIONAL, type=field.TYPE_MESSAGE,
+            type_name=f".google.protobuf.{kind}",
+        )  # fmt: skip
+    message.field.add(name="allowed_batch_sizes", number=6, label=field.LABEL_REPEATED, type=field.TYPE_INT64)
+    message.field.add(name="pad_variable_length_inputs", number=7, label=field.LABEL_OPTIONAL, type=field.TYPE_BOOL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))()
+
+
+def records(folder: Path) -> list[PredictionLog]:
+    path = folder / "assets.extra" / "tf_serving_warmup_requests"
+    return [PredictionLog.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+
+
+def test_batching_parameters_are_a_message_of_that_kind(tmp_path: Path) -> None:
+    write_configs(tmp_path, "name")
+    text = (tmp_path / "batching_parameters.txt").read_text()
+    found = text_format.Parse(text, batching_parameters())
+    assert found.max_batch_size.value > 1
+    assert found.batch_timeout_micros.value > 0
+    assert found.max_enqueued_batches.value > 0
+    assert found.num_batch_threads.value > 0
+    assert found.pad_variable_length_inputs  # otherwise rows of token ids of different lengths are refused
+    with pytest.raises(text_format.ParseError):
+        text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
+
+
+def test_what_people_have_edited_stays(tmp_path: Path) -> None:
+    write_configs(tmp_path / "export", "first")
+    edited = tmp_path / "export" / "models.config"
+    edited.write_text("# mine\n")
+    (tmp_path / "export" / "batching_parameters.txt").unlink()
+    write_configs(tmp_path / "export", "second")
+    assert edited.read_text() == "# mine\n"
+    assert {path.name for path in edited.parent.iterdir()} == {"models.config", "batching_parameters.txt"}
+    edited.unlink()
+    write_configs(tmp_path / "export", "second")
+    (model,) = text_format.Parse(edited.read_text(), ModelServerConfig()).model_config_list.config
+    assert (model.name, model.base_path) == ("second", "/models/second")
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
+    with largest_file(10), pytest.raises(UserError, match=r"models\.config: cannot be written"):
+        write_configs(tmp_path, "name")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_signature_warms_up_with_each_text_and_with_all(tmp_path: Path) -> None:
+    texts = ["a", "Übergröße \u2028", ""]
+    write_warmup(tmp_path, texts, "name", ["serving_default", "score"])
+    requests = [log.predict_log.request for log in records(tmp_path)]
+    assert {request.model_spec.name for request in requests} == {"name"}
+    found = [
+        (
+            request.model_spec.signature_name,
+            {key: [text.decode() for text in tf.make_ndarray(value)] for key, value in request.inputs.items()},
+        )
+        for request in requests
+    ]
+    batches = [[text] for text in texts] + [texts]
+    assert found == [
+        *(("serving_default", {"inputs": batch}) for batch in batches),
+        *(("score", {"inputs": batch, "targets": batch}) for batch in batches),
+    ]
+
+
+def test_a_server_reads_no_more_than_a_thousand_requests(tmp_path: Path) -> None:
+    write_warmup(tmp_path, [f"text {number}" for number in range(2000)], "name", ["serving_default", "nbest", "score"])
+    assert 300 < len(records(tmp_path)) <= 1000
+
+
+def test_without_texts_the_vocabularys_own_subwords_serve(tiny_vocabulary: Vocabulary) -> None:
+    lengths = [len(ids) - 1 for ids in tiny_vocabulary.encode(warmup_texts(tiny_vocabulary))]
+    assert lengths == pytest.approx([1, 8, 32], abs=1)  # subwords side by side may be cut otherwise
