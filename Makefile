@@ -31,7 +31,7 @@ demo: $(INSTALLED)
 		"three hundred and forty-two" "seventeen thousand and six" "nine hundred and ninety-nine thousand, nine hundred and ninety-nine"
 
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # mypy sees the packages where setup.py puts them: problems/, hparams/ and bin/ inside t2t_repro/.
 check: $(INSTALLED)

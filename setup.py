@@ -8,7 +8,7 @@ PROGRAMS = (
     *("datagen", "trainer", "avg_checkpoints", "decoder", "translate_beam", "bleu", "evalb", "exporter"),
     *("query_server", "paper", "reproduce"),
 )
-EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.5,<5"]}
+EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
 """What only some need, by the name in `pip install .[name]`."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 

@@ -4,7 +4,8 @@ Writes M/export/1 (then 2, 3, ...), a SavedModel for TensorFlow Serving that tak
 it up; beside the versions an example of models.config and of batching parameters. docs/serving.md has its signatures
 and how to serve it. A process that loads it needs tensorflow and tensorflow_text alone.
 
---format=ctranslate2 writes M/export_ctranslate2 for CTranslate2 (pip install .[ctranslate2]); see docs/ctranslate2.md.
+--format=ctranslate2 writes M/export_ctranslate2/1 (then 2, 3, ...) for CTranslate2 (pip install .[ctranslate2]); see
+docs/ctranslate2.md.
 """
 
 from __future__ import annotations

@@ -293,6 +293,7 @@ class Translator:
         best = self._search(params, given)
         rows, scores = best.ids.numpy(), best.scores.numpy()
         kept = scores > NEVER  # fewer where the vocabulary or the limit left no more
+        kept[:, 0] = True  # a model that has diverged scores nothing
         ids = [whole(row) for row in rows[kept].tolist()]
         found = zip(self.vocabulary.decode(ids), scores[kept].tolist(), ids, strict=True)
         # A model may emit the byte of a line end; lines out must be as many as lines in.
@@ -316,8 +317,8 @@ class Translator:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name=name) for name, array in given.items()}
             self._graphs[key] = tf.function(
                 lambda given: search(self.model, params, **given), autograph=False, input_signature=[specs]
-            ).get_concrete_function()
-        return self._graphs[key]({name: tf.constant(array) for name, array in given.items()})
+            )
+        return self._graphs[key](given)
 
     def _score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[PairScore]:
         if "score" not in self._graphs:

@@ -8,11 +8,6 @@ Shapes: D width, H heads, d_k and d_v a head's channels.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +17,7 @@ from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder
+from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
 """Rows of the tables of positions, at least: the most tokens of a source or of an output. CTranslate2 refuses more."""
@@ -57,7 +53,7 @@ def export_ctranslate2(
     spec.optimize(BFLOAT16.get(quantization, quantization))
     if quantization in BFLOAT16:
         _to_bfloat16(spec)
-    with _new_version(Path(export_dir)) as (beside, target):
+    with new_version(export_dir) as (beside, target):
         spec.save(str(beside))
         (beside / TOKENIZER).write_bytes(folder.vocabulary.model)
     return target
@@ -190,23 +186,3 @@ def _to_bfloat16(spec: Any) -> None:
         is_weight = not isinstance(variable, str) and not variable.is_scalar() and not name.endswith("_scale")
         if is_weight and variable.dtype == "float32":
             variable.array = variable.array.astype(tf.bfloat16.as_numpy_dtype)
-
-
-@contextmanager
-def _new_version(export_dir: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder to write to, and the one that it becomes where the block ends well."""
-    beside = ""
-    try:
-        export_dir.mkdir(parents=True, exist_ok=True)
-        versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdigit()]
-        target = export_dir / str(max(versions, default=0) + 1)
-        beside = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
-        yield Path(beside), target
-        os.chmod(beside, 0o755)
-        os.replace(beside, target)
-    except OSError as error:
-        raise UserError(
-            f"{export_dir}: cannot be written ({error.strerror or error}); free space or choose another --export_dir"
-        ) from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -6,9 +6,6 @@ Shapes: B batch, W texts of it that are not empty, S source length, T target len
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from t2t_repro.data.vocabulary import EOS_ID, PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError
+from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
@@ -173,23 +170,11 @@ def export(
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
-    export_dir = Path(export_dir)
-    beside = ""
-    try:
-        export_dir.mkdir(parents=True, exist_ok=True)
-        versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdigit()]
-        target = export_dir / str(max(versions, default=0) + 1)
-        beside = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
+    with new_version(export_dir) as (beside, target):
         served = Served(translator)
-        tf.saved_model.save(served, beside, signatures=served.functions)
-        add_files(Path(beside))
-        os.chmod(beside, 0o755)
-        os.replace(beside, target)
-        return target
-    except (OSError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{export_dir}: cannot be written ({reason}); free space or choose another --export_dir"
-        ) from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            tf.saved_model.save(served, str(beside), signatures=served.functions)
+            add_files(beside)
+        except tf.errors.OpError as error:  # of TensorFlow's own files
+            raise OSError(str(error).strip().splitlines()[0]) from None
+    return target

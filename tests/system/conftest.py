@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -32,12 +34,28 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Road:
 
 @pytest.fixture(scope="session")
 def captions(tmp_path_factory: pytest.TempPathFactory) -> Road:
-    """A model of real text, 1,014 captions in English and German, which it has not learned well; text/ has them."""
+    """A model of real text, 1,014 captions in English and German, which it has not learned well; text/ has them.
+
+    Processes that test side by side share it: tests only read it.
+    """
     folder = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
     if not folder.is_dir():
         pytest.skip("real parallel text, ../shared/data/multi30k, is not there")
-    root = tmp_path_factory.mktemp("captions")
-    (root / "text").mkdir()
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    root = root / "captions"
+    model = Road(root / "text", root / "data", root / "model", [])
+    with open(root.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            make_captions(folder, root)
+    return model
+
+
+def make_captions(folder: Path, root: Path) -> None:
+    """Generates data and trains 120 steps."""
+    (root / "text").mkdir(parents=True)
     for language in ("en", "de"):
         (root / "text" / f"val.{language}").write_bytes(gzip.decompress((folder / f"val.{language}.gz").read_bytes()))
     pair = f"{root / 'text' / 'val.en'},{root / 'text' / 'val.de'}"
@@ -53,4 +71,3 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Road:
     ]  # fmt: skip
     result = run("trainer", *flags, "--train_steps=120", "--local_eval_frequency=120")
     assert result.returncode == 0, result.stderr
-    return Road(root / "text", root / "data", root / "model", flags)

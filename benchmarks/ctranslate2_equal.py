@@ -1,0 +1,114 @@
+"""Compares CTranslate2 with our own decoder: how many translations are equal, and how fast each is.
+
+    python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
+
+The model is exported as t2t-exporter --format=ctranslate2 does it. Both engines translate the same lines on one thread;
+speed is in lines a second of processor time, without either engine's start. CTranslate2 gets the lines of one length
+together, for each length has its limit. As it has no length penalty like ours, it returns several hypotheses and the
+best is chosen here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import ctranslate2
+import sentencepiece
+import tensorflow as tf
+from absl import app, flags
+
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.serving.ctranslate2_export import TOKENIZER, export_ctranslate2
+from t2t_repro.textfile import read_lines
+
+MODEL = flags.DEFINE_string("model", None, "the model folder", required=True)
+LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz", required=True)
+COUNT = flags.DEFINE_integer("count", 1000, "how many lines, from the first on; empty ones are left out")
+QUANTIZATION = flags.DEFINE_string("quantization", "float32", "as t2t-exporter's")
+
+SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+    ({"beam_size": 1}, [{}]),
+    ({"beam_size": 4, "alpha": 0.0}, [{"length_penalty": 0}]),
+    (
+        {"beam_size": 4, "alpha": 0.6},
+        [
+            {"length_penalty": 0, "patience": 2, "num_hypotheses": 8},
+            {"length_penalty": 0.45, "patience": 2},
+            {"length_penalty": 0.45},
+            {"length_penalty": 1},
+        ],
+    ),
+]
+"""Our decode hparams, and CTranslate2's options that come near."""
+
+
+def best(result: Any, alpha: float) -> list[str]:
+    """Of hypotheses whose scores are log P, the best by log P / length penalty; the end token counts."""
+    scored = zip(result.scores, result.hypotheses, strict=True)
+    return max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** alpha)[1]
+
+
+def theirs(
+    translator: Any, sources: Sequence[list[str]], decode_hparams: dict[str, Any], options: dict[str, Any]
+) -> list[list[str]]:
+    """The pieces that CTranslate2 finds for each source."""
+    found: dict[int, list[str]] = {}
+    order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+    for length, group in itertools.groupby(order, lambda number: len(sources[number])):
+        numbers = list(group)
+        results = translator.translate_batch(
+            [sources[number] for number in numbers],
+            max_batch_size=2048,
+            batch_type="tokens",
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=length + 1 + 50,  # of the input's length the end token is part
+            return_scores=True,
+            beam_size=decode_hparams["beam_size"],
+            **options,
+        )
+        for number, result in zip(numbers, results, strict=True):
+            is_ranked = "num_hypotheses" not in options
+            found[number] = result.hypotheses[0] if is_ranked else best(result, decode_hparams["alpha"])
+    return [found[number] for number in range(len(sources))]
+
+
+def main(argv: list[str]) -> None:
+    """Runs all searches with both."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    folder = ModelFolder(MODEL.value)
+    checkpoint = folder.checkpoint()
+    lines = list(itertools.islice((line for line in read_lines(LINES.value) if line.strip()), COUNT.value))
+    with tempfile.TemporaryDirectory() as export_dir:
+        path = export_ctranslate2(folder, checkpoint, export_dir, QUANTIZATION.value)
+        tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path / TOKENIZER))
+        translator = ctranslate2.Translator(str(path), inter_threads=1, intra_threads=1)
+    print(f"{checkpoint}: {len(lines)} lines, {translator.compute_type}, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}")
+    for decode_hparams, near in SEARCHES:
+        our_translator = Translator.from_dir(MODEL.value, checkpoint, **decode_hparams)
+        our_translator.translate(lines[:20])  # makes the graph
+        began = time.process_time()
+        ours = [translation.text for translation in our_translator.translate(lines)]
+        print(f"{decode_hparams}: {len(lines) / (time.process_time() - began):.0f} lines/s")
+        for options in near:
+            began = time.process_time()
+            pieces = theirs(translator, tokenizer.encode(lines, out_type=str), decode_hparams, options)
+            found = [text.replace("\n", " ") for text in tokenizer.decode(pieces)]
+            speed = len(lines) / (time.process_time() - began)
+            different = [number for number, pair in enumerate(zip(ours, found, strict=True), 1) if pair[0] != pair[1]]
+            share = 1 - len(different) / len(lines)
+            some = f"; not lines {', '.join(map(str, different[:10]))}" if different else ""
+            print(f"  CTranslate2 {options}: {speed:.0f} lines/s, {share:.1%} equal{some}")
+
+
+if __name__ == "__main__":
+    app.run(main)
