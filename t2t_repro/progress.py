@@ -63,8 +63,7 @@ class Progress:
     def _line(self) -> None:
         speed = (self._done - self._first) / max(time.monotonic() - self._start, 1e-9)
         parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
-        if self._note:
-            parts.append(self._note)
+        parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
         if self._total and speed > 0:
             left = int((self._total - self._done) / speed)
             parts.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")
