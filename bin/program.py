@@ -21,6 +21,9 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
+STANDARD = ("", "-")
+"""Names of the standard streams, where a flag wants a file."""
+
 Main = Callable[[flags.FlagValues], None]
 
 
@@ -158,6 +161,18 @@ def define_model_folder(values: flags.FlagValues, several: bool = False) -> None
         "checkpoint_path",
         "",
         "checkpoint to use; default: the averaged one if it is as new as the latest, else the latest",
+        flag_values=values,
+    )
+
+
+def define_long_lines(values: flags.FlagValues) -> None:
+    """Defines --long_lines."""
+    flags.DEFINE_enum(
+        "long_lines",
+        "split",
+        ["split", "truncate", "error"],
+        "lines longer than the model was trained on (max_input_size in --decode_hparams): translate them sentence by "
+        "sentence, leave out their end, or stop",
         flag_values=values,
     )
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
 
 HISTORY = Path("~/.t2t_decoder_history")
-STANDARD = ("", "-")
-"""Names of the standard streams."""
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, several=True)
@@ -50,14 +48,7 @@ flags.DEFINE_enum(
     flag_values=FLAGS,
 )
 flags.DEFINE_bool("output_attention", False, "write where the model looks into jsonl too", flag_values=FLAGS)
-flags.DEFINE_enum(
-    "long_lines",
-    "split",
-    ["split", "truncate", "error"],
-    "lines longer than the model was trained on (max_input_size in --decode_hparams): translate them sentence by "
-    "sentence, leave out their end, or stop",
-    flag_values=FLAGS,
-)
+program.define_long_lines(FLAGS)
 flags.DEFINE_bool("resume", False, "go on where an interrupted decode to the same file was", flag_values=FLAGS)
 flags.DEFINE_integer("shards", 1, "parts to cut the input into, each for a process of its own", flag_values=FLAGS)
 flags.DEFINE_integer(
@@ -99,7 +90,7 @@ def main(values: flags.FlagValues) -> None:
 
 def refuse_contradictions(values: flags.FlagValues) -> None:
     """Raises UserError where one flag would do nothing beside another."""
-    to_file = values.decode_to_file not in STANDARD
+    to_file = values.decode_to_file not in program.STANDARD
     if values.shards < 1 or not 0 <= values.shard_id < values.shards:
         raise UserError(
             f"--shards={values.shards} --shard_id={values.shard_id}: shards are counted from 0 to --shards less 1"
@@ -130,7 +121,7 @@ def read_job(values: flags.FlagValues, params: DecodeHParams) -> list[tuple[str,
     Raises:
         UserError: the files have different numbers of lines.
     """
-    if values.decode_from_file in STANDARD:
+    if values.decode_from_file in program.STANDARD:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
@@ -161,7 +152,7 @@ def decode(
 
     first, last = (len(job) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
     texts, prefixes, references = ([line[column] for line in job[first:last]] for column in range(3))
-    output = None if values.decode_to_file in STANDARD else Path(values.decode_to_file)
+    output = None if values.decode_to_file in program.STANDARD else Path(values.decode_to_file)
     if output and values.shards > 1:
         output = output.with_name(f"{output.name}-{values.shard_id:05d}-of-{values.shards:05d}")
     details = values.output_format == "jsonl"
@@ -216,8 +207,7 @@ def line(
 
     if values.output_format == "jsonl":
         return json_line(text, translation, translator.vocabulary, values.output_attention)
-    columns = params.num_best > 1 or params.write_beam_scores
-    return text_line(translation.hypotheses, columns, params.write_beam_scores)
+    return text_line(translation.hypotheses, params)
 
 
 def write(output: Path | None, lines: Sequence[str]) -> None:
@@ -274,7 +264,7 @@ def score(translator: Translator, pairs: Sequence[tuple[str, ...]], values: flag
     scores = translator.score(sources, targets, progress.advance)
     progress.close()
     write(
-        None if values.decode_to_file in STANDARD else Path(values.decode_to_file),
+        None if values.decode_to_file in program.STANDARD else Path(values.decode_to_file),
         [pair_line(*each, translator.vocabulary, values.output_format)
          for each in zip(sources, targets, scores, strict=True)],
     )  # fmt: skip

@@ -26,8 +26,6 @@ from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 HISTORY = Path("~/.t2t_query_server_history")
-STANDARD = ("", "-")
-"""Names of the standard streams."""
 MOST_FAILURES = 3
 """Requests that may fail one after the other before the rest is given up."""
 MOST_RANGES = 10
@@ -77,7 +75,7 @@ def main(values: flags.FlagValues) -> None:
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
             raise UserError(f"--{name} does nothing beside --inputs_once; leave one out")
-    is_file = values.decode_from_file not in STANDARD
+    is_file = values.decode_from_file not in program.STANDARD
     lines = list(read_lines(values.decode_from_file)) if is_file else []
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say is in our errors
     with Client(
@@ -94,7 +92,7 @@ def main(values: flags.FlagValues) -> None:
             answer(client, values.inputs_once, values)
         elif is_file:
             translate(client, lines, len(lines), values)
-        elif values.decode_to_file in STANDARD and sys.stdin.isatty() and sys.stdout.isatty():
+        elif values.decode_to_file in program.STANDARD and sys.stdin.isatty() and sys.stdout.isatty():
             converse(client, values)
         else:
             translate(client, decode_lines(sys.stdin.buffer, "standard input"), None, values)
@@ -124,8 +122,8 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
     Raises:
         UserError: some lines have no answer; the others are written.
     """
-    source = "standard input" if values.decode_from_file in STANDARD else values.decode_from_file
-    if values.decode_to_file in STANDARD:
+    source = "standard input" if values.decode_from_file in program.STANDARD else values.decode_from_file
+    if values.decode_to_file in program.STANDARD:
         lost = send(client, lines, total, values, lambda answers: write(answers, values), is_stream=True)
         if lost:
             raise UserError(f"{source}: no answer for {ranges(lost)}: {lost[0].reason}")

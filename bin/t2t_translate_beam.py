@@ -29,14 +29,7 @@ for name, text in (
     ("decode_to_file", "what the names of the written shards begin with"),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
-flags.DEFINE_enum(
-    "long_lines",
-    "split",
-    ["split", "truncate", "error"],
-    "lines longer than the model was trained on (max_input_size in --decode_hparams): translate them sentence by "
-    "sentence, leave out their end, or stop",
-    flag_values=FLAGS,
-)
+program.define_long_lines(FLAGS)
 flags.DEFINE_integer(
     "batch_lines",
     2000,

@@ -9,6 +9,7 @@ from typing import Any
 
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Hypothesis, PairScore, Translation
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
 
@@ -25,16 +26,16 @@ def finished(
     ], report
 
 
-def text_line(hypotheses: Sequence[Hypothesis], columns: bool, write_scores: bool) -> str:
-    """Outputs separated by tabs, each followed by its score and number of tokens if asked for.
+def text_line(hypotheses: Sequence[Hypothesis], params: DecodeHParams) -> str:
+    """An output; or, of several, or with `write_beam_scores`, columns between tabs: each output, its score, its tokens.
 
-    Args:
-        columns: tabs separate columns, so that those inside an output become spaces.
+    Tabs inside an output become spaces where there are columns.
     """
+    columns = params.num_best > 1 or params.write_beam_scores
     cells = []
     for each in hypotheses:
         cells.append(each.text.replace("\t", " ") if columns else each.text)
-        if write_scores:
+        if params.write_beam_scores:
             cells += [f"{each.score:.6f}", str(len(each.ids))]
     return "\t".join(cells)
 

@@ -193,8 +193,7 @@ def output_lines(
 ) -> list[str]:
     """What is written for each line: the same as t2t-decoder writes."""
     done, _ = finished(problem, batch.lines, translations)
-    columns = params.num_best > 1 or params.write_beam_scores
-    return [text_line(each.hypotheses, columns, params.write_beam_scores) for each in done]
+    return [text_line(each.hypotheses, params) for each in done]
 
 
 def shard_name(prefix: str, batch: Batch) -> str:

@@ -9,6 +9,7 @@ import pytest
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.output import json_line, pair_line, text_line
 from t2t_repro.decoding.translator import EMPTY, Hypothesis, PairScore, Translation
+from t2t_repro.hparam import DecodeHParams
 
 NASTY = 'a\t"b" \\ \u0085c\u2028d\u2029\x0b\x0c\x1c\x1e\r e\x00 \x7f Ω 漢 \U0001f600 \\u2028'
 """Tabs, quotes and all that some program takes for the end of a line, but for the one that is."""
@@ -21,18 +22,18 @@ def of_ids(text: str, words: Vocabulary, score: float) -> Hypothesis:
 
 
 def test_a_text_alone_is_written_as_it_is() -> None:
-    assert text_line([Hypothesis(NASTY, -1.5)], columns=False, write_scores=False) == NASTY
-    assert text_line(EMPTY.hypotheses, columns=False, write_scores=False) == ""
+    assert text_line([Hypothesis(NASTY, -1.5)], DecodeHParams()) == NASTY
+    assert text_line(EMPTY.hypotheses, DecodeHParams()) == ""
 
 
 def test_columns_of_texts_have_no_tabs_inside() -> None:
-    line = text_line([Hypothesis(NASTY, -1.5), PLAIN], columns=True, write_scores=False)
+    line = text_line([Hypothesis(NASTY, -1.5), PLAIN], DecodeHParams(n=2))
     assert line.split("\t") == [NASTY.replace("\t", " "), "eins"]
 
 
 def test_columns_of_texts_scores_and_tokens() -> None:
     hypotheses = [PLAIN, Hypothesis("zwei\tdrei", -12.3456789, (5, 6, 7, 1)), Hypothesis("", 0.0)]
-    line = text_line(hypotheses, columns=True, write_scores=True)
+    line = text_line(hypotheses, DecodeHParams(n=2, write_beam_scores=True))
     cells = line.split("\t")
     assert cells[0::3] == ["eins", "zwei drei", ""]
     assert cells[1::3] == ["-0.250000", "-12.345679", "0.000000"]
