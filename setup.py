@@ -34,7 +34,6 @@ setup(
         "matplotlib>=3.9,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",
-        "protobuf>=5,<8",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
         "sentencepiece>=0.2.0,<0.3",

@@ -10,6 +10,7 @@ what came is in DECODE_TO_FILE.partial, and an error names the lines that are em
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
@@ -78,6 +79,9 @@ def main(values: flags.FlagValues) -> None:
     is_file = values.decode_from_file not in program.STANDARD
     lines = list(read_lines(values.decode_from_file)) if is_file else []
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say is in our errors
+    if not values.rest:
+        with program.quiet_tensorflow():  # which tensorflow-serving-api imports
+            importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     with Client(
         values.server,
         values.servable_name,

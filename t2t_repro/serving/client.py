@@ -1,4 +1,4 @@
-"""Asks a served model for translations, over gRPC or TensorFlow Serving's REST API, without importing TensorFlow.
+"""Asks a served model for translations, over gRPC or TensorFlow Serving's REST API; for the latter without TensorFlow.
 
 Shapes: B texts of a request, n hypotheses.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import json
 import math
 import re
 import string
-import struct
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,39 +27,6 @@ GRPC_PORT, REST_PORT = 8500, 8501
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, at most."""
 
-MESSAGES = {
-    "Version": {1: ("value", "int64")},
-    "ModelSpec": {1: ("name", "string"), 2: ("version", "Version"), 3: ("signature_name", "string")},
-    "Dim": {1: ("size", "int64")},
-    "Shape": {2: ("dim", "repeated Dim")},
-    "Tensor": {
-        1: ("dtype", "int32"),
-        2: ("tensor_shape", "Shape"),
-        4: ("tensor_content", "bytes"),
-        5: ("float_val", "repeated float"),
-        8: ("string_val", "repeated bytes"),
-    },
-    "NamedTensor": {1: ("key", "string"), 2: ("value", "Tensor")},
-    "PredictRequest": {1: ("model_spec", "ModelSpec"), 2: ("inputs", "repeated NamedTensor")},
-    "PredictResponse": {1: ("outputs", "repeated NamedTensor")},
-    "NamedInfo": {1: ("key", "string"), 2: ("value", "Info")},
-    "Info": {2: ("dtype", "int32")},
-    "Signature": {1: ("inputs", "repeated NamedInfo")},
-    "NamedSignature": {1: ("key", "string"), 2: ("value", "Signature")},
-    "Signatures": {1: ("signature_def", "repeated NamedSignature")},
-    "Packed": {2: ("value", "Signatures")},
-    "NamedPacked": {1: ("key", "string"), 2: ("value", "Packed")},
-    "GetModelMetadataRequest": {1: ("model_spec", "ModelSpec"), 2: ("metadata_field", "repeated string")},
-    "GetModelMetadataResponse": {1: ("model_spec", "ModelSpec"), 2: ("metadata", "repeated NamedPacked")},
-}
-"""TensorFlow Serving's messages, so far as they are used here: field numbers, names and types.
-
-tensorflow-serving-api has all of them, but to import it is to import TensorFlow, which takes seconds. On the wire a map
-is a list of pairs, and google.protobuf.Any holds its message in field 2.
-"""
-FLOAT, STRING = 1, 7
-TYPES = {FLOAT: "float", 2: "double", 3: "int32", STRING: "string", 9: "int64", 10: "bool"}
-"""TensorFlow's numbers of the types that inputs commonly have."""
 WANTED = {"inputs": "string"}
 """What a signature must take."""
 
@@ -295,6 +260,7 @@ class Grpc:
 
     def __init__(self, server: str, timeout: float) -> None:
         import grpc
+        from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
         self._error, self._timeout = grpc.RpcError, timeout
         self._channel = grpc.insecure_channel(
@@ -309,6 +275,8 @@ class Grpc:
             ],
         )
 
+        self._stub = PredictionServiceStub(self._channel)
+
     def close(self) -> None:
         """Ends the connection."""
         self._channel.close()
@@ -319,13 +287,13 @@ class Grpc:
         Raises:
             Failure: no answer, or an error for one.
         """
-        request = messages()["PredictRequest"](model_spec=self._model(name, version, signature))
-        tensor = request.inputs.add(key="inputs").value
-        tensor.dtype = STRING
-        tensor.tensor_shape.dim.add(size=len(texts))
-        tensor.string_val.extend(text.encode("utf-8") for text in texts)
-        response = self._call("Predict", request)
-        return {pair.key: tensor_values(pair.value) for pair in response.outputs}
+        import tensorflow as tf
+        from tensorflow_serving.apis.predict_pb2 import PredictRequest
+
+        request = PredictRequest(model_spec=self._model(name, version, signature))
+        request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
+        response = self._call(self._stub.Predict, request)
+        return {key: tensor_values(tensor) for key, tensor in response.outputs.items()}
 
     def metadata(self, name: str, version: int | None) -> tuple[str, dict[str, dict[str, str]]]:
         """The model's version, and of each signature the inputs and their types.
@@ -333,32 +301,30 @@ class Grpc:
         Raises:
             Failure: no answer, or an error for one.
         """
-        request = messages()["GetModelMetadataRequest"](
-            model_spec=self._model(name, version), metadata_field=["signature_def"]
-        )
-        response = self._call("GetModelMetadata", request)
+        from tensorflow.core.framework.types_pb2 import DataType
+        from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest, SignatureDefMap
+
+        request = GetModelMetadataRequest(model_spec=self._model(name, version), metadata_field=["signature_def"])
+        response = self._call(self._stub.GetModelMetadata, request)
+        found = SignatureDefMap()
+        response.metadata["signature_def"].Unpack(found)
         return str(response.model_spec.version.value), {
-            signature.key: {
-                each.key: TYPES.get(each.value.dtype, f"type {each.value.dtype}") for each in signature.value.inputs
+            signature: {
+                key: DataType.Name(info.dtype).removeprefix("DT_").lower() for key, info in definition.inputs.items()
             }
-            for field in response.metadata
-            for signature in field.value.value.signature_def
-            if not signature.key.startswith("__")
+            for signature, definition in found.signature_def.items()
+            if not signature.startswith("__")
         }
 
     def _model(self, name: str, version: int | None, signature: str = "") -> Any:
-        model = messages()["ModelSpec"](name=name, signature_name=signature)
+        from tensorflow_serving.apis.model_pb2 import ModelSpec
+
+        model = ModelSpec(name=name, signature_name=signature)
         if version is not None:
             model.version.value = version
         return model
 
-    def _call(self, method: str, request: Any) -> Any:
-        response = messages()[type(request).DESCRIPTOR.name.replace("Request", "Response")]
-        call = self._channel.unary_unary(
-            f"/tensorflow.serving.PredictionService/{method}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
+    def _call(self, call: Callable[..., Any], request: Any) -> Any:
         try:
             return call(request, timeout=self._timeout)
         except self._error as error:
@@ -433,44 +399,20 @@ class Rest:
                     raise Failure(Trouble.AWAY, detail) from None
 
 
-@functools.cache
-def messages() -> dict[str, Any]:
-    """The classes of `MESSAGES`, by name."""
-    from google.protobuf import descriptor_pool, message_factory
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-
-    file = FileDescriptorProto(name="t2t_repro/messages.proto", package="t2t_repro", syntax="proto3")
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, (field, kind) in fields.items():
-            label = "LABEL_REPEATED" if kind.startswith("repeated ") else "LABEL_OPTIONAL"
-            kind = kind.removeprefix("repeated ")
-            is_message = kind in MESSAGES
-            message.field.add(
-                name=field,
-                number=number,
-                label=FieldDescriptorProto.Label.Value(label),
-                type=FieldDescriptorProto.Type.Value("TYPE_MESSAGE" if is_message else f"TYPE_{kind.upper()}"),
-                type_name=f".t2t_repro.{kind}" if is_message else None,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t2t_repro.{name}")) for name in MESSAGES}
-
-
 def tensor_values(tensor: Any) -> list:
-    """A tensor's strings or floats, [B] or [B, n]; of other types and ranks none."""
-    shape = [dim.size for dim in tensor.tensor_shape.dim]
-    flat: list[Any] = []
-    if tensor.dtype == STRING:
-        flat = [value.decode("utf-8", errors="replace") for value in tensor.string_val]
-    elif tensor.dtype == FLOAT:
-        content = tensor.tensor_content
-        flat = list(struct.unpack(f"<{len(content) // 4}f", content) if content else tensor.float_val)
-    flat += flat[-1:] * (math.prod(shape) - len(flat))  # where the last values are alike they may be written once
-    if len(shape) == 1:
-        return flat
-    return [flat[row * shape[1] : (row + 1) * shape[1]] for row in range(shape[0])] if len(shape) == 2 else []
+    """The strings or floats of a TensorProto, [B] or [B, n]; of other types and ranks none."""
+    import numpy as np
+    import tensorflow as tf
+
+    if tensor.dtype not in (tf.string.as_datatype_enum, tf.float32.as_datatype_enum):
+        return []
+    array = tf.make_ndarray(tensor)
+    if array.ndim not in (1, 2):
+        return []
+    if tensor.dtype == tf.float32.as_datatype_enum:
+        return array.tolist()
+    rows = [[value.decode("utf-8", errors="replace") for value in row] for row in np.atleast_2d(array)]
+    return rows if array.ndim == 2 else rows[0]
 
 
 def _row(value: Any) -> list:

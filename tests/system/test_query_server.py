@@ -273,7 +273,8 @@ def test_on_a_terminal_it_answers_line_by_line(flags: list[str], served: Served,
     assert (tmp_path / ".t2t_query_server_history").read_text().split("\n")[:3] == ["the cat", "bad", "a cat"]
 
 
-def test_it_needs_no_tensorflow(flags: list[str]) -> None:
+def test_rest_needs_no_tensorflow(served: Served) -> None:
+    flags = [f"--server={served.rest}", "--servable_name=echo", "--timeout_secs=60", "--rest"]
     code = (
         "import sys\nfrom t2t_repro.bin import t2t_query_server\n"
         "try: t2t_query_server.run()\n"

@@ -20,7 +20,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError, messages, tensor_values
+from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError, tensor_values
 from t2t_repro.serving.export import export
 
 FEWER = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
@@ -282,4 +282,4 @@ def test_floats_in_all_forms_that_a_tensor_has(values: list) -> None:
         forms.append(tf.make_tensor_proto(array.flat[0], shape=array.shape))
         assert len(forms[-1].float_val) == 1
     for form in forms:
-        assert tensor_values(messages()["Tensor"].FromString(form.SerializeToString())) == array.tolist()
+        assert tensor_values(form) == array.tolist()
