@@ -42,6 +42,8 @@ def main(values: flags.FlagValues) -> None:
     refuse_decode_hparams(search, of_files, "one output of each line is scored")
     if values.row and values.hparams_set:
         raise UserError("give --row or --hparams_set, not both")
+    if values.eval_steps:
+        raise UserError("--eval_steps: the report's perplexity is that of the whole dev split; leave it out")
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = set_of(values.row, values.problem)
@@ -68,7 +70,7 @@ def set_of(row: str, problem: str) -> str:
         UserError: no such row.
     """
     name, ours = PREFIX + row.removeprefix(PREFIX), [each for each in paper.ROWS if each.hparams_set]
-    known = {known for each in ours for known in (each.hparams_set, each.hparams_set_enfr) if known}
+    known = {set_name for each in ours for set_name in (each.hparams_set, each.hparams_set_enfr) if set_name}
     if name not in known:
         raise unknown("row", name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known])
     for_french = {each.hparams_set: each.hparams_set_enfr for each in ours if each.hparams_set_enfr}

@@ -28,12 +28,9 @@ from t2t_repro.training.step import TrainStep, adam
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 STEPS = 3
-LINES = {"text_files": "Two dogs run over the grass .", "wsj_parsing": "The dog barks ."}
+LINES = {"text_files": "Two dogs run .", "wsj_parsing": "The dog barks ."}
 
-pytestmark = [
-    pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not there"),
-    pytest.mark.filterwarnings("ignore:You are using a softmax"),  # Keras, of a first position's attention to itself
-]
+pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not there")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,8 +71,10 @@ def test_a_set_builds_trains_and_decodes(name: str, data_dir: str) -> None:
     step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
     assert sum(math.prod(each.shape) for each in model.trainable_variables) == size.parameters(hparams, vocabulary.size)
 
-    batches = pipeline.batches(0, STEPS)
-    losses = [TrainStep.read(step(batch.parts, batch.target_tokens, (1, batch.step))).loss for batch in batches]
+    losses = []
+    for batch in pipeline.batches(0, STEPS):
+        part = batch.parts[0]  # a step's other part would take as long and show nothing else
+        losses.append(TrainStep.read(step([part], np.count_nonzero(part[1]), (1, batch.step))).loss)
     # To a model that has learned nothing all tokens are about as likely; the entropy of smoothing is not counted.
     assert len(losses) == STEPS
     assert losses == pytest.approx(STEPS * [losses[0]], rel=0.2)

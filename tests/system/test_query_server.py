@@ -1,4 +1,7 @@
-"""t2t-query-server against served models: lines in, lines out, and what it does when something goes wrong."""
+"""t2t-query-server against served models: lines in, lines out, and what it does when something goes wrong.
+
+What depends on the interface is asked over both; the rest over REST, where the program starts at once.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +91,7 @@ def test_a_file_is_translated_line_by_line(flags: list[str], served: Served, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
 
 
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_streams(flags: list[str], tmp_path: Path) -> None:
     text = "".join(f"{line}\n" for line in LINES)
     expected = "".join(f"{line}\n" for line in COPIED)
@@ -105,7 +109,7 @@ def test_streams(flags: list[str], tmp_path: Path) -> None:
     assert run("query-server", *flags, input="").stdout == ""
 
 
-@pytest.mark.parametrize("flags", ["grpc"], indirect=True)
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_an_output_is_one_cell_of_one_line(flags: list[str]) -> None:
     flags = [*flags, "--servable_name=breaks"]
     assert run("query-server", *flags, input="a\n\nb\n").stdout == "a |\t|\n\nb |\t|\n"
@@ -153,6 +157,7 @@ def test_a_trained_model_gives_what_the_translator_gives(road: Road, tmp_path: P
                 assert len(scores) == (3 if line else 0)
 
 
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_failed_lines_are_named_and_the_others_kept(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES)
     (tmp_path / "x.de").write_text("of an earlier run")
@@ -203,7 +208,7 @@ def test_the_rest_is_given_up_where_it_would_fail_too(flags: list[str], served: 
     assert served.batches == [3, 3, 4, 4]  # three failures in a row
 
 
-@pytest.mark.parametrize("flags", ["grpc"], indirect=True)
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served: Served, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.en", LINES)
     files = [f"--decode_from_file={path}", f"--decode_to_file={tmp_path / 'new' / 'x.de'}"]
@@ -230,7 +235,7 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
 
 
 def test_files_and_flags_that_cannot_be(served: Served, tmp_path: Path) -> None:
-    flags = [f"--server={served.grpc}", "--servable_name=echo"]
+    flags = [f"--server={served.rest}", "--servable_name=echo", "--rest"]
     output = f"--decode_to_file={tmp_path / 'x.de'}"
     refused(run("query-server", flags[0]), "--servable_name is required")
     refused(run("query-server", flags[1]), "--server is required")

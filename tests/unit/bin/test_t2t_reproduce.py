@@ -157,6 +157,8 @@ def test_the_report_where_the_paper_has_nothing(make: Make) -> None:
 def test_flags_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     both = failure(capsys, "--row=base", "--hparams_set=transformer_base", "--problem=wmt_ende")
     assert both == "give --row or --hparams_set, not both"
+    part = failure(capsys, "--row=base", "--problem=wmt_ende", "--eval_steps=3")
+    assert part.startswith("--eval_steps: the report's perplexity is that of the whole dev split")
     assert failure(capsys, "--row=base").startswith("--problem is required: ")
     assert failure(capsys, "--problem=wmt_ende").startswith("--row is required: its hparams set without transformer_")
     assert failure(capsys, "--row=bsae", "--problem=wmt_ende") == "unknown row 'bsae'; did you mean 'base'?"

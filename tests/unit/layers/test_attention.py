@@ -132,7 +132,6 @@ def test_more_padding_changes_nothing() -> None:
     np.testing.assert_allclose(short, long, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @pytest.mark.parametrize("hypotheses", [1, 3])
 def test_step_by_step_is_as_all_at_once(hypotheses: int) -> None:
     layer = self_attention(masked=True)
@@ -209,7 +208,6 @@ def gradients(layer: SelfAttention, x: np.ndarray, bias: Any, seed: np.ndarray |
     return [np.asarray(gradient) for gradient in run(x)]
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @masked_or_not
 @pytest.mark.parametrize(("r", "reach"), REACHES)
 def test_a_neighborhood_is_so_many_positions_to_either_side(r: int, reach: int, masked: bool) -> None:
@@ -232,7 +230,6 @@ def test_the_gradients_of_a_neighborhood_are_those_of_a_band(r: int, reach: int,
             np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @masked_or_not
 @pytest.mark.parametrize("length", [1, 5, 33, 70])
 def test_a_neighborhood_twice_as_long_as_the_sequence_is_all_of_it(length: int, masked: bool) -> None:
@@ -255,7 +252,6 @@ def test_padding_is_in_no_neighborhood(length: int) -> None:
     assert np.isfinite(padded).all()
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (2, 1), (5, 2), (64, 32), (500, 250)])
 def test_what_lies_behind_a_neighborhood_leaves_the_cache(r: int, reach: int) -> None:
     layer, length = self_attention(masked=True, neighborhood=r), 70

@@ -121,7 +121,6 @@ def test_a_position_sees_no_target_from_its_own_on(changes: dict[str, Any]) -> N
         assert t == 3 or not np.allclose(seen[:, t + 1], logits[:, t + 1])
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @pytest.mark.parametrize(
     ("changes", "hypotheses"),
     [*((changes, 3) for changes in VARIANTS.values()), (VARIANTS["own d_k and d_v"], 1)],
@@ -360,7 +359,6 @@ def test_a_neighborhood_as_long_as_the_text_restricts_nothing() -> None:
     assert not np.allclose(build({"self_attention_neighborhood": 8})(inputs, targets), logits, atol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
 @pytest.mark.parametrize("r", [1, 5, 90])
 def test_cached_decoding_far_beyond_a_neighborhood(r: int) -> None:
     model = build({"self_attention_neighborhood": r})
