@@ -2,13 +2,15 @@
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
 
-FOLDER holds train and val as .en.gz and .de.gz. Runs whose figures are in the results file are not made again, so that
-the same command goes on where it was; --results=new.json makes them all anew. As in the paper: no averaging, dev
-perplexity per subword, dev BLEU with beam 4 and alpha 0.6.
+FOLDER holds train and val as .en.gz and .de.gz. Runs whose figures are in the results file (by default results.json in
+the work folder) are not made again, so that the same command goes on where it was; --results=docs/table3_small.json
+prints the table of docs/table3_small.md. As in the paper: no averaging, dev perplexity per subword, dev BLEU with beam
+4 and alpha 0.6, and a learning rate that goes with the inverse square root of d_model (equation 3).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import statistics
@@ -21,13 +23,12 @@ from absl import app, flags
 
 from commands import run
 from t2t_repro.textfile import whole_file
+from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
-RESULTS = flags.DEFINE_string(
-    "results", str(Path(__file__).parent.parent / "docs" / "table3_small.json"), "where the figures are kept"
-)
+RESULTS = flags.DEFINE_string("results", "", "where the figures are kept; several of these programs may share it")
 TRAIN_STEPS = 1008
 
 ROWS = {  # the paper's row, its change to base: what it is here, the paper's perplexity and BLEU
@@ -40,8 +41,8 @@ ROWS = {  # the paper's row, its change to base: what it is here, the paper's pe
     "B: d_k 32": ("attention_key_channels=64", 5.01, 25.4),
     "C: N 2": ("num_hidden_layers=1", 6.11, 23.7),
     "C: N 8": ("num_hidden_layers=3", 4.88, 25.5),
-    "C: d_model 256": ("hidden_size=64", 5.75, 24.5),
-    "C: d_model 1024": ("hidden_size=256", 4.66, 26.0),
+    "C: d_model 256": ("hidden_size=64,learning_rate_constant=0.00707", 5.75, 24.5),
+    "C: d_model 1024": ("hidden_size=256,learning_rate_constant=0.00354", 4.66, 26.0),
     "C: d_ff 1024": ("filter_size=256", 5.12, 25.4),
     "C: d_ff 4096": ("filter_size=1024", 4.75, 26.2),
     "D: P_drop 0.0": ("layer_prepostprocess_dropout=0.0", 5.77, 24.6),
@@ -50,13 +51,28 @@ ROWS = {  # the paper's row, its change to base: what it is here, the paper's pe
     "D: eps_ls 0.2": ("label_smoothing=0.2", 5.47, 25.7),
     "E: learned positions": ("pos=emb", 4.92, 25.7),
 }
-"""N 4 has no counterpart: four of six layers would be one and a third of two."""
+"""N 4 has no counterpart: four of six layers would be one and a third of two. Big changes four things at once, and
+trains three times as long; it is no ablation."""
+
+
+def results_path() -> Path:
+    """The results file."""
+    return Path(RESULTS.value or Path(WORK.value) / "results.json")
 
 
 def known() -> dict[str, dict[str, list[float]]]:
     """Perplexity and BLEU of the runs made so far, by row and seed."""
-    results = Path(RESULTS.value)
-    return json.loads(results.read_text("utf-8")) if results.exists() else {}
+    return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
+
+
+def keep(row: str, seed: str, perplexity: float, bleu: float) -> None:
+    """Adds a run to the results file, to which others may be adding theirs."""
+    with open(f"{results_path()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        runs = known()
+        runs.setdefault(row, {})[seed] = [perplexity, bleu]
+        with whole_file(results_path(), "w") as file:
+            file.write("{\n" + ",\n".join(f'"{name}": {json.dumps(found)}' for name, found in runs.items()) + "\n}\n")
 
 
 def measure(row: str, change: str, seed: str) -> tuple[float, float]:
@@ -65,27 +81,28 @@ def measure(row: str, change: str, seed: str) -> tuple[float, float]:
         work = Path(WORK.value)
         model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
         hparams = ",".join(filter(None, ("learning_rate_warmup_steps=400", change)))
-        _, said = run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
-                      f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
-                      f"--local_eval_frequency={TRAIN_STEPS}", "--eval_decode_lines=0", f"--hparams={hparams}",
-                      "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
-                      "--inter_op_parallelism_threads=1")  # fmt: skip
+        run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
+            f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
+            f"--local_eval_frequency={TRAIN_STEPS}", "--eval_decode_lines=0", f"--hparams={hparams}",
+            "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
+            "--inter_op_parallelism_threads=1")  # fmt: skip
         run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
         bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
-        perplexity = re.findall(r"perplexity ([\d.]+) a token", said)[-1]
-        runs = known()
-        runs.setdefault(row, {})[seed] = [float(perplexity), float(bleu.split()[0])]
-        with whole_file(RESULTS.value, "w") as file:
-            file.write("{\n" + ",\n".join(f'"{name}": {json.dumps(found)}' for name, found in runs.items()) + "\n}\n")
+        perplexities = [line["dev_perplexity"] for line in read_metrics(model) if "dev_perplexity" in line]
+        keep(row, seed, round(perplexities[-1], 3), float(bleu.split()[0]))
     perplexity, score = known()[row][seed]
     print(f"{row}, seed {seed}: perplexity {perplexity}, BLEU {score}", file=sys.stderr, flush=True)
     return perplexity, score
 
 
-def signs(found: Sequence[float], base: Sequence[float]) -> str:
-    """Whether perplexity and BLEU are better (+) or worse (-) than base's."""
-    gains = base[0] - found[0], found[1] - base[1]
-    return " ".join("+" if gain > 0 else "-" if gain < 0 else "=" for gain in gains)
+def sign(found: Sequence[float], base: Sequence[float]) -> str:
+    """Whether all of a row's figures are higher (+) or lower (-) than all of base's; = where they overlap."""
+    return "+" if min(found) > max(base) else "-" if max(found) < min(base) else "="
+
+
+def signs(found: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> str:
+    """`sign` of perplexity, where lower is better, and of BLEU; each is (perplexities, BLEUs)."""
+    return f"{sign(base[0], found[0])} {sign(found[1], base[1])}"
 
 
 def main(argv: list[str]) -> None:
@@ -105,9 +122,12 @@ def main(argv: list[str]) -> None:
     print("| paper's row | here | PPL | BLEU | PPLs | BLEUs | paper's PPL, BLEU | here |")
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
     for row, (change, *paper) in ROWS.items():
-        each = [" ".join(f"{value:.2f}" for value in column) for column in zip(*runs[row], strict=True)]
-        cells = [row, change.replace("=", " ") or "transformer_tiny", *(f"{mean:.2f}" for mean in means[row]), *each,
-                 signs(paper, ROWS["base"][1:]), signs(means[row], means["base"])]  # fmt: skip
+        columns = list(zip(*runs[row], strict=True))
+        each = [", ".join(f"{value:.2f}" for value in column) for column in columns]
+        theirs = signs([[figure] for figure in paper], [[figure] for figure in ROWS["base"][1:]])
+        ours = signs(columns, list(zip(*runs["base"], strict=True)))
+        cells = [row, change.replace("=", " ").replace(",", ", ") or "transformer_tiny",
+                 *(f"{mean:.2f}" for mean in means[row]), *each, theirs, ours]  # fmt: skip
         print(f"| {' | '.join(cells)} |")
 
 
