@@ -19,6 +19,7 @@ from t2t_repro import registry
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
+from t2t_repro.progress import say
 from t2t_repro.textfile import decode_lines
 
 STANDARD = ("", "-")
@@ -59,7 +60,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
             main(values)
         return 0
     except Stopped as stopped:
-        print(f"{name}: {stopped}", file=sys.stderr, flush=True)
+        say(f"{name}: {stopped}")
         return 0
     except (UserError, flags.Error) as error:
         message = " ".join(str(error).split())
@@ -70,7 +71,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         message = f"{error.filename or 'input/output'}: {error.strerror or error}"
     except KeyboardInterrupt:
         message = "interrupted"
-    print(f"{name}: {message}", file=sys.stderr, flush=True)
+    say(f"{name}: {message}")
     return 130 if message == "interrupted" else 2
 
 

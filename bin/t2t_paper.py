@@ -31,7 +31,7 @@ from t2t_repro.hparams import paper
 from t2t_repro.hparams.paper import Corpus, Row
 from t2t_repro.model_folder import ModelFolder, step_of
 from t2t_repro.models import size
-from t2t_repro.results import FILE, Results, read_results
+from t2t_repro.results import of_training, read_results
 from t2t_repro.tables import Column, Table, to_csv, to_markdown, to_text
 
 TITLES = {
@@ -166,17 +166,18 @@ class Measured:
         tflops: what GPUs sustain, by name.
 
     Raises:
-        UserError: it is no model folder, its results cannot be read, or there is neither result nor checkpoint.
+        UserError: it is no model folder, its results cannot be read, or its training has not come to its end.
     """
 
     def __init__(self, path: str, tflops: dict[str, float]) -> None:
-        self.folder, results = ModelFolder(path), read_results(path)
-        checkpoints = self.folder.checkpoints()
-        if results == Results() and not checkpoints:
-            raise UserError(f"{path}: no {FILE} and no checkpoint there yet; run t2t-trainer --output_dir={path}")
-        steps = results.steps
-        if steps is None and checkpoints:
-            steps = step_of(checkpoints[-1])
+        self.folder, found = ModelFolder(path), read_results(path)
+        results = of_training(path) if found is None else found
+        steps, end = max(map(step_of, self.folder.checkpoints()), default=0), self.folder.hparams.train_steps
+        if found is None and steps < end:
+            raise UserError(
+                f"{path}: its training is at step {steps:,} of {end:,}; go on with its t2t-trainer command, or with "
+                "t2t-reproduce where it was to stop early"
+            )
         sustained = next((tflops[name] for name in tflops if re.search(rf"\b{re.escape(name)}\b", results.hardware)), 0)
         cost = None
         if results.train_seconds and results.gpu_count and sustained:
@@ -190,7 +191,7 @@ class Measured:
         self.line: Line = {
             "output_dir": path,
             "problem": self.folder.problem.name,
-            "measured_steps": steps,
+            "measured_steps": results.steps,
             "measured_perplexity": results.dev_perplexity,
             "measured_bleu_dev": results.dev_bleu,
             "measured_bleu": ", ".join(f"{score:.2f} ({name})" for name, score in results.bleu.items()) or None,

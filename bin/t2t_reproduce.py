@@ -8,6 +8,7 @@ t2t-paper lists the rows. All flags of t2t-trainer hold.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,13 @@ def main(values: flags.FlagValues) -> None:
     program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = set_of(values.row, values.problem)
+    if os.environ.get("TF_CONFIG"):
+        raise UserError(
+            "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
+        )
     if datagen.description_path(values.data_dir, program.problem(values).base_name).exists():
         problem, _, _ = datagen.load_problem(values.data_dir, values.problem)
-        datagen.write_test_sets(problem, values.data_dir, values.tmp_dir, again=False)  # says what is not at hand
+        datagen.test_sets_at_hand(problem, values.data_dir, values.tmp_dir)  # before days of training
     folder = t2t_trainer.train(values)
     if not folder:
         return
@@ -91,12 +96,14 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
     for name, found in scores.items():
         for score in found:
             figure = printed.get(name) if score.label in reproduce.COMPARABLE else None
-            lines.append({"what": f"{score.label}, {name}", "paper": figure, "here": score.score,
+            what = f"{score.label}, {name}{', last checkpoint' if reproduce.is_apart(folder.problem, name) else ''}"
+            lines.append({"what": what, "paper": figure, "here": score.score,
                           "signature": score.signature})  # fmt: skip
     changed = [f"{name}={value}" for name, value in vars(folder.hparams).items()
                if value != getattr(registry.hparams(hparams_set), name)]  # fmt: skip
     time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
-    place = f" on {results.gpu_count} x {results.hardware}" if results.hardware else ""
+    count = f"{results.gpu_count} x " if results.gpu_count else ""
+    place = f" on {count}{results.hardware}" if results.hardware else ""
     missing = [name for name in folder.problem.test_sets if name not in scores]
     remarks = [f"Not scored, since not at hand: {', '.join(missing)}.\n"] if missing else []
     if not printed:
@@ -130,7 +137,8 @@ def paper_figures(hparams_set: str, problem: str) -> dict[str, float]:
     found: list[tuple[str, float | None]] = []
     for row in paper.ROWS:
         if hparams_set == row.hparams_set and problem == row.corpus.problem:
-            found += [("steps", row.steps), ("perplexity", row.perplexity), ("wmt13", row.bleu_dev), ("test", row.f1)]
+            steps = row.steps or (paper.BASE.steps if row.table == 3 else None)  # an empty cell is base's value
+            found += [("steps", steps), ("perplexity", row.perplexity), ("wmt13", row.bleu_dev), ("test", row.f1)]
         en_de, en_fr = (row.hparams_set, "wmt_ende", row.bleu_ende), (row.hparams_set_enfr, "wmt_enfr", row.bleu_enfr)
         for *experiment, bleu in (en_de, en_fr):
             if experiment == [hparams_set, problem]:

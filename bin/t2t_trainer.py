@@ -54,12 +54,12 @@ def define_flags(values: flags.FlagValues) -> None:
         ),
         ("keep_checkpoint_max", 20, "checkpoints that are kept"),
         ("log_step_count_steps", 100, "steps between two lines in metrics.jsonl and points in TensorBoard's curves"),
-        ("worker_gpu", 0, "GPUs to use of each machine; 0: all; changes speed and memory, nothing else"),
+        ("worker_gpu", 0, "GPUs to use of each machine; 0: all; changes speed, memory and what dropout draws"),
         (
             "max_tokens_per_replica",
             0,
-            "positions, padding included, of a part; a device holds two parts at most at once; changes speed, memory "
-            "and which elements dropout draws, nothing else; 0: as many as fit, found by trying",
+            "positions, padding included, of a part, where an example alone has no more; a device holds two parts at "
+            "most at once; changes speed, memory and which elements dropout draws; 0: as many as fit, found by trying",
         ),
     ):
         flags.DEFINE_integer(name, default, text, flag_values=values)
@@ -114,7 +114,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
     for name in (
         *("train_steps", "local_eval_frequency", "eval_steps", "eval_decode_lines", "early_stopping_patience"),
         *("save_checkpoints_secs", "worker_gpu", "max_tokens_per_replica"),
-        *("intra_op_parallelism_threads", "inter_op_parallelism_threads"),
+        *("intra_op_parallelism_threads", "inter_op_parallelism_threads", "random_seed"),
     ):
         if values[name].value < 0:
             raise UserError(f"--{name}={values[name].value} must be 0 or more")

@@ -108,9 +108,11 @@ class HParams:
             ("attention_key_channels", self.key_channels),
             ("attention_value_channels", self.value_channels),
         ):
+            nearest = next((heads for heads in range(self.num_heads, 0, -1) if channels % heads == 0), 1)
             _require(
-                channels > 0 and channels % self.num_heads == 0,
-                f"num_heads={self.num_heads} does not divide {name}={channels} (0 there means hidden_size)",
+                channels > 0 and nearest == self.num_heads,
+                f"num_heads={self.num_heads} does not divide {name if getattr(self, name) else 'hidden_size'}="
+                f"{channels}; give a divisor, such as {nearest}",
             )
         _require(self.hidden_size % 2 == 0, f"hidden_size={self.hidden_size} must be even: half sines, half cosines")
         if self.pos not in POSITIONS:

@@ -27,6 +27,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, from_json, to_json
 from t2t_repro.problem import Problem
+from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 
 CHECKPOINT = "model.ckpt"
@@ -87,7 +88,13 @@ class ModelFolder:
         """
         folder = Path(path)
         if (folder / "problem.json").exists():
-            cls(folder).refuse_other(hparams, origin, vocabulary)
+            there = cls(folder)
+            there.refuse_other(hparams, origin, vocabulary)
+            if hparams.train_steps != there.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
+                say(
+                    f"{path}: the rate's linear_decay ends at {hparams.train_steps:,} steps now, not at "
+                    f"{there.hparams.train_steps:,}; so the rate jumps"
+                )
         else:
             vocabulary.save(folder / origin.vocabulary)
         for name, values in (("hparams.json", hparams), ("problem.json", origin)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,13 +15,14 @@ PLAIN_SECONDS = 15.0
 
 
 def say(text: str) -> None:
-    """One line on standard error, above the bar if there is one."""
+    """One line on standard error, above the bar if there is one; lost where nobody reads that any more."""
     if sys.stderr.isatty():
         from tqdm import tqdm
 
         tqdm.write(text, file=sys.stderr)
     else:
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # as where Ctrl-C has ended `2>&1 | tee log` too
+            print(text, file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -10,20 +10,18 @@ import functools
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from t2t_repro.data.datagen import write_test_sets
-from t2t_repro.errors import UserError
+from t2t_repro.data.datagen import test_sets_at_hand
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, step_of
+from t2t_repro.problem import Problem
 from t2t_repro.progress import Progress, say
-from t2t_repro.results import FILE, Results
+from t2t_repro.results import FILE, Results, of_training
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
-from t2t_repro.training.metrics_log import read_metrics
 
 COMPARABLE = ("BLEU, the paper's way", "F1")
 """Scores that are computed as the paper's; one of them is a model's result."""
@@ -36,6 +34,8 @@ def finish(
 ) -> tuple[Scores, Results]:
     """Averages, decodes and scores a trained model; keeps the results in its folder.
 
+    A dev set that stands beside test sets is decoded with the last checkpoint alone, as in the paper's Table 3.
+
     Args:
         data_dir: what t2t-datagen made, with the test sets as text.
         tmp_dir: folder of downloads, for test sets that are not in data_dir yet.
@@ -46,40 +46,33 @@ def finish(
     """
     checkpoint = averaged(folder)
     found: Scores = {}
-    sets = write_test_sets(folder.problem, data_dir, tmp_dir, again=False)
-    if not sets:
-        raise UserError(f"{data_dir}: no test set of problem {folder.problem.base_name} there; see docs/data.md")
+    sets = test_sets_at_hand(folder.problem, data_dir, tmp_dir)
     usual = folder.problem.decode_hparams
     search = search or usual
     changed = [f"-{name}={value}" for name, value in vars(search).items() if value != getattr(usual, name)]
-    translate = _translator(folder, checkpoint, search)
+    translate = _translator(folder, search)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
         written = max(path.stat().st_mtime_ns for path in paths)
-        decoded = folder.path / "decoded" / f"{name.replace('/', '_')}-{step_of(checkpoint)}{''.join(changed)}.txt"
+        used = last_checkpoint(folder) if is_apart(folder.problem, name) else checkpoint
+        kind = "-last" if used != checkpoint else ""
+        stem = f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}{''.join(changed)}"
+        decoded = folder.path / "decoded" / f"{stem}.txt"
         if not decoded.exists() or decoded.stat().st_mtime_ns < written:
-            lines = translate(name, sources)
+            lines = translate(used, name, sources)
             with whole_file(decoded, "w") as file:
                 file.writelines(f"{line}\n" for line in lines)
         found[name] = folder.problem.scores(list(read_lines(str(decoded))), references)
         say(f"{name}: {found[name][0].label} {found[name][0].score:.2f}")
 
-    measured = read_metrics(folder.path)
-    training, evaluation = (
-        next((line for line in reversed(measured) if name in line), dict[str, Any]())
-        for name in ("seconds", "dev_perplexity")
-    )
     of_paper = {name: score for name, scores in found.items() for score in scores if score.label in COMPARABLE}
     bleu = {name: score.score for name, score in of_paper.items() if score.label != "F1"}
-    results = Results(
+    results = replace(
+        of_training(folder.path),
         steps=step_of(checkpoint),
-        dev_perplexity=_figure(evaluation.get("dev_perplexity")),
         dev_bleu=bleu.pop(folder.problem.dev_set, None),
         bleu=bleu,
         f1=_figure(of_paper["test"].score) if "test" in of_paper and "test" not in bleu else None,
-        train_seconds=training.get("seconds"),
-        hardware=training.get("hardware", ""),
-        gpu_count=training.get("gpu_count"),
         signatures=[f"{name}: {score.signature}" for name, score in of_paper.items()],
     )
     with whole_file(folder.path / FILE, "w") as file:
@@ -88,8 +81,22 @@ def finish(
 
 
 def _figure(value: float | None) -> float | None:
-    """The value if it is one: a training that diverged has no perplexity, a parser without brackets no F1."""
+    """The value if it is one: a parser without brackets has no F1."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def is_apart(problem: Problem, test_set: str) -> bool:
+    """Whether a test set is the dev set of a problem that has others."""
+    return test_set == problem.dev_set and len(problem.test_sets) > 1
+
+
+def last_checkpoint(folder: ModelFolder) -> str:
+    """The path of the training's last checkpoint, or of what else the folder has.
+
+    Raises:
+        UserError: there is none.
+    """
+    return next(reversed(folder.checkpoints()), "") or folder.checkpoint()
 
 
 def averaged(folder: ModelFolder) -> str:
@@ -109,18 +116,19 @@ def averaged(folder: ModelFolder) -> str:
     return str(path)
 
 
-def _translator(folder: ModelFolder, checkpoint: str, search: DecodeHParams) -> Callable[[str, list[str]], list[str]]:
-    """What decodes a test set, given its name and its sources; the model is loaded when it is first called."""
+def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, str, list[str]], list[str]]:
+    """What decodes a test set, given a checkpoint, the set's name and its sources; models are loaded when needed."""
     from t2t_repro.decoding.translator import Translator
 
     @functools.cache
-    def translator() -> Translator:
+    def translator(checkpoint: str) -> Translator:
         say(f"{checkpoint}: {search}")
-        return Translator(folder.model(checkpoint), folder.vocabulary, search)
+        return Translator.from_folders([folder], [checkpoint], search)
 
-    def translate(name: str, sources: list[str]) -> list[str]:
+    def translate(checkpoint: str, name: str, sources: list[str]) -> list[str]:
         progress = Progress(f"decoding {name}", len(sources), "lines")
-        outputs = [translation.text for translation in translator().translate(sources, advance=progress.advance)]
+        translations = translator(checkpoint).translate(sources, advance=progress.advance)
+        outputs = [translation.text for translation in translations]
         progress.close()
         lines, said = folder.problem.finish(sources, outputs)
         if said:

@@ -1,4 +1,4 @@
-"""What was measured of a model: results.json in its folder."""
+"""What was measured of a model: results.json in its folder, and of its training alone metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError
+from t2t_repro.training.metrics_log import read_metrics
 
 FILE = "results.json"
 
@@ -24,8 +25,8 @@ class Results:
         bleu: by test set, computed the paper's way.
         f1: labelled, in percent, as EVALB has it.
         train_seconds: wall time of the training.
-        hardware: e.g. "NVIDIA H200".
-        gpu_count: devices of that kind.
+        hardware: e.g. "NVIDIA H200"; "8 x P100, then 1 x H200" where the training was taken from one to another.
+        gpu_count: devices of that kind; None where there were several kinds.
         signatures: how the scores were computed.
     """
 
@@ -40,8 +41,26 @@ class Results:
     signatures: list[str] = field(default_factory=list)
 
 
-def read_results(folder: str | Path) -> Results:
-    """The results in a model folder, none where it has no results.json; keys of other names are left aside.
+def of_training(folder: str | Path) -> Results:
+    """What the training in a model folder told of itself."""
+    lines = read_metrics(folder)
+    trained = [line for line in lines if "seconds" in line]
+    places = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in trained))
+    (hardware, gpu_count), *others = places or [("", None)]
+    if others:
+        hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in places), None
+    perplexity = next((line["dev_perplexity"] for line in reversed(lines) if "dev_perplexity" in line), None)
+    return Results(
+        steps=lines[-1]["step"] if lines else None,
+        dev_perplexity=perplexity if perplexity is not None and math.isfinite(perplexity) else None,  # it diverged
+        train_seconds=trained[-1]["seconds"] if trained else None,
+        hardware=hardware,
+        gpu_count=gpu_count,
+    )
+
+
+def read_results(folder: str | Path) -> Results | None:
+    """The results in a model folder, None where it has no results.json; keys of other names are left aside.
 
     Raises:
         UserError: the file is no JSON object, or a value is of another type.
@@ -50,7 +69,7 @@ def read_results(folder: str | Path) -> Results:
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return Results()
+        return None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); delete it, and measure again") from None
     if not isinstance(found, dict):

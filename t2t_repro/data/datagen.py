@@ -376,6 +376,18 @@ def write_test_sets(
     return written
 
 
+def test_sets_at_hand(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
+    """`write_test_sets` of those that are not there yet.
+
+    Raises:
+        UserError: there is none at all; or the disk is full.
+    """
+    found = write_test_sets(problem, data_dir, tmp_dir, again=False)
+    if not found:
+        raise UserError(f"{data_dir}: no test set of problem {problem.base_name} there; see docs/data.md")
+    return found
+
+
 def _test_set_paths(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
     """Where the sources and the targets of a test set lie."""
     stem = f"{problem.base_name}.{name.replace('/', '_')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -213,9 +214,13 @@ def write_whole(checkpoint: Any, folder: Path, step: int) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write(str(folder / beside))
+        written = sorted(folder.glob(f"{beside}.*"))
+        for file in written:  # or a power failure may take this checkpoint after those before it were removed
+            sync(file)
         # TensorFlow writes an index in place: a kill may leave it empty. Under its name it comes last, and whole.
-        for file in sorted(folder.glob(f"{beside}.*")):
+        for file in written:
             file.replace(folder / file.name.replace(beside, path.name))
+        sync(folder)
     except (tf.errors.OpError, OSError) as error:
         for file in folder.glob(f"{beside}[._]*"):
             discard(file)
@@ -225,6 +230,19 @@ def write_whole(checkpoint: Any, folder: Path, step: int) -> str:
             "then run the same command again"
         ) from None
     return str(path)
+
+
+def sync(path: Path) -> None:
+    """Has the disk write what it holds of a file, or of a folder's names.
+
+    Raises:
+        OSError: it cannot.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.data.pipeline import batches_once
+from t2t_repro.data.pipeline import Part, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
@@ -50,7 +51,7 @@ class Evaluator:
         model: called as model(inputs, targets) -> logits.
         records: the split.
         max_tokens: positions that are evaluated together.
-        max_batches: stop after so many batches; 0 is all.
+        max_batches: measure so many batches only, short and long ones; 0 is all.
     """
 
     def __init__(self, model: Any, records: Records, max_tokens: int, max_batches: int = 0) -> None:
@@ -69,14 +70,19 @@ class Evaluator:
     def __call__(self) -> Evaluation:
         """Measures the model as it is now."""
         total, right, tokens = 0.0, 0, 0
-        for count, (inputs, targets) in enumerate(batches_once(self._records, self._max_tokens), 1):
+        for inputs, targets in self._batches():
             batch_total, batch_right = self._sums(inputs, targets)
             total += float(batch_total)
             right += int(batch_right)
             tokens += int((targets != 0).sum())
-            if count == self._max_batches:
-                break
         return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens)
+
+    def _batches(self) -> Iterator[Part]:
+        batches = batches_once(self._records, self._max_tokens)
+        if not self._max_batches:
+            return batches
+        every = list(batches)
+        return (every[number] for number in spread(len(every), self._max_batches))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin, checkpoints_in
+from t2t_repro.model_folder import ModelFolder, Origin, checkpoints_in, step_of
 from t2t_repro.problem import Problem
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
@@ -38,14 +40,13 @@ from t2t_repro.training.distribution import (
 )
 from t2t_repro.training.dry_run import describe
 from t2t_repro.training.evaluation import DevDecoder, Evaluator
-from t2t_repro.training.schedule import Schedule
 from t2t_repro.training.step import LossScale, Result, TrainStep, adam
 from t2t_repro.training.stop import StopSignals
 from t2t_repro.training.watch import Speed, Watch
 from t2t_repro.visualization.attention import attention_of
 
 EVAL_TOKENS = 4096
-"""Positions of a batch of an evaluation, padding included."""
+"""Positions of a batch of an evaluation, padding included, at most."""
 
 EVAL_BEAM = 4
 """Hypotheses of an evaluation's search, at most: a parser's 21 take their time while it has not learned to end."""
@@ -80,6 +81,8 @@ class RunConfig:
     """float32, or mixed_bfloat16 or mixed_float16 for matrix products in 16 bits."""
     warm_start_from: str = ""
     """Model folder or checkpoint whose weights the training starts from; empty draws them from the random seed."""
+    t2t_usr_dir: str = ""
+    """Where the user's own code is; it stands in the command that is given at the end."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +139,12 @@ def train(
     """
     strategy = make_strategy(config.worker_gpu)
     data = load_data(data_dir, problem_name)
+    training = None
     try:
         training = Training(strategy, output_dir, data, hparams, random_seed, config)
-        try:
-            return training.run()
-        except tf.errors.ResourceExhaustedError as error:
-            raise part_size.advice(error, training.pipeline.max_tokens) from None
+        return training.run()
+    except tf.errors.ResourceExhaustedError as error:
+        raise part_size.advice(error, training.pipeline.max_tokens if training else 0) from None
     except LOST as error:
         if workers() == 1:
             raise
@@ -163,6 +166,22 @@ def dry_run(
         hparams, data.vocabulary.size, data.records["train"].lengths, pipeline.first,
         part_size.here(replicas, config.precision), Path(output_dir), config.max_tokens_per_replica,
     )  # fmt: skip
+
+
+def make_model(hparams: HParams, *arguments: Any) -> Any:
+    """The model that `hparams` name.
+
+    Raises:
+        UserError: it cannot be made of them; with the file and line that say so.
+    """
+    try:
+        return registry.model(hparams.model)(hparams, *arguments)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"model {hparams.model!r} does not fit the hparams set ({place.filename}:{place.lineno}: "
+            f"{type(error).__name__}: {error}); give the set that it was made for, or another --model"
+        ) from error
 
 
 class Training:
@@ -199,12 +218,9 @@ class Training:
             self.folder.refuse_other(hparams, origin, data.vocabulary)
         keras.utils.set_random_seed(random_seed)
         with strategy.scope():
-            self.model = registry.model(hparams.model)(
-                hparams, data.vocabulary.size, data.problem.target_space_id, config.precision
-            )
+            self.model = make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision)
             self.optimizer = adam(hparams)
             loss_scale = LossScale() if config.precision == "mixed_float16" else None
-        self.schedule = Schedule(hparams)
         self.step = TrainStep(self.model, self.optimizer, hparams.label_smoothing, strategy, loss_scale)
         state = [*self.optimizer.variables, *(loss_scale.variables if loss_scale else [])]
         self.checkpoints = Checkpoints(self.folder, self.model, state, config.keep_checkpoint_max)
@@ -217,7 +233,8 @@ class Training:
         elif config.warm_start_from:
             self._say(f"{warm_start(self.model, data.vocabulary, config.warm_start_from)}: its weights are the first")
         refuse_other_weights(strategy, [*self.model.trainable_variables, *state])
-        self.evaluator = Evaluator(self.model, data.records["dev"], EVAL_TOKENS, config.eval_steps)
+        tokens = min(EVAL_TOKENS, self.pipeline.max_tokens)  # more may not fit
+        self.evaluator = Evaluator(self.model, data.records["dev"], tokens, config.eval_steps)
         self.decoder = None
         if config.eval_decode_lines:
             search = data.problem.decode_hparams
@@ -257,28 +274,29 @@ class Training:
     def run(self) -> ModelFolder:
         """Trains to the end; returns the model folder."""
         start, end = self.start, self.hparams.train_steps
-        if self.watch and start and start not in self.watch.dev_losses and self._evaluates_after(start):
-            self._evaluate(start)  # the process was killed between the checkpoint and its evaluation
-        if start >= end:
-            self._say(f"{self.folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
-            return self.folder
-        if start:
-            self._say(f"{self.folder.path}: going on after step {start:,}")
         taken, signals = start, StopSignals()
-        if not from_chief(self.strategy, self._is_enough()):
-            with signals, contextlib.ExitStack() as at_end:
+        with signals, contextlib.ExitStack() as at_end:
+            if self.watch and start and start not in self.watch.dev_losses and self._evaluates_after(start):
+                self._evaluate(start)  # the process was killed between the checkpoint and its evaluation
+            if start >= end:
+                self._say(f"{self.folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
+            elif start:
+                self._say(f"{self.folder.path}: going on after step {start:,}")
+            enough = bool(from_chief(self.strategy, self._is_enough()))
+            if start < end and not enough:
                 progress = Progress("training", end, "steps", done=start) if self.chief else None
                 if progress:
                     at_end.callback(progress.close)
                 taken = self._take_steps(signals, progress)
-        enough = bool(from_chief(self.strategy, self._is_enough()))  # which waits for the chief's last checkpoint
-        if enough:
+                enough = bool(from_chief(self.strategy, self._is_enough()))  # waits for the chief's last checkpoint
+        if enough and start < end:
             self._say(
                 f"no lower dev loss in {self.config.early_stopping_patience} evaluations: ended after step {taken:,}"
             )
         if signals.requested or (taken < end and not enough):  # asked in the last evaluation, too
             raise Stopped(f"{self.folder.path}: saved after step {taken:,}, as asked; the same command goes on")
-        self._say_what_next()
+        if start < end:
+            self._say_what_next()
         return self.folder
 
     def _evaluates_after(self, taken: int) -> bool:
@@ -291,8 +309,7 @@ class Training:
         began = saved = time.monotonic()
         taken, running = self.start, None
         for batch in self.pipeline.batches(self.start, end):
-            vote = signals.requested or self._is_enough()
-            returned = self.step(batch.parts, batch.target_tokens, (self.random_seed, batch.step), vote)
+            returned = self.step(batch.parts, batch.target_tokens, (self.random_seed, batch.step), signals.requested)
             taken = batch.step + 1
             speed.count(batch)
             # What a step returned is read while the next one runs, so that a GPU does not wait for Python.
@@ -307,23 +324,26 @@ class Training:
                 saves = evaluates
             logs = evaluates or taken % config.log_step_count_steps == 0
             if progress:
-                rate = float(self.schedule(batch.step)) if taken % 10 == 0 else 0.0
-                progress.advance(note=f"loss {known.loss:.3f}, rate {rate:.1e}, {speed}" if known and rate else "")
+                note = f"loss {known.loss:.3f}, rate {known.learning_rate:.1e}, {speed}" if known else ""
+                progress.advance(note=note)
             if logs or saves or stops:
                 known = self._read(*running)
             if logs and watch and known:
                 seconds = watch.seconds_before + time.monotonic() - began
-                watch.trained(taken, seconds, known, float(self.schedule(batch.step)), speed)
+                watch.trained(taken, seconds, known, speed)
             paused = time.monotonic()
             if (saves or stops) and self.chief:
                 self.checkpoints.save(taken)
                 saved = time.monotonic()
             if evaluates and self.chief and not stops:
                 self._evaluate(taken)
+            enough = evaluates and not stops and from_chief(self.strategy, self._is_enough())
+            if enough and not saves and self.chief:
+                self.checkpoints.save(taken)
             speed.pause(time.monotonic() - paused)
             if logs:
                 speed.restart()
-            if stops or (self.alone and self._is_enough()):
+            if stops or enough:
                 break
         return taken
 
@@ -342,7 +362,8 @@ class Training:
         if self.chief:
             with whole_file(path, "w") as file:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
-        found = self.folder.checkpoints()
+        # The weights after the step before may be what is wrong, though its own loss and gradient were finite.
+        found = [path for path in self.folder.checkpoints() if step_of(path) < batch.step]
         raise UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
@@ -359,8 +380,7 @@ class Training:
         best = min(self.watch.dev_losses.values(), default=math.inf)
         if found.loss < best:
             self.checkpoints.save_best(step)
-        if decoded:
-            self.watch.picture(step, attention_of(self.model, self.data.vocabulary, *self.data.records["dev"][0]))
+        self.watch.picture(step, attention_of(self.model, self.data.vocabulary, *self.data.records["dev"][0]))
         self.watch.evaluated(step, found, decoded)  # last: its line in the log says that all of this was done
         self._say(
             f"step {step:,}: dev loss {found.loss:.4f}{' (best)' if found.loss < best else ''}, perplexity "
@@ -377,10 +397,12 @@ class Training:
 
     def _say_what_next(self) -> None:
         """Where the best model is, and the commands that average and decode."""
-        path = self.folder.path
-        best = ", ".join(checkpoints_in(path / BEST))
+        usr_dir = self.config.t2t_usr_dir
+        own = f"--output_dir={shlex.quote(str(self.folder.path))}" + (
+            f" --t2t_usr_dir={shlex.quote(usr_dir)}" if usr_dir else ""
+        )
+        best = ", ".join(checkpoints_in(self.folder.path / BEST))
         self._say(
-            f"the lowest dev loss: --checkpoint_path={best}\n"
-            f"average and decode:  t2t-avg-checkpoints --output_dir={path} && "
-            f"t2t-decoder --output_dir={path} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+            f"the lowest dev loss: --checkpoint_path={best}\naverage and decode:  t2t-avg-checkpoints {own} && "
+            f"t2t-decoder {own} --decode_from_file=INPUT --decode_to_file=OUTPUT"
         )

@@ -3,7 +3,8 @@
 Every --log_step_count_steps, and before each evaluation, a line with "step", "seconds" of training so far, "train_loss"
 (smoothed, of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second",
 "padding", "hardware" and "gpu_count"; after each evaluation one with "step", "dev_loss", "dev_perplexity",
-"dev_accuracy" and, where lines were decoded, "dev_bleu" or "dev_f1" and its "signature".
+"dev_accuracy" and, where lines were decoded, "dev_bleu" or "dev_f1", its "signature", and the first few as
+"dev_translations": source, reference and output of each.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class MetricsLog:
         self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in kept if "dev_loss" in line}
         """By the step after which the dev split was evaluated, oldest first."""
 
-    def add(self, step: int, **values: float | str) -> None:
+    def add(self, step: int, **values: Any) -> None:
         """Adds a line."""
         if "dev_loss" in values:
             self.dev_losses[step] = float(values["dev_loss"])

@@ -290,11 +290,13 @@ def advice(error: Exception, max_tokens: int) -> UserError:
 
     Args:
         error: what TensorFlow raised.
-        max_tokens: the positions of a part so far.
+        max_tokens: the positions of a part so far; 0 where not even the weights fit.
     """
     where = re.search(r"OOM when allocating .*?(?= on /job|\n|$)", str(error))
-    return UserError(
-        f"the device has too little memory ({where[0] if where else type(error).__name__}); give "
-        f"--max_tokens_per_replica={max(max_tokens // 2, 1)} with the same command, which goes on from the last "
+    cure = (
+        f"give --max_tokens_per_replica={max(max_tokens // 2, 1)} with the same command, which goes on from the last "
         "checkpoint"
+        if max_tokens
+        else "its weights alone are too many; take a smaller --hparams_set, or a larger device"
     )
+    return UserError(f"the device has too little memory ({where[0] if where else type(error).__name__}); {cure}")

@@ -49,6 +49,8 @@ class Result(NamedTuple):
     """Sum of the replicas' votes."""
     loss_scale: float
     """1 unless the precision is "mixed_float16"."""
+    learning_rate: float
+    """The step's."""
 
 
 class LossScale:
@@ -118,7 +120,7 @@ class TrainStep:
             vote: summed over all replicas of all workers, so that each of them knows what one asks for.
 
         Returns:
-            float32 [4], what `read` takes; on a GPU the step may still be running.
+            float32 [5], what `read` takes; on a GPU the step may still be running.
         """
         count, replicas = len(parts), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
@@ -171,12 +173,11 @@ class TrainStep:
             gradients = [gradient / scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         is_finite = tf.math.is_finite(norm)
-        context.merge_call(
-            self._apply, args=(gradients, tf.convert_to_tensor(self._optimizer.learning_rate), is_finite)
-        )
+        rate = tf.convert_to_tensor(self._optimizer.learning_rate)
+        context.merge_call(self._apply, args=(gradients, rate, is_finite))
         step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
         self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
-        return tf.stack([told[0], norm, told[1], scale])
+        return tf.stack([told[0], norm, told[1], scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], rate: Any, is_finite: Any) -> None:
         """Updates each weight by its gradient, which is the sum over all replicas; in cross-replica context."""

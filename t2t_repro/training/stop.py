@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -31,7 +32,8 @@ class StopSignals:
         self.requested = True
         for each in self._before:
             signal.signal(each, signal.SIG_DFL)
-        # Not print: the signal may have come in the middle of one.
-        os.write(
-            2, f"\n{signal.Signals(number).name}: finishing the step, then saving; once more ends at once\n".encode()
-        )
+        said = f"\n{signal.Signals(number).name}: finishing the step, then saving; once more ends at once\n"
+        # Not print: the signal may have come in the middle of one. Whoever read what we say, such as tee, may have been
+        # ended by the same Ctrl-C.
+        with contextlib.suppress(OSError):
+            os.write(2, said.encode())

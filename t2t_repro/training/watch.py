@@ -95,16 +95,15 @@ class Watch:
         """By step, oldest first."""
         return self._log.dev_losses
 
-    def trained(self, step: int, seconds: float, result: Result, learning_rate: float, speed: Speed) -> None:
+    def trained(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Tells of a step.
 
         Args:
             seconds: of training until then, over all processes.
-            learning_rate: the step's.
         """
         values = {
             "train_loss": result.loss,
-            "learning_rate": learning_rate,
+            "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
             **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),
             **speed.figures(),
@@ -116,16 +115,17 @@ class Watch:
     def evaluated(self, step: int, found: Evaluation, decoded: Decoded | None) -> None:
         """Tells of an evaluation."""
         values = {"dev_loss": found.loss, "dev_perplexity": found.perplexity, "dev_accuracy": found.accuracy}
-        signature = {}
+        told: dict[str, Any] = {}
         if decoded:
             first = decoded.scores[0]
             if math.isfinite(first.score):  # a parser without any brackets yet has no F1
                 values[f"dev_{score_name(first)}"] = first.score
-                signature = {"signature": f"{first.signature}|lines:{decoded.lines}"}
+                told["signature"] = f"{first.signature}|lines:{decoded.lines}"
             rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]
             self._events.text(step, "dev_translations", markdown(rows))
+            told["dev_translations"] = rows
         self._events.scalars(step, values)
-        self._log.add(step, **values, **signature)
+        self._log.add(step, **values, **told)
 
     def picture(self, step: int, attention: Picture) -> None:
         """Shows the attention of a sentence."""

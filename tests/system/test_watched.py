@@ -118,12 +118,14 @@ def test_training_ends_where_the_dev_loss_no_longer_falls(road: Road, tmp_path: 
     # At a rate of nothing no evaluation after the first is better.
     arguments = [*flags(road, tmp_path / "m", "1e-30"), "--eval_decode_lines=0"]
     arguments += ["--early_stopping_patience=2", "--local_eval_frequency=3", "--train_steps=100"]
+    arguments += ["--save_checkpoints_secs=600"]
     for _ in range(2):  # and does not go on when it is asked again
         done = run("trainer", *arguments)
         assert done.returncode == 0, done.stderr
         assert "no lower dev loss in 2 evaluations: ended after step 9" in done.stderr
         assert [line["step"] for line in metrics(tmp_path / "m") if "dev_loss" in line] == [3, 6, 9]
         assert [path.name for path in (tmp_path / "m/best").glob("*.index")] == ["model.ckpt-3.index"]
+        assert [path.name for path in (tmp_path / "m").glob("*.index")] == ["model.ckpt-9.index"]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_examples(road: Road, tmp_path: Path) -> None:
@@ -132,7 +134,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_examples(road: Ro
     refused(done, "which is not finite", "the last good checkpoint is", "not_finite-")
     step = int(re.findall(r"step (\d+): loss", done.stderr)[-1])
     good = re.findall(r"the last good checkpoint is (\S+);", done.stderr)[0]
-    assert good == "none" if step == 1 else Path(f"{good}.index").is_file() and int(good.rpartition("-")[2]) < step
+    # The weights with which it was computed are in model.ckpt-(step - 1), so they are not the good ones.
+    assert good == "none" if step <= 2 else good == str(tmp_path / f"m/model.ckpt-{step - 2}")
     records = Records(find_shards(road.data, "text_files", "train"))
     rows = [line.split("\t") for line in (tmp_path / f"m/not_finite-{step}.tsv").read_text().splitlines()]
     places = {(str(path), str(record)) for path, record in map(records.locate, range(len(records)))}
@@ -149,8 +152,9 @@ def test_in_16_bits_the_loss_is_nearly_the_same(
     road: Road, watched: tuple[Path, str], tmp_path: Path, precision: str
 ) -> None:
     done = run("trainer", *flags(road, tmp_path / "m"), "--train_steps=10", f"--precision={precision}",
-               "--eval_decode_lines=2", "--log_step_count_steps=5")  # fmt: skip
+               "--eval_decode_lines=2", "--log_step_count_steps=5", "--save_checkpoints_secs=1")  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m" / "model.ckpt-1.index").exists()  # no evaluation, but the first step takes a second
     ours, theirs = metrics(tmp_path / "m"), metrics(watched[0])
     for name in ("train_loss", "dev_loss"):
         whole = {line["step"]: line[name] for line in theirs if name in line}

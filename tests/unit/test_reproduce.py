@@ -245,6 +245,45 @@ def test_each_test_set_at_hand_is_decoded(make: Make, tmp_path: Path, capsys: py
     assert [signature.partition(": ")[0] for signature in results.signatures] == ["first/full", "second"]
 
 
+def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(make: Make, data: str, tmp_path: Path) -> None:
+    class Apart(QuickPublished):
+        """Its dev split is one of its test sets."""
+
+        dev_set = "second"
+
+    folder = make(Apart())
+    save(folder, 5, 10)
+    _, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    assert decoded(folder).keys() == {"first_full-10.txt", "second-10-last.txt"}
+    assert results.bleu.keys() == {"first/full"} and results.dev_bleu is not None
+    last = Translator(folder.model(str(folder.path / "model.ckpt-10")), folder.vocabulary, QUICK)
+    sources = list(read_lines(str(next((tmp_path / "data").glob("*.second.*")))))
+    assert decoded(folder)["second-10-last.txt"] == [each.text for each in last.translate(sources)]
+
+
+def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make(max_length=6)
+    save(folder, 5)
+    long = "the cat sat . " * 5
+    write(tmp_path / "data", "numbers_ende", "dev", {"inputs": [long], "targets": ["die Katze"]})
+    finish(folder, data, str(tmp_path))
+    whole = Translator(folder.model(averaged(folder)), folder.vocabulary, QUICK, max_length=0)
+    (found,) = decoded(folder)["dev-5.txt"]
+    assert found == Translator.from_folders([folder], [averaged(folder)], QUICK).translate([long])[0].text
+    assert found != whole.translate([long])[0].text
+
+
+def test_a_training_on_one_machine_and_then_on_another(make: Make, data: str, tmp_path: Path) -> None:
+    folder = make()
+    save(folder, 15)
+    log = MetricsLog(folder.path, 0)
+    for step, hardware, count in ((5, "P100", 8), (10, "P100", 8), (15, "H200", 1)):
+        log.add(step, seconds=step * 10.0, train_loss=2.0, hardware=hardware, gpu_count=count)
+    _, results = finish(folder, data, str(tmp_path))
+    assert (results.train_seconds, results.hardware, results.gpu_count) == (150.0, "8 x P100, then 1 x H200", None)
+    assert read_results(folder.path) == results
+
+
 def test_a_parsers_outputs_are_trees_and_its_score_is_that_of_the_test_section(make: Make, tmp_path: Path) -> None:
     folder = make(QuickParsing({}, name="wsj_parsing"), "wsj_parsing")
     save(folder, 5)

@@ -22,6 +22,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models import size
+from t2t_repro.training.metrics_log import MetricsLog
 
 RESULTS = {
     "steps": 90_000,
@@ -197,11 +198,17 @@ def test_other_problems_and_other_hparams_are_of_no_row(
     assert "Model folders of no row above\n\n" in output(capsys, f"--output_dirs={path}")
 
 
-def test_without_results_the_last_checkpoint_gives_the_steps(
+def test_without_results_the_training_tells_of_itself(
     capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams
 ) -> None:
-    path = folders.make("model", "numbers_ende", tiny_hparams, steps=(20, 110, 90))
-    assert lines(capsys, f"--output_dirs={path}")[-1]["measured_steps"] == "110"
+    path = folders.make("model", "numbers_ende", replace(tiny_hparams, train_steps=110), steps=(20, 110, 90))
+    log = MetricsLog(path, 0)
+    log.add(90, seconds=7200.0, train_loss=1.0, hardware="P100", gpu_count=2)
+    log.add(110, dev_loss=1.0, dev_perplexity=2.75)
+    told = lines(capsys, f"--output_dirs={path}")[-1]
+    names = ("measured_steps", "measured_perplexity", "train_seconds", "gpu_count", "hardware")
+    assert [told[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
+    assert told["measured_bleu_dev"] == told["measured_bleu"] == ""
     (Path(path) / "results.json").write_text('{"steps": 100}')
     assert lines(capsys, f"--output_dirs={path}")[-1]["measured_steps"] == "100"
 
@@ -231,8 +238,12 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hp
     cure = "so it is no model folder; t2t-trainer makes one"
     assert failure(capsys, f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
     empty = folders.make("empty", "numbers_ende", tiny_hparams)
-    message = f"{empty}: no results.json and no checkpoint there yet; run t2t-trainer --output_dir={empty}"
-    assert failure(capsys, f"--output_dirs={empty}") == message
+    steps = f"{tiny_hparams.train_steps:,}"
+    assert failure(capsys, f"--output_dirs={empty}").startswith(f"{empty}: its training is at step 0 of {steps}; go on")
+    begun = folders.make("begun", "numbers_ende", tiny_hparams, steps=(5, 10))
+    assert failure(capsys, f"--output_dirs={begun}").startswith(
+        f"{begun}: its training is at step 10 of {steps}; go on"
+    )
     broken = folders.make("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
     assert failure(capsys, f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
     for given in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):

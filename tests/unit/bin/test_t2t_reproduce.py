@@ -29,7 +29,7 @@ FIGURES = {
     ("transformer_parsing_4layer", "wsj_parsing"): {"test": 91.3},
     ("transformer_parsing_4layer_semi", "wsj_parsing_semi"): {"test": 92.7},
 } | {
-    (row.hparams_set, "wmt_ende"): {"perplexity": row.perplexity, "wmt13": row.bleu_dev}
+    (row.hparams_set, "wmt_ende"): {"steps": 100_000, "perplexity": row.perplexity, "wmt13": row.bleu_dev}
     for row in ROWS
     if row.row.startswith("(")
 }
@@ -107,8 +107,8 @@ def test_the_report_of_the_papers_base(make: Make) -> None:
     assert cells(text) == {
         "steps": ["100,000", "90,000", ""],
         "dev perplexity per subword, last checkpoint": ["4.92", "5.13", ""],
-        "BLEU, wmt13": ["", "25.00", "nrefs:1/tok:13a"],
-        "BLEU, the paper's way, wmt13": ["25.8", "25.50", "nrefs:1/tok:sacremoses"],
+        "BLEU, wmt13, last checkpoint": ["", "25.00", "nrefs:1/tok:13a"],
+        "BLEU, the paper's way, wmt13, last checkpoint": ["25.8", "25.50", "nrefs:1/tok:sacremoses"],
         "BLEU, wmt14": ["", "26.00", "nrefs:1/tok:13a"],
         "BLEU, the paper's way, wmt14": ["", "26.50", "nrefs:1/tok:sacremoses"],  # 2,737 pairs of 3,003
         "BLEU, wmt14/full": ["", "26.50", "nrefs:1/tok:13a"],
@@ -138,7 +138,7 @@ def test_the_report_of_a_parser(make: Make) -> None:
     )
     table = cells(text)
     assert table["F1, test"] == ["91.3", "90.12", "evalb"]
-    assert table["F1, dev"] == ["", "90.12", "evalb"]
+    assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     words = " ".join(text.split())
     assert "\n\nTrained; seed 7;" in text  # where and how long is not known
@@ -154,12 +154,19 @@ def test_the_report_where_the_paper_has_nothing(make: Make) -> None:
     assert "The paper has no figures of this set for this problem.\n" in text
 
 
-def test_flags_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_that_cannot_be(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     both = failure(capsys, "--row=base", "--hparams_set=transformer_base", "--problem=wmt_ende")
     assert both == "give --row or --hparams_set, not both"
     part = failure(capsys, "--row=base", "--problem=wmt_ende", "--eval_steps=3")
     assert part.startswith("--eval_steps: the report's perplexity is that of the whole dev split")
     assert failure(capsys, "--row=base").startswith("--problem is required: ")
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    several = failure(capsys, "--row=base", "--problem=wmt_ende")
+    assert (
+        several
+        == "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
+    )
+    monkeypatch.delenv("TF_CONFIG")
     assert failure(capsys, "--problem=wmt_ende").startswith("--row is required: its hparams set without transformer_")
     assert failure(capsys, "--row=bsae", "--problem=wmt_ende") == "unknown row 'bsae'; did you mean 'base'?"
     message = "unknown hparams set 'transformer_bsae'; did you mean 'transformer_base'?"

@@ -11,6 +11,14 @@ from t2t_repro.hparams import paper
 from t2t_repro.hparams.paper import BASE, ROWS, Row
 
 OURS = [row for row in ROWS if row.hparams_set]
+ABLATED = {
+    "(A)": {"num_heads"},
+    "(B)": {"attention_key_channels"},
+    "(C)": {"num_hidden_layers", "hidden_size", "filter_size"},
+    "(D)": {"layer_prepostprocess_dropout", "label_smoothing"},
+    "(E)": {"pos"},
+}
+"""What the sets of each group may change."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
 
 
@@ -37,6 +45,34 @@ def test_a_set_has_what_its_row_of_table_3_says_and_the_rest_from_base(row: Row)
     assert as_columns(row.hparams_set) == as_columns(BASE.hparams_set) | given
     assert registry.hparams(row.hparams_set).train_steps == (row.steps or BASE.steps)
     assert registry.hparams(row.hparams_set).pos == ("emb" if row.note else "timing")
+    if row.row.startswith("("):
+        ours, base = (vars(registry.hparams(name)) for name in (row.hparams_set, BASE.hparams_set))
+        changed = {name for name in ours if ours[name] != base[name]}
+        assert changed <= ABLATED[row.row] | {"num_last_checkpoints"}
+        assert ours["num_last_checkpoints"] == 1  # Table 3 is of no average
+
+
+def test_the_parsers_are_base_but_for_what_the_paper_and_their_docstrings_say() -> None:
+    base, wsj, semi = (
+        vars(registry.hparams(f"transformer_{name}")) for name in ("base", "parsing_4layer", "parsing_4layer_semi")
+    )
+    assert {name: wsj[name] for name in wsj if wsj[name] != base[name]} == {
+        "num_hidden_layers": 4,
+        "hidden_size": 1024,
+        "layer_prepostprocess_dropout": 0.2,
+        "attention_dropout": 0.2,
+        "max_length": 512,
+        "learning_rate_warmup_steps": 16000,
+        "train_steps": 20000,
+        "local_eval_frequency": 500,
+    }
+    assert {name: semi[name] for name in semi if semi[name] != wsj[name]} == {
+        "layer_prepostprocess_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "learning_rate_warmup_steps": 4000,
+        "train_steps": 100000,
+        "local_eval_frequency": 1500,
+    }
 
 
 def test_each_set_of_an_experiment_has_its_rows() -> None:

@@ -90,7 +90,8 @@ def test_padding_is_never_right_and_of_equals_the_first_is_the_likeliest(records
 
 
 def test_so_many_batches_alone(model: Transformer, records: Records) -> None:
-    assert Evaluator(model, records, 1, max_batches=2)().tokens == 4
+    # Of a batch for each target, 2, 2, 3 and 5 tokens long: one of the shorter half, one of the longer.
+    assert Evaluator(model, records, 1, max_batches=2)().tokens in (2 + 3, 2 + 5)
     assert Evaluator(model, records, 1, max_batches=9)().tokens == 12
 
 
