@@ -107,6 +107,8 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
             raise UserError(message)
     for mode in ("decode_interactive", "score_file"):
         others = ["decode_from_file", "decode_reference", "resume", "output_attention"]
+        if mode == "score_file" and values[mode].value and values["long_lines"].present:
+            raise UserError("--long_lines does nothing beside --score_file, which scores each line whole; leave it out")
         others += ["decode_to_file", "score_file"] if mode == "decode_interactive" else []
         for other in others:
             if values[mode].value and values[other].value:
@@ -155,13 +157,15 @@ def decode(
     output = None if values.decode_to_file in program.STANDARD else Path(values.decode_to_file)
     if output and values.shards > 1:
         output = output.with_name(f"{output.name}-{values.shard_id:05d}-of-{values.shards:05d}")
+    if output and output.is_dir():
+        raise UserError(f"--decode_to_file={output}: that is a folder; name a file")
     details = values.output_format == "jsonl"
     with contextlib.ExitStack() as stack:
         journal = None
         if output:
             written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in checkpoints]
-            settings = (texts, prefixes, first, checkpoints, written, repr(translator.decode_hparams),
-                        values.long_lines, details)  # fmt: skip
+            search = dataclasses.replace(translator.decode_hparams, batch_size=1)  # less may be what memory asks for
+            settings = (texts, prefixes, first, checkpoints, written, repr(search), values.long_lines, details)
             journal = stack.enter_context(Journal(output, settings, values.resume))
         found = dict(journal.done) if journal else {}
         missing = [number for number in range(len(texts)) if number not in found]

@@ -5,7 +5,8 @@ ends with "\\n" alone, and an empty line gives an empty one. Without files, or w
 writes standard output; on a terminal it translates line by line as you type.
 
 Lines are sent --batch_size at a time. Requests are repeated while the server is away. Where some fail in spite of it,
-what came is in DECODE_TO_FILE.partial, and an error names the lines that are empty there.
+what came is in DECODE_TO_FILE.partial, and an error names the lines that are empty there; so it is after Ctrl-C, a full
+disk, or a kill, up to the line where that came.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.progress import Progress, say
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
-from t2t_repro.textfile import decode_lines, read_lines, whole_file
+from t2t_repro.textfile import decode_lines, read_lines
 
 HISTORY = Path("~/.t2t_query_server_history")
 MOST_FAILURES = 3
@@ -134,8 +135,26 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
         return
     output = Path(values.decode_to_file)
     partial = output.with_name(f"{output.name}.partial")
-    with whole_file(partial) as file:
-        lost = send(client, lines, total, values, lambda answers: file.write(contents(answers, values)))
+    has_some = False
+
+    def put(answers: Sequence[Answer]) -> None:
+        nonlocal has_some
+        has_some |= any(each.outputs for each in answers)
+        file.write(contents(answers, values))
+        file.flush()
+
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, "wb") as file:
+            lost = send(client, lines, total, values, put)
+    except BaseException as error:
+        if has_some:
+            say(f"{partial}: what came until then")
+        else:
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{partial}: cannot be written ({error.strerror}); free space or choose another") from None
+        raise
     if lost:
         raise UserError(
             f"{source}: no answer for {ranges(lost)}, left empty in {partial} beside the others: {lost[0].reason}"

@@ -184,7 +184,7 @@ class Translator:
             numbers: of the lines that the texts are, counted from 0; they decide what is drawn for each.
             source: what the text is called in errors.
         """
-        params = self._checked(_replace(self.decode_hparams, decode_hparams))
+        params = self.checked(_replace(self.decode_hparams, decode_hparams))
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f"{len(prefixes)} prefixes for {len(texts)} texts; give one for each, empty where free")
         if long_lines not in LONG_LINES:
@@ -226,16 +226,15 @@ class Translator:
         """
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
-        source_ids, target_ids = self.vocabulary.encode(sources), self.vocabulary.encode(targets)
-        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
-        found: dict[int, PairScore] = {}
-        for batch in batches(range(len(sources)), lengths, self.decode_hparams.batch_size):
-            scores = self._score([source_ids[number] for number in batch], [target_ids[number] for number in batch])
-            found.update(zip(batch, scores, strict=True))
-            advance(len(batch))
-        return [found[number] for number in range(len(sources))]
+        ids = self.vocabulary.encode(sources), self.vocabulary.encode(targets)
+        return self._scores(*ids, self.decode_hparams.batch_size, advance)
 
-    def _checked(self, params: DecodeHParams) -> DecodeHParams:
+    def checked(self, params: DecodeHParams) -> DecodeHParams:
+        """`params`, if this model can search so.
+
+        Raises:
+            UserError: a beam larger than the vocabulary, or what only files have.
+        """
         refuse_decode_hparams(params, ["prefix_file", "write_beam_scores"], "they are of t2t-decoder's files")
         if not params.is_random and params.beam_size > self.vocabulary.size:
             raise UserError(
@@ -302,7 +301,7 @@ class Translator:
             repeated = [source for source, count in zip(sources, kept.sum(axis=1), strict=True) for _ in range(count)]
             hypotheses = [
                 dataclasses.replace(hypothesis, token_scores=score.token_scores, attention=score.attention)
-                for hypothesis, score in zip(hypotheses, self._score(repeated, ids), strict=True)
+                for hypothesis, score in zip(hypotheses, self._scores(repeated, ids, params.batch_size), strict=True)
             ]
         each = iter(hypotheses)
         return [
@@ -319,6 +318,22 @@ class Translator:
                 lambda given: search(self.model, params, **given), autograph=False, input_signature=[specs]
             )
         return self._graphs[key](given)
+
+    def _scores(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        batch_size: int,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> list[PairScore]:
+        """The score of each pair of ids, in batches, since logits of all positions take memory."""
+        lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+        found: dict[int, PairScore] = {}
+        for batch in batches(range(len(sources)), lengths, batch_size):
+            scores = self._score([sources[number] for number in batch], [targets[number] for number in batch])
+            found.update(zip(batch, scores, strict=True))
+            advance(len(batch))
+        return [found[number] for number in range(len(sources))]
 
     def _score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[PairScore]:
         if "score" not in self._graphs:

@@ -392,6 +392,8 @@ class Rest:
             except TimeoutError:
                 connection.close()
                 raise Failure(Trouble.LATE, "timed out") from None
+            except UnicodeError:  # of a name that no host can have
+                raise Failure(Trouble.AWAY, "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()
                 if not is_kept:  # a kept connection may have been closed by the server meanwhile: once more

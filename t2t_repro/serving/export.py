@@ -28,11 +28,14 @@ class Served(tf.Module):
 
     Args:
         translator: what to serve; how it searches is fixed in the graph.
+
+    Raises:
+        UserError: a beam larger than the vocabulary.
     """
 
     def __init__(self, translator: Translator) -> None:
         super().__init__()
-        params = translator.decode_hparams
+        params = translator.checked(translator.decode_hparams)
         self._translator = translator
         self._best = dataclasses.replace(params, return_beams=False, n=1)
         self._several = dataclasses.replace(params, n=params.n or params.beam_size)
@@ -89,8 +92,9 @@ class Served(tf.Module):
             "outputs", int32 [B, L], ended alike and padded with 0; "scores", float32 [B].
         """
         ends = tf.cast(inputs == EOS_ID, tf.int32)
-        is_known = (inputs >= 0) & (inputs < self._translator.vocabulary.size)
-        inputs = tf.where(is_known & (tf.cumsum(ends, axis=1, exclusive=True) == 0), inputs, PAD_ID)
+        is_token = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.size)
+        kept = is_token & (tf.cumsum(ends, axis=1, exclusive=True) == 0)
+        inputs = tf.ragged.boolean_mask(inputs, kept).to_tensor(PAD_ID)
         if self._longest:
             last = tf.where(inputs[:, self._longest - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
             inputs = tf.concat([inputs[:, : self._longest - 1], last], axis=1)

@@ -12,6 +12,8 @@ WARMUP_LENGTHS = (1, 8, 32)
 """Tokens of the texts that a server translates before it says it is ready, where none are given."""
 WARMUP_TEXTS = 100
 """Texts that are taken at most; a server reads no more than 1,000 requests."""
+WARMUP_TOGETHER = 32
+"""Texts of one request, at most: where it is larger than max_batch_size below, a server does not load the model."""
 
 BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file=...
@@ -45,7 +47,7 @@ def warmup_texts(vocabulary: Vocabulary) -> list[str]:
 
 
 def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
-    """Writes assets.extra/tf_serving_warmup_requests: to each signature a request with each text, and one with all.
+    """Writes assets.extra/tf_serving_warmup_requests: to each signature a request with each text, and one with many.
 
     Args:
         folder: the SavedModel.
@@ -60,7 +62,7 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature in signatures:
-            for batch in [*([text] for text in texts), texts]:
+            for batch in [*([text] for text in texts), texts[:WARMUP_TOGETHER]]:
                 strings = tf.make_tensor_proto(batch, tf.string)
                 inputs = {"inputs": strings} | ({"targets": strings} if signature == "score" else {})
                 request = predict_pb2.PredictRequest(

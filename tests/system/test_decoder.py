@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from disks import largest_file
@@ -50,10 +51,14 @@ def test_what_is_decoded_together_changes_nothing_on_real_lines(captions: Road, 
     random.Random(1).shuffle(order)
     others = translator.translate([texts[number] for number in order], batch_size=300)
     assert len({translation.text for translation in expected}) > 100
+    different = []
     for number, translation in zip(order, others, strict=True):
         assert translation.score == pytest.approx(expected[number].score, abs=1e-4)
         if translation.hypotheses[0].ids != expected[number].hypotheses[0].ids:
-            assert translation.score == pytest.approx(expected[number].score, abs=TIE)
+            different.append(abs(translation.score - expected[number].score))
+        else:
+            assert translation.text == expected[number].text
+    assert len(different) <= 2 and max(different, default=0.0) < TIE  # where two outputs score alike
 
 
 def test_json_lines_and_given_pairs_have_the_scores_of_the_search(
@@ -148,6 +153,21 @@ def until(terminal: int, end: bytes) -> bytes:
     return said
 
 
+def test_an_ensembles_members_are_all_asked(road: Road, tmp_path: Path) -> None:
+    """That of the checkpoints of one training: its log-probability is the mean of theirs."""
+    (tmp_path / "pairs").write_text("one hundred\teinhundert\ntwo\tzwei\n")
+    members = [f"{road.model}/model.ckpt-10", f"{road.model}/model.ckpt-40"]
+    scores = []
+    for asked in (members, *([member] for member in members)):
+        folders, checkpoints = ",".join([str(road.model)] * len(asked)), ",".join(asked)
+        flags = [f"--output_dir={folders}", f"--checkpoint_path={checkpoints}", f"--score_file={tmp_path / 'pairs'}"]
+        assert here("decoder", *flags, f"--decode_to_file={tmp_path / 'scores'}") == 0
+        scores.append([float(line.split("\t")[0]) for line in lines(tmp_path / "scores")])
+    together, first, second = np.array(scores)
+    assert np.abs(first - second).min() > 0.1
+    np.testing.assert_allclose(together, (first + second) / 2, atol=1e-4)
+
+
 def test_an_ensemble_asked_at_a_prompt(captions: Road, road: Road, translator: Translator, tmp_path: Path) -> None:
     terminal, theirs = pty.openpty()
     model = f"--output_dir={captions.model},{captions.model}"
@@ -222,6 +242,7 @@ def test_prefixes_references_and_long_lines(captions: Road, tmp_path: Path) -> N
         (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--decode_hparams=prefix_file=/nowhere"], ("/nowhere", "no such file")),
         (["--resume"], ("--resume", "--decode_to_file")),
+        (["--score_file=pairs", "--long_lines=error"], ("--long_lines", "--score_file")),
         (["--shards=2"], ("--shards", "--decode_to_file")),
         (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("--shard_id=2",)),
         (["--output_attention"], ("--output_attention", "jsonl")),

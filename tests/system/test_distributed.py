@@ -131,6 +131,7 @@ CUTS = {  # devices, --max_tokens_per_replica
     "accumulated parts": (1, 300),
     "3 devices, small parts": (3, 150),
 }
+WORKERS = {"2 workers": 4096, "2 workers, small parts": 150}  # --max_tokens_per_replica
 
 
 @pytest.fixture(scope="module")
@@ -144,17 +145,17 @@ def models(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
             devices, most = CUTS[name]
             processes = [start(data, root / name, *flags, f"--max_tokens_per_replica={most}", devices=devices)]
         else:
-            processes = start_two(data, root / name, *flags, "--max_tokens_per_replica=4096")
+            processes = start_two(data, root / name, *flags, f"--max_tokens_per_replica={WORKERS[name]}")
         for result in ended(*processes):
             assert result.returncode == 0, result.stderr
 
-    names = [*CUTS, "2 workers"]
+    names = [*CUTS, *WORKERS]
     with ThreadPoolExecutor(2) as two_at_once:
         list(two_at_once.map(train, names))
     return {name: root / name for name in names}
 
 
-@pytest.mark.parametrize("name", [*list(CUTS)[1:], "2 workers"])
+@pytest.mark.parametrize("name", [*list(CUTS)[1:], *WORKERS])
 def test_the_same_training_on_any_devices(models: dict[str, Path], name: str) -> None:
     one, other = models["one"], models[name]
     assert len(measured(other, "train_loss")) == STEPS

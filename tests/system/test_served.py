@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
@@ -19,6 +20,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from programs import Road, here
+from t2t_repro.decoding import Translator
 
 SHORT = "extra_length=5"
 TIE = 1e-5
@@ -122,9 +124,12 @@ def operations(graph: Any) -> set[str]:
 
 
 def assert_same(found: Iterable[tuple[str, float]], expected: Iterable[tuple[str, float]]) -> None:
+    different = []
     for (text, score), (wanted, wanted_score) in zip(found, expected, strict=True):
         assert score == pytest.approx(wanted_score, abs=1e-4)
-        assert text == wanted or abs(score - wanted_score) < TIE
+        if text != wanted:
+            different.append(abs(score - wanted_score))
+    assert len(different) <= 2 and max(different, default=0.0) < TIE  # where two outputs score alike
 
 
 def test_a_process_without_our_code_gives_what_the_decoder_gives(
@@ -199,6 +204,30 @@ def test_a_server_can_warm_up(served: Served) -> None:
     assert seen == {"serving_default", "nbest", "score"}
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_ctranslate2_translates_as_we_do(
+    captions: Road, texts: list[list[str]], tmp_path: Path, beam_size: int
+) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    lines = [line for batch in texts[:4] for line in batch]
+    flags = [f"--output_dir={captions.model}", f"--export_dir={tmp_path}", "--format=ctranslate2"]
+    assert here("exporter", *flags) == 0
+    translator = ctranslate2.Translator(str(tmp_path / "1"), intra_threads=1)
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "1" / "sentencepiece.model"))
+    pieces = tokenizer.encode(lines, out_type=str)
+    found: dict[int, str] = {}
+    for length in {len(each) for each in pieces}:  # each has its own limit
+        numbers = [number for number, each in enumerate(pieces) if len(each) == length]
+        results = translator.translate_batch(
+            [pieces[number] for number in numbers], beam_size=beam_size, length_penalty=0, max_batch_size=2000,
+            batch_type="tokens", max_decoding_length=length + 1 + 5,
+        )  # fmt: skip
+        found |= {number: tokenizer.decode(each.hypotheses[0]) for number, each in zip(numbers, results, strict=True)}
+    ours = Translator.from_dir(str(captions.model), beam_size=beam_size, alpha=0.0, extra_length=5).translate(lines)
+    equal = sum(found[number] == each.text for number, each in enumerate(ours))
+    assert equal >= 0.99 * len(lines) == 396
+
+
 def test_the_example_of_models_config_names_the_model(served: Served) -> None:
     config = text_format.Parse((served.path.parent / "models.config").read_text(), ModelServerConfig())
     (model,) = config.model_config_list.config
@@ -219,6 +248,7 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--decode_hparams=batch_size=3"], ("batch_size=3",)),
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
+        (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
     ],
 )

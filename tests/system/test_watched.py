@@ -152,9 +152,8 @@ def test_in_16_bits_the_loss_is_nearly_the_same(
     road: Road, watched: tuple[Path, str], tmp_path: Path, precision: str
 ) -> None:
     done = run("trainer", *flags(road, tmp_path / "m"), "--train_steps=10", f"--precision={precision}",
-               "--eval_decode_lines=2", "--log_step_count_steps=5", "--save_checkpoints_secs=1")  # fmt: skip
+               "--eval_decode_lines=2", "--log_step_count_steps=5")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "m" / "model.ckpt-1.index").exists()  # no evaluation, but the first step takes a second
     ours, theirs = metrics(tmp_path / "m"), metrics(watched[0])
     for name in ("train_loss", "dev_loss"):
         whole = {line["step"]: line[name] for line in theirs if name in line}

@@ -221,6 +221,13 @@ def test_rest_keeps_its_connection(served: Served) -> None:
     assert told == []
 
 
+@pytest.mark.parametrize("rest", [False, True])
+@pytest.mark.parametrize("server", ["no..host:1", f"{'a' * 64}.b:1"])
+def test_a_name_that_no_host_can_have(server: str, rest: bool) -> None:
+    with pytest.raises(UserError, match="not available"), Client(server, "echo", rest=rest, retries=0) as client:
+        client.translate(["a"])
+
+
 @pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b"])
 def test_what_is_no_address(server: str) -> None:
     for rest, port in ((False, 8500), (True, 8501)):

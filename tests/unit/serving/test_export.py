@@ -152,6 +152,13 @@ def test_ids_that_the_vocabulary_has_not_fail_no_one(server: Server) -> None:
     assert together["scores"] == pytest.approx([alone["scores"][0], 0], abs=1e-4)
 
 
+def test_ids_that_the_vocabulary_has_not_leave_no_gap(server: Server) -> None:
+    (ids,) = server.translator.vocabulary.encode(["the cat sat"])
+    whole, with_others = server.ask_tokens([ids]), server.ask_tokens([[ids[0], 10**9, PAD_ID, -1, *ids[1:]]])
+    assert with_others["outputs"].tolist() == whole["outputs"].tolist()
+    assert with_others["scores"] == pytest.approx(whole["scores"], abs=1e-6)
+
+
 def test_scores_are_those_of_given_translations(server: Server) -> None:
     sources, targets = ["the dog", "a cat", "", "the dog"], ["a cat sat", "", "the", "a cat sat"]
     expected = server.translator.score(sources, targets)
@@ -183,6 +190,17 @@ def test_versions_count_up(echo: Translator, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o755
     assert {entry.name for entry in export_dir.iterdir()} == {"1", "2", "10", "11", "notes"}
     assert (path / "saved_model.pb").is_file()
+
+
+def test_a_server_never_sees_half_of_one(echo: Translator, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def look(folder: Path) -> None:
+        assert (folder / "saved_model.pb").exists()
+        seen.extend(path.name for path in tmp_path.iterdir())
+
+    assert export(echo, tmp_path, look).name == "1"
+    assert len(seen) == 1 and not seen[0].isdecimal()
 
 
 def test_a_full_disk_leaves_nothing_behind(echo: Translator, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -117,3 +118,50 @@ with StopSignals() as signals:
     _, said = process.communicate(timeout=30)
     assert process.returncode == -second
     assert said.count(f"{first.name}: finishing the step") == 1 and "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) -> None:
+    """As under `2>&1 | tee log`, where Ctrl-C ends tee too."""
+    code = """
+import time
+from t2t_repro.progress import say
+from t2t_repro.training.stop import StopSignals
+with StopSignals() as signals:
+    print("ready", flush=True)
+    end = time.monotonic() + 30
+    while not signals.requested and time.monotonic() < end:
+        time.sleep(0.01)
+    say("saved")
+    say("saved")
+    print("saved" if signals.requested else "not asked", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "ready\n"
+    process.stderr.close()
+    process.send_signal(number)
+    assert process.stdout.read() == "saved\n"
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_a_second_signal_ends_a_process_that_hangs_outside_of_python(second: signal.Signals) -> None:
+    code = """
+import hashlib
+from t2t_repro.training.stop import StopSignals
+with StopSignals():
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)  # so that it is in there
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(second)
+    assert process.wait(20) in (128 + second, -second)
+    process.stdout.close()
