@@ -172,10 +172,10 @@ def export(
         The new folder, numbered one higher than the highest there, from 1.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written.
+        UserError: the disk is full, the folder cannot be written, or a beam is larger than the vocabulary.
     """
+    served = Served(translator)
     with new_version(export_dir) as (beside, target):
-        served = Served(translator)
         try:
             tf.saved_model.save(served, str(beside), signatures=served.functions)
             add_files(beside)

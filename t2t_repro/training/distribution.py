@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -131,7 +132,13 @@ def from_all(strategy: Any, value: int) -> list[int]:
     own = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(places[context.replica_id_in_sync_group])
     )
-    return [int(found) for found in strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None).numpy()]
+    return [int(found) for found in _sum_of(strategy)(own).numpy()]
+
+
+@functools.cache
+def _sum_of(strategy: Any) -> Any:
+    # As a graph: outside of one TensorFlow makes a pool of threads, and leaves it open where another worker is lost.
+    return tf.function(lambda own: strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None), autograph=False)
 
 
 def from_chief(strategy: Any, value: int) -> int:

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from programs import refused, run
 from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.model_folder import checkpoints_in, step_of
 from t2t_repro.training.loop import load_data
 
 MULTI30K = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multi30k"
@@ -235,3 +236,12 @@ def test_workers_with_other_flags_are_refused_by_all(data: Path, tmp_path: Path)
     for result in ended(*start_two(data, tmp_path / "model", "--train_steps=2", own=own)):
         refused(result, "--max_tokens_per_replica is 300 and 600 on different workers; start all with the same command")
     assert not (tmp_path / "model").exists()
+
+
+def test_two_workers_stop_early_at_the_step_of_one(data: Path, tmp_path: Path) -> None:
+    # At a rate of nothing no evaluation after the first is better.
+    flags = ["--train_steps=50", "--local_eval_frequency=3", "--early_stopping_patience=2",
+             f"--hparams={HPARAMS},learning_rate_constant=1e-30"]  # fmt: skip
+    for result in ended(*start_two(data, tmp_path / "m", *flags)):
+        assert result.returncode == 0, result.stderr
+    assert max(map(step_of, checkpoints_in(tmp_path / "m"))) == 9
