@@ -45,55 +45,55 @@ def transformer_h32() -> HParams:
 
 @registry.register_hparams
 def transformer_k128() -> HParams:
-    """Table 3, row B: keys of width 16 (128 over all heads), values stay at 64; perplexity 5.16, BLEU 25.1."""
+    """Table 3, row B: keys of width 16 (128 in all), values of 64; perplexity 5.16, BLEU 25.1, 58 M parameters."""
     return variation(attention_key_channels=128)
 
 
 @registry.register_hparams
 def transformer_k256() -> HParams:
-    """Table 3, row B: keys of width 32 (256 over all heads), values stay at 64; perplexity 5.01, BLEU 25.4."""
+    """Table 3, row B: keys of width 32 (256 in all), values of 64; perplexity 5.01, BLEU 25.4, 60 M parameters."""
     return variation(attention_key_channels=256)
 
 
 @registry.register_hparams
 def transformer_l2() -> HParams:
-    """Table 3, row C: 2 layers; perplexity 6.11, BLEU 23.7."""
+    """Table 3, row C: 2 layers; perplexity 6.11, BLEU 23.7, 36 M parameters."""
     return variation(num_hidden_layers=2)
 
 
 @registry.register_hparams
 def transformer_l4() -> HParams:
-    """Table 3, row C: 4 layers; perplexity 5.19, BLEU 25.3."""
+    """Table 3, row C: 4 layers; perplexity 5.19, BLEU 25.3, 50 M parameters."""
     return variation(num_hidden_layers=4)
 
 
 @registry.register_hparams
 def transformer_l8() -> HParams:
-    """Table 3, row C: 8 layers; perplexity 4.88, BLEU 25.5."""
+    """Table 3, row C: 8 layers; perplexity 4.88, BLEU 25.5, 80 M parameters."""
     return variation(num_hidden_layers=8)
 
 
 @registry.register_hparams
 def transformer_hs256() -> HParams:
-    """Table 3, row C: width 256, heads of width 32; perplexity 5.75, BLEU 24.5."""
+    """Table 3, row C: width 256, heads of width 32; perplexity 5.75, BLEU 24.5, 28 M parameters."""
     return variation(hidden_size=256)
 
 
 @registry.register_hparams
 def transformer_hs1024() -> HParams:
-    """Table 3, row C: width 1,024, heads of width 128; perplexity 4.66, BLEU 26.0."""
+    """Table 3, row C: width 1,024, heads of width 128; perplexity 4.66, BLEU 26.0, 168 M parameters."""
     return variation(hidden_size=1024)
 
 
 @registry.register_hparams
 def transformer_ff1024() -> HParams:
-    """Table 3, row C: inner width 1,024; perplexity 5.12, BLEU 25.4."""
+    """Table 3, row C: inner width 1,024; perplexity 5.12, BLEU 25.4, 53 M parameters."""
     return variation(filter_size=1024)
 
 
 @registry.register_hparams
 def transformer_ff4096() -> HParams:
-    """Table 3, row C: inner width 4,096; perplexity 4.75, BLEU 26.2."""
+    """Table 3, row C: inner width 4,096; perplexity 4.75, BLEU 26.2, 90 M parameters."""
     return variation(filter_size=4096)
 
 

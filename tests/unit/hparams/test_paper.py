@@ -52,6 +52,18 @@ def test_a_set_has_what_its_row_of_table_3_says_and_the_rest_from_base(row: Row)
         assert ours["num_last_checkpoints"] == 1  # Table 3 is of no average
 
 
+def test_docstrings_have_the_papers_figures() -> None:
+    for row in OURS:
+        said = registry._hparams._objects[row.hparams_set].__doc__
+        if row.table == 3:
+            assert f"{row.bleu_dev}" in said and f"{row.perplexity:.2f}" in said
+            assert row.parameters is None or f"{row.parameters / 1e6:.0f} M" in said
+        elif row.table == 4:
+            assert f"{row.f1}" in said
+        else:
+            assert f"{row.bleu_ende}" in said
+
+
 def test_the_parsers_are_base_but_for_what_the_paper_and_their_docstrings_say() -> None:
     base, wsj, semi = (
         vars(registry.hparams(f"transformer_{name}")) for name in ("base", "parsing_4layer", "parsing_4layer_semi")
