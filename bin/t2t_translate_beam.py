@@ -36,6 +36,7 @@ flags.DEFINE_integer(
     "lines that a worker takes at once, sorts by length and writes as a shard; changes no translation",
     flag_values=FLAGS,
 )
+flags.DEFINE_bool("resume", False, "go on with a run that was ended: shards that are there are kept", flag_values=FLAGS)
 flags.DEFINE_string(
     "beam_options",
     "",
@@ -65,8 +66,10 @@ def main(values: flags.FlagValues) -> None:
     paths = pipeline.match(source)
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file")
-    if old := pipeline.match(f"{target}-*"):
-        raise UserError(f"{old[0]}: is there already; delete the shards, or choose another --decode_to_file")
+    if (old := pipeline.match(f"{target}-*")) and not values.resume:
+        raise UserError(
+            f"{old[0]}: is there already; go on with --resume, delete the shards, or choose another --decode_to_file"
+        )
     say(f"{', '.join(checkpoints)}: {params}; files: {len(paths):,}")
     job = pipeline.Job(
         ",".join(os.path.abspath(folder.path) for folder in folders),
@@ -75,8 +78,10 @@ def main(values: flags.FlagValues) -> None:
         target,
         values.long_lines,
         values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
+        values.resume,
     )
-    counts = pipeline.run(job, paths, values.batch_lines, options)
+    with pipeline.unfinished(job, paths, values.batch_lines):
+        counts = pipeline.run(job, paths, values.batch_lines, options)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     say(f"{target}-*: {summary or 'no lines'}")
 

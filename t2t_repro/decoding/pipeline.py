@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import logging
 import re
 import sys
@@ -36,6 +37,8 @@ from t2t_repro.textfile import decode_lines
 
 COUNTERS = ("lines", "shards", "translated in pieces", "truncated")
 """What is counted over all workers."""
+KEPT = "shards that were there"
+"""The same, where a run goes on."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Job:
     """See `Translator.translate`."""
     t2t_usr_dir: str = ""
     """Folder of the user's own problems and models."""
+    resume: bool = False
+    """Whether shards that are there stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,12 @@ class Translate(beam.DoFn):
 
     def process(self, batch: Batch) -> Iterator[str]:
         """Translates and writes a batch."""
-        translations = translate(self._loaded.translator, batch, self._job.long_lines)
         shard = shard_name(self._job.decode_to_file, batch)
+        if self._job.resume and match(shard):
+            Metrics.counter(Translate, KEPT).inc()
+            yield shard
+            return
+        translations = translate(self._loaded.translator, batch, self._job.long_lines)
         write(shard, output_lines(self._loaded.problem, batch, translations, self._job.decode_hparams))
         in_pieces = sum(each.pieces > 1 for each in translations)
         truncated = sum(each.is_truncated for each in translations)
@@ -134,7 +143,34 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
             raise UserError(found[1]) from None
         raise
     counts = {each.key.metric.name: each.result for each in result.metrics().query()["counters"]}
-    return {name: counts[name] for name in COUNTERS if name in counts}
+    return {name: counts[name] for name in (*COUNTERS, KEPT) if name in counts}
+
+
+@contextlib.contextmanager
+def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
+    """Keeps a file beside the shards, until all are there, that says what they depend on.
+
+    Raises:
+        UserError: shards are there, and it is no resume, or they are of another run; or it cannot be written.
+    """
+    place, old = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
+    search = replace(job.decode_hparams, batch_size=1)  # which changes no translation
+    job = replace(job, decode_hparams=search, resume=False)
+    sizes = [FileSystems.match([path])[0].metadata_list[0].size_in_bytes for path in paths]
+    settings = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
+    if old and list(read_lines(place) if match(place) else []) != [settings]:
+        raise UserError(
+            f"{old[0]}: is there already, and not of an unfinished run of the same input, model and flags; delete the "
+            "shards, or choose another --decode_to_file"
+        )
+    write(place, [settings])
+    try:
+        yield
+    except BaseException:
+        if not match(f"{job.decode_to_file}-*"):
+            FileSystems.delete([place])
+        raise
+    FileSystems.delete([place])
 
 
 def read_batches(file_and_path: tuple[int, str], batch_lines: int) -> Iterator[Batch]:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from programs import Road, here, refused
-from t2t_repro.decoding.pipeline import Job, Translate
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.decoding.pipeline import Job, Translate, unfinished
+from t2t_repro.hparam import DecodeHParams, override
+from t2t_repro.model_folder import open_folders
 
 LONG = "one thousand, nine hundred. two. " * 20
 ODD = ["one thousand and two", "", "x\ry\u0085 one \u2028z", "  ", LONG, "", "seven"]
@@ -84,14 +85,48 @@ def test_an_ensemble_and_batches_that_are_tried_twice(road: Road, tmp_path: Path
     assert together(tmp_path, "y-*") == decoded(both, source, hparams)
 
 
+def test_what_was_ended_goes_on(road: Road, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x-1").write_text("one\ntwo\nthree\n")
+    (tmp_path / "x-2").write_bytes(b"four\n\xff\n")
+    flags = [f"--output_dir={road.model}", f"--decode_from_file={tmp_path}/x-*", f"--decode_to_file={tmp_path}/y",
+             "--decode_hparams=beam_size=1", "--batch_lines=2"]  # fmt: skip
+    assert here("translate-beam", *flags) == 2  # reads all before it translates
+    assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
+    (tmp_path / "x-2").write_bytes(b"four\nfi\n")
+    assert here("translate-beam", *flags) == 0
+    whole = {path.name: path.read_bytes() for path in tmp_path.glob("y-*")}
+    assert len(whole) == 3
+
+    for path in tmp_path.glob("y-*"):
+        path.unlink()
+    folders, checkpoints = open_folders(str(road.model))
+    params = override(folders[0].problem.decode_hparams, "beam_size=1")
+    job, paths = Job(str(road.model), checkpoints[0], params, f"{tmp_path}/y"), [f"{tmp_path}/x-1", f"{tmp_path}/x-2"]
+    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
+        (tmp_path / "y-00000-000000000002").write_text("as it was\n")
+        raise KeyboardInterrupt
+    for other in ([], ["--resume", "--decode_hparams=beam_size=2"], ["--resume", "--batch_lines=3"]):
+        assert here("translate-beam", *flags, *other) == 2
+        assert {path.name for path in tmp_path.glob("y*")} == {"y.unfinished", "y-00000-000000000002"}
+    capfd.readouterr()
+    assert here("translate-beam", *flags, "--resume") == 0
+    assert capfd.readouterr().err.endswith("y-*: 4 lines, 2 shards, 1 shards that were there\n")
+    found = {path.name: path.read_bytes() for path in tmp_path.glob("y*")}
+    assert found == whole | {"y-00000-000000000002": b"as it was\n"}
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--decode_from_file=/nowhere/x*"], ("--decode_from_file=/nowhere/x*", "no such file")),
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file="], ("--decode_to_file is required",)),
-        (["--decode_to_file=FOLDER/good/y"], ("good/y-00000-000000000000: cannot be written", "--decode_to_file")),
-        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000: is there already",)),
+        (["--decode_to_file=FOLDER/good/y"], ("good/y.unfinished: cannot be written", "--decode_to_file")),
+        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000: is there already", "--resume")),
+        (
+            ["--decode_to_file=FOLDER/old", "--resume"],
+            ("old-00000-000000000000: is there", "not of an unfinished"),
+        ),
         (["--batch_lines=0"], ("--batch_lines=0",)),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
