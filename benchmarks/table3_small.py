@@ -1,10 +1,11 @@
 """Table 3 in miniature: its rows scaled to the size of transformer_tiny, on Multi30k, as docs/table3_small.md has it.
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
+    python benchmarks/table3_small.py --results=docs/table3_small.json --table
 
 FOLDER holds train and val as .en.gz and .de.gz. Runs whose figures are in the results file (by default results.json in
-the work folder) are not made again, so that the same command goes on where it was; --results=docs/table3_small.json
-prints the table of docs/table3_small.md. As in the paper: no averaging, dev perplexity per subword, dev BLEU with beam
+the work folder) are not made again, so that the same command goes on where it was; the second command prints the table
+of those that are there. As in the paper: no averaging, dev perplexity per subword, dev BLEU with beam
 4 and alpha 0.6, and a learning rate that goes with the inverse square root of d_model (equation 3).
 """
 
@@ -25,10 +26,11 @@ from commands import run
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
-DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
-WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
+WORK = flags.DEFINE_string("work", "", "folder for everything that is made")
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 RESULTS = flags.DEFINE_string("results", "", "where the figures are kept; several of these programs may share it")
+TABLE = flags.DEFINE_bool("table", False, "only print the table of what is there")
 TRAIN_STEPS = 1008
 
 ROWS = {  # the paper's row, its change to base: what it is here, the paper's perplexity and BLEU
@@ -75,8 +77,8 @@ def keep(row: str, seed: str, perplexity: float, bleu: float) -> None:
             file.write("{\n" + ",\n".join(f'"{name}": {json.dumps(found)}' for name, found in runs.items()) + "\n}\n")
 
 
-def measure(row: str, change: str, seed: str) -> tuple[float, float]:
-    """Dev perplexity and BLEU of a run, made unless they are in the results file."""
+def measure(row: str, change: str, seed: str) -> None:
+    """Makes a run, unless its dev perplexity and BLEU are in the results file."""
     if seed not in known().get(row, {}):
         work = Path(WORK.value)
         model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
@@ -92,7 +94,6 @@ def measure(row: str, change: str, seed: str) -> tuple[float, float]:
         keep(row, seed, round(perplexities[-1], 3), float(bleu.split()[0]))
     perplexity, score = known()[row][seed]
     print(f"{row}, seed {seed}: perplexity {perplexity}, BLEU {score}", file=sys.stderr, flush=True)
-    return perplexity, score
 
 
 def sign(found: Sequence[float], base: Sequence[float]) -> str:
@@ -105,30 +106,35 @@ def signs(found: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> 
     return f"{sign(base[0], found[0])} {sign(found[1], base[1])}"
 
 
-def main(argv: list[str]) -> None:
-    """Makes all runs, seed by seed, and prints the table."""
-    data, work = Path(DATA.value), Path(WORK.value)
-    work.mkdir(parents=True, exist_ok=True)
-    for side in ("en", "de"):
-        (work / f"val.{side}").write_bytes(subprocess.check_output(["gzip", "-dc", str(data / f"val.{side}.gz")]))
-    if not (work / "data" / "text_files.json").exists():
-        run("datagen", "--problem=text_files", f"--train={data}/train.en.gz,{data}/train.de.gz",
-            f"--dev={data}/val.en.gz,{data}/val.de.gz", "--vocab_size=8000", f"--data_dir={work}/data")  # fmt: skip
-    runs: dict[str, list[tuple[float, float]]] = {row: [] for row in ROWS}
-    for seed in SEEDS.value:
-        for row, (change, _, _) in ROWS.items():
-            runs[row].append(measure(row, change, seed))
-    means = {row: [statistics.mean(column) for column in zip(*found, strict=True)] for row, found in runs.items()}
+def print_table() -> None:
+    """Prints what is in the results file: means, then each seed's, then the paper's direction and the one here."""
+    found = {row: list(zip(*runs.values(), strict=True)) for row, runs in known().items()}
     print("| paper's row | here | PPL | BLEU | PPLs | BLEUs | paper's PPL, BLEU | here |")
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
     for row, (change, *paper) in ROWS.items():
-        columns = list(zip(*runs[row], strict=True))
-        each = [", ".join(f"{value:.2f}" for value in column) for column in columns]
         theirs = signs([[figure] for figure in paper], [[figure] for figure in ROWS["base"][1:]])
-        ours = signs(columns, list(zip(*runs["base"], strict=True)))
-        cells = [row, change.replace("=", " ").replace(",", ", ") or "transformer_tiny",
-                 *(f"{mean:.2f}" for mean in means[row]), *each, theirs, ours]  # fmt: skip
-        print(f"| {' | '.join(cells)} |")
+        cells = ["", "", "not run", "", theirs, ""]
+        if row in found:
+            means = [f"{statistics.mean(figures):.2f}" for figures in found[row]]
+            each = [", ".join(f"{figure:.2f}" for figure in figures) for figures in found[row]]
+            cells = [*means, *each, theirs, signs(found[row], found["base"])]
+        print(f"| {' | '.join([row, change.replace('=', ' ').replace(',', ', ') or 'transformer_tiny', *cells])} |")
+
+
+def main(argv: list[str]) -> None:
+    """Makes all runs, seed by seed, and prints the table."""
+    if not TABLE.value:
+        data, work = Path(DATA.value), Path(WORK.value)
+        work.mkdir(parents=True, exist_ok=True)
+        for side in ("en", "de"):
+            (work / f"val.{side}").write_bytes(subprocess.check_output(["gzip", "-dc", str(data / f"val.{side}.gz")]))
+        if not (work / "data" / "text_files.json").exists():
+            run("datagen", "--problem=text_files", f"--train={data}/train.en.gz,{data}/train.de.gz",
+                f"--dev={data}/val.en.gz,{data}/val.de.gz", "--vocab_size=8000", f"--data_dir={work}/data")  # fmt: skip
+        for seed in SEEDS.value:
+            for row, (change, _, _) in ROWS.items():
+                measure(row, change, seed)
+    print_table()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pytest
 
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import to_json
-from t2t_repro.results import FILE, Results, read_results
+from t2t_repro.results import FILE, Results, of_training, read_results
+from t2t_repro.training.metrics_log import MetricsLog
 
 ALL = Results(100_000, 4.9, 25, {"wmt14": 27.1, "wmt14/full": 27}, 91.3, 43200, "8 x P100", 8, ["nrefs:1|case:mixed"])
 
@@ -22,6 +23,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_each_key_is_optional_and_others_are_left_aside(tmp_path: Path) -> None:
+    assert read_results(tmp_path) is None
+    (tmp_path / FILE).write_text("{}")
     assert read_results(tmp_path) == Results()
     whole = json.loads(to_json(ALL))
     for name in whole:
@@ -60,3 +63,14 @@ def test_no_json_object(content: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(UserError, match=r"results\.json: .*; delete it, and measure again"):
         read_results(tmp_path)
+
+
+def test_what_a_training_told_of_itself(tmp_path: Path) -> None:
+    assert of_training(tmp_path) == Results()
+    log = MetricsLog(tmp_path, 0)
+    log.add(5, seconds=1.5, train_loss=2.0, hardware="A", gpu_count=2)
+    log.add(5, dev_loss=1.0, dev_perplexity=2.5)
+    assert of_training(tmp_path) == Results(5, 2.5, train_seconds=1.5, hardware="A", gpu_count=2)
+    log.add(9, seconds=2.5, train_loss=2.0, hardware="B", gpu_count=1)
+    log.add(9, dev_loss=float("nan"), dev_perplexity=float("nan"))
+    assert of_training(tmp_path) == Results(9, None, train_seconds=2.5, hardware="2 x A, then 1 x B")
