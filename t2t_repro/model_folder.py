@@ -83,11 +83,14 @@ class ModelFolder:
     def create(cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> ModelFolder:
         """Makes a model folder, or takes up the one there where it holds the same.
 
+        One without any weights yet is made anew: its training has failed before it began, and is being mended.
+
         Raises:
             UserError: the folder there is of another problem, other data or other hparams.
         """
         folder = Path(path)
-        if (folder / "problem.json").exists():
+        has_weights = any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
+        if has_weights and (folder / "problem.json").exists():
             there = cls(folder)
             there.refuse_other(hparams, origin, vocabulary)
             if hparams.train_steps != there.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:

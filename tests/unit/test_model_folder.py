@@ -70,12 +70,24 @@ def test_the_same_training_takes_it_up(folder: ModelFolder, tiny_hparams: HParam
     assert step_of(again.checkpoint()) == 5
 
 
+@pytest.mark.parametrize("under", ["", "averaged", "best"])
+def test_without_weights_it_is_made_anew(
+    folder: ModelFolder, tiny_hparams: HParams, other_vocabulary: Vocabulary, under: str
+) -> None:
+    other = replace(tiny_hparams, hidden_size=2 * tiny_hparams.hidden_size)
+    found = ModelFolder.create(folder.path, other, other_vocabulary, folder.origin)
+    assert (found.hparams, found.vocabulary.model) == (other, other_vocabulary.model)
+    write(found, 5, under)
+    refused(ModelFolder.create, folder.path, tiny_hparams, other_vocabulary, folder.origin)
+
+
 def test_another_training_is_refused(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
     def attempt(hparams: HParams = tiny_hparams, words: Vocabulary = tiny_vocabulary, **origin: str) -> str:
         return refused(ModelFolder.create, folder.path, hparams, words, replace(folder.origin, **origin))
 
+    write(folder, 5)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     assert "'numbers_ende', not 'numbers_ende_rev'" in attempt(problem="numbers_ende_rev")
     assert "0123456789ab" in (message := attempt(data_fingerprint="ba9876543210")) and "ba9876543210" in message
