@@ -63,6 +63,7 @@ def test_metrics_hold_every_figure(watched: tuple[Path, str]) -> None:
         assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
         assert 0 <= line["dev_accuracy"] <= 1
         assert f"|lines:{DEV_LINES}" in line["signature"] and "tok:13a" in line["signature"]
+        assert [len(translation) for translation in line["dev_translations"]] == [3] * 5
 
 
 def test_bleu_is_that_of_the_decoders_translations(road: Road, watched: tuple[Path, str], tmp_path: Path) -> None:
