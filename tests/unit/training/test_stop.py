@@ -16,6 +16,15 @@ import pytest
 from t2t_repro.training.stop import StopSignals
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+UNTIL_ASKED = """
+import time
+from t2t_repro.training.stop import StopSignals
+with StopSignals() as signals:
+    print("ready", flush=True)
+    end = time.monotonic() + 30
+    while not signals.requested and time.monotonic() < end:
+        time.sleep(0.01)"""
+"""A program that waits for a signal; what follows is inside its `with`."""
 
 
 def other(number: int, frame: FrameType | None) -> None:
@@ -97,14 +106,7 @@ def test_a_thread_trains_without_signals() -> None:
 @pytest.mark.parametrize("first", SIGNALS)
 @pytest.mark.parametrize("second", SIGNALS)
 def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: signal.Signals) -> None:
-    code = """
-import time
-from t2t_repro.training.stop import StopSignals
-with StopSignals() as signals:
-    print("ready", flush=True)
-    end = time.monotonic() + 30
-    while not signals.requested and time.monotonic() < end:
-        time.sleep(0.01)
+    code = f"""{UNTIL_ASKED}
     print("finishing" if signals.requested else "not asked", flush=True)
     time.sleep(30)
 """
@@ -123,15 +125,8 @@ with StopSignals() as signals:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) -> None:
     """As under `2>&1 | tee log`, where Ctrl-C ends tee too."""
-    code = """
-import time
-from t2t_repro.progress import say
-from t2t_repro.training.stop import StopSignals
-with StopSignals() as signals:
-    print("ready", flush=True)
-    end = time.monotonic() + 30
-    while not signals.requested and time.monotonic() < end:
-        time.sleep(0.01)
+    code = f"""{UNTIL_ASKED}
+    from t2t_repro.progress import say
     say("saved")
     say("saved")
     print("saved" if signals.requested else "not asked", flush=True)
