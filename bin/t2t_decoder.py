@@ -148,9 +148,9 @@ def decode(
     values: flags.FlagValues,
 ) -> None:
     """Translates a file, or a shard of it."""
-    from t2t_repro.decoding.journal import Journal
+    from t2t_repro.decoding.journal import Journal, translate_all
     from t2t_repro.decoding.output import finished
-    from t2t_repro.progress import Progress, say
+    from t2t_repro.progress import say
 
     first, last = (len(job) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
     texts, prefixes, references = ([line[column] for line in job[first:last]] for column in range(3))
@@ -167,23 +167,19 @@ def decode(
             search = dataclasses.replace(translator.decode_hparams, batch_size=1)  # less may be what memory asks for
             settings = (texts, prefixes, first, checkpoints, written, repr(search), values.long_lines, details)
             journal = stack.enter_context(Journal(output, settings, values.resume))
-        found = dict(journal.done) if journal else {}
-        missing = [number for number in range(len(texts)) if number not in found]
-        progress = Progress("decoding", len(texts), "lines", done=len(found))
-        for place, translation in translator.stream(
-            [texts[number] for number in missing],
-            [prefixes[number] for number in missing] if params.prefix_file else [],
-            long_lines=values.long_lines,
-            details=details,
-            numbers=[first + number for number in missing],
-            source=values.decode_from_file or "standard input",
-        ):
-            found[missing[place]] = translation
-            if journal:
-                journal.add(missing[place], translation)
-            progress.advance()
-        progress.close()
-        translations = [found[number] for number in range(len(texts))]
+        translations = translate_all(
+            len(texts),
+            lambda missing: translator.stream(
+                [texts[number] for number in missing],
+                [prefixes[number] for number in missing] if params.prefix_file else [],
+                long_lines=values.long_lines,
+                details=details,
+                numbers=[first + number for number in missing],
+                source=values.decode_from_file or "standard input",
+            ),
+            journal,
+            "decoding",
+        )
         for kind, count in (
             ("translated in pieces", sum(each.pieces > 1 for each in translations)),
             ("truncated", sum(each.is_truncated for each in translations)),

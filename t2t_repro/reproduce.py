@@ -1,7 +1,8 @@
 """The chain from data to a scored model: train, average, decode the test sets, score; each part once.
 
-What is done is not done again: a training goes on from its last checkpoint, and a test set that was decoded with the
-final checkpoint stays, unless its text has been written since. So an interrupted chain is taken up by the same call.
+What is done is not done again: a training goes on from its last checkpoint, and the lines of a test set that were
+decoded with the final checkpoint stay, unless its text has been written since. So an interrupted chain is taken up by
+the same call.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, step_of
 from t2t_repro.problem import Problem
-from t2t_repro.progress import Progress, say
+from t2t_repro.progress import say
 from t2t_repro.results import FILE, Results, of_training
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
@@ -59,9 +60,7 @@ def finish(
         stem = f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}{''.join(changed)}"
         decoded = folder.path / "decoded" / f"{stem}.txt"
         if not decoded.exists() or decoded.stat().st_mtime_ns < written:
-            lines = translate(used, name, sources)
-            with whole_file(decoded, "w") as file:
-                file.writelines(f"{line}\n" for line in lines)
+            translate(used, name, sources, decoded)
         found[name] = folder.problem.scores(list(read_lines(str(decoded))), references)
         say(f"{name}: {found[name][0].label} {found[name][0].score:.2f}")
 
@@ -116,8 +115,12 @@ def averaged(folder: ModelFolder) -> str:
     return str(path)
 
 
-def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, str, list[str]], list[str]]:
-    """What decodes a test set, given a checkpoint, the set's name and its sources; models are loaded when needed."""
+def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, str, list[str], Path], None]:
+    """What decodes a test set, given a checkpoint, the set's name, its sources and the file to write.
+
+    Models are loaded when needed. What a decode that was killed has done is taken over.
+    """
+    from t2t_repro.decoding.journal import Journal, translate_all
     from t2t_repro.decoding.translator import Translator
 
     @functools.cache
@@ -125,14 +128,21 @@ def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, st
         say(f"{checkpoint}: {search}")
         return Translator.from_folders([folder], [checkpoint], search)
 
-    def translate(checkpoint: str, name: str, sources: list[str]) -> list[str]:
-        progress = Progress(f"decoding {name}", len(sources), "lines")
-        translations = translator(checkpoint).translate(sources, advance=progress.advance)
-        outputs = [translation.text for translation in translations]
-        progress.close()
-        lines, said = folder.problem.finish(sources, outputs)
-        if said:
-            say(f"{name}: {said}")
-        return lines
+    def translate(checkpoint: str, name: str, sources: list[str], output: Path) -> None:
+        model = translator(checkpoint)
+        settings = (sources, checkpoint, Path(f"{checkpoint}.index").stat().st_mtime_ns, repr(search))
+        with Journal(output, settings, resume=True, strict=False) as journal:
+            translations = translate_all(
+                len(sources),
+                lambda missing: model.stream([sources[number] for number in missing], numbers=missing),
+                journal,
+                f"decoding {name}",
+            )
+            lines, said = folder.problem.finish(sources, [translation.text for translation in translations])
+            if said:
+                say(f"{name}: {said}")
+            with whole_file(output, "w") as file:
+                file.writelines(f"{line}\n" for line in lines)
+        journal.delete()
 
     return translate

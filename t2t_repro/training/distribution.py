@@ -38,11 +38,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             that do not come.
     """
     addresses, own = _cluster()
-    gpus = tf.config.list_physical_devices("GPU")
-    if worker_gpu > len(gpus):
-        raise UserError(f"--worker_gpu={worker_gpu}: TensorFlow sees {len(gpus)} GPUs here; 0 takes all there are")
-    if worker_gpu:
-        tf.config.set_visible_devices(gpus[:worker_gpu], "GPU")
+    _choose_gpus(worker_gpu)
     if len(addresses) == 1:
         return tf.distribute.MirroredStrategy()
     awaited = f"the chief, {addresses[0]}" if own else f"the other {len(addresses) - 1}"
@@ -60,6 +56,25 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             f"TF_CONFIG: {addresses[own]} cannot be listened on ({_first_line(error)}); end the process that has this "
             "port, or give another"
         ) from None
+
+
+def count_replicas(worker_gpu: int = 0) -> int:
+    """The devices of this machine that `make_strategy` would take; no other worker is waited for.
+
+    Raises:
+        UserError: fewer GPUs than `worker_gpu`, or a TF_CONFIG that is none.
+    """
+    _choose_gpus(worker_gpu)
+    devices = tf.config.list_logical_devices("GPU")
+    return len(devices) or (len(tf.config.list_logical_devices("CPU")) if workers() == 1 else 1)
+
+
+def _choose_gpus(worker_gpu: int) -> None:
+    gpus = tf.config.list_physical_devices("GPU")
+    if worker_gpu > len(gpus):
+        raise UserError(f"--worker_gpu={worker_gpu}: TensorFlow sees {len(gpus)} GPUs here; 0 takes all there are")
+    if worker_gpu:
+        tf.config.set_visible_devices(gpus[:worker_gpu], "GPU")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ def describe(
     place: part_size.Place,
     folder: Path,
     max_tokens: int = 0,
+    workers: int = 1,
 ) -> str:
     """A training, for people.
 
@@ -37,9 +38,11 @@ def describe(
         place: where it would be trained.
         folder: the model folder, which need not be there.
         max_tokens: --max_tokens_per_replica; 0 is what the folder has, or what will be tried.
+        workers: machines that train together, all as `place` is.
     """
-    max_tokens, origin = _part_size(hparams, vocab_size, lengths, epoch, place, folder, max_tokens)
-    cuts = Cuts.of(lengths, epoch, max_tokens, place.replicas)
+    replicas = workers * place.replicas
+    max_tokens, origin = _part_size(hparams, vocab_size, lengths, epoch, place, folder, max_tokens, workers)
+    cuts = Cuts.of(lengths, epoch, max_tokens, replicas)
     worst = max(
         cuts.at_once(),
         key=lambda parts: sum(size.activations(hparams, vocab_size, part, place.precision) for part in parts),
@@ -50,7 +53,7 @@ def describe(
     of_steps = f" of the first {len(cuts.steps):,} steps" if len(cuts.steps) < epoch.steps else ""
     facts = [
         ("model", f"{hparams.model}, {size.parameters(hparams, vocab_size):,} parameters"),
-        ("trained on", part_size.describe(place)),
+        ("trained on", f"{f'{workers} workers, each ' if workers > 1 else ''}{part_size.describe(place)}"),
         ("examples", f"{len(epoch.order):,} an epoch; {left_out:,} longer than {hparams.max_length} tokens left out"),
         (
             "steps",
@@ -134,13 +137,16 @@ def _part_size(
     place: part_size.Place,
     folder: Path,
     max_tokens: int,
+    workers: int,
 ) -> tuple[int, str]:
     """The positions of a part, and where the number comes from."""
     if max_tokens:
         return max_tokens, "as --max_tokens_per_replica says"
     if kept := part_size.kept(folder, place):
         return kept, f"as {folder / part_size.FILE_NAME} says"
-    asked = part_size.demand(lengths, epoch, place.replicas)
+    asked = part_size.demand(lengths, epoch, workers * place.replicas)
+    if workers > 1 and not place.memory:
+        return part_size.UNTRIED, "tried at the start"
     if place.memory:
         found = part_size.by_formula(place, hparams, vocab_size, asked)
         if found:

@@ -30,6 +30,8 @@ from t2t_repro.training import part_size
 from t2t_repro.training.checkpoint import BEST, Checkpoints, remove_unfinished, warm_start
 from t2t_repro.training.distribution import (
     LOST,
+    count_replicas,
+    from_all,
     from_chief,
     is_chief,
     lost,
@@ -50,9 +52,6 @@ EVAL_TOKENS = 4096
 
 EVAL_BEAM = 4
 """Hypotheses of an evaluation's search, at most: a parser's 21 take their time while it has not learned to end."""
-
-UNTRIED_PART = 4096
-"""Positions of a part where several workers train and none was found or given."""
 
 
 @dataclass(frozen=True)
@@ -154,17 +153,18 @@ def train(
 def dry_run(
     output_dir: str, data_dir: str, problem_name: str, hparams: HParams, random_seed: int, config: RunConfig
 ) -> str:
-    """What `train` would do with the same arguments, for people; nothing is written.
+    """What `train` would do with the same arguments, for people; nothing is written, and no other worker waited for.
 
     Raises:
-        UserError: data missing or damaged, or no pair short enough.
+        UserError: data missing or damaged, no pair short enough, or a TF_CONFIG that is none.
     """
-    replicas = make_strategy(config.worker_gpu).num_replicas_in_sync
+    here = count_replicas(config.worker_gpu)
+    replicas = here * workers()
     data = load_data(data_dir, problem_name)
     pipeline = Pipeline(data.records["train"], hparams.batch_size, hparams.max_length, random_seed, 1, replicas)
     return describe(
         hparams, data.vocabulary.size, data.records["train"].lengths, pipeline.first,
-        part_size.here(replicas, config.precision), Path(output_dir), config.max_tokens_per_replica,
+        part_size.here(here, config.precision), Path(output_dir), config.max_tokens_per_replica, workers(),
     )  # fmt: skip
 
 
@@ -260,16 +260,17 @@ class Training:
         """Sets the pipeline's max_tokens where the user gave none."""
         if self.config.max_tokens_per_replica:
             return
-        replicas, vocab_size = self.strategy.num_replicas_in_sync, self.data.vocabulary.size
-        place = part_size.here(replicas // workers(), self.config.precision)
-        if self.alone:
-            asked = part_size.demand(self.data.records["train"].lengths, self.pipeline.first, replicas)
-            variables = [*self.model.trainable_variables, *state]
-            found = part_size.find(self.folder.path, place, self.hparams, vocab_size, asked, self.step, variables)
-        else:  # trying takes all workers, and one that fails would leave the others waiting
-            found = part_size.kept(self.folder.path, place) or UNTRIED_PART
-            self._say(f"parts of {found:,} positions; --max_tokens_per_replica sets another number")
-        self.pipeline.max_tokens = from_chief(self.strategy, found)
+        replicas = self.strategy.num_replicas_in_sync
+        self.pipeline.max_tokens = part_size.find(
+            self.folder.path,
+            part_size.here(replicas // workers(), self.config.precision),
+            self.hparams,
+            self.data.vocabulary.size,
+            part_size.demand(self.data.records["train"].lengths, self.pipeline.first, replicas),
+            self.step,
+            [*self.model.trainable_variables, *state],
+            part_size.Workers(workers(), self.chief, lambda number: min(from_all(self.strategy, number))),
+        )
 
     def run(self) -> ModelFolder:
         """Trains to the end; returns the model folder."""

@@ -38,6 +38,10 @@ START = 1024
 CPU_LARGEST = 4096
 """Positions beyond which a CPU is no faster."""
 
+UNTRIED = 4096
+"""Positions where several workers train on GPUs: one that runs out of memory leaves the others waiting, so that they
+cannot search together."""
+
 CPU_SHARE = 0.5
 """Of this machine's memory, what its replicas may take. A GPU says when it is full; a machine swaps, or kills."""
 
@@ -55,7 +59,7 @@ class Place:
     device: str
     """The name of the GPUs, or of the processor."""
     replicas: int
-    """Devices that train side by side."""
+    """Devices of this machine that train side by side."""
     precision: str
     """Of the training."""
     memory: int
@@ -72,6 +76,21 @@ class Demand:
     """Positions, on either side, of the largest part where nothing is cut for memory's sake; no part is larger."""
     rounds: int
     """Parts of a replica in a step in which nothing is cut for memory's sake."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who trains together."""
+
+    count: int
+    """Processes; the place is that of one of them."""
+    writes: bool
+    """Whether this is the one that writes and speaks."""
+    least: Callable[[int], int]
+    """The smallest number of those that the workers have, in each of them; all must call it."""
+
+
+ALONE = Workers(1, True, lambda number: number)
 
 
 def here(replicas: int, precision: str) -> Place:
@@ -129,11 +148,13 @@ def find(
     asked: Demand,
     step: TrainStep,
     variables: Sequence[Any],
+    workers: Workers = ALONE,
 ) -> int:
     """The --max_tokens_per_replica of a training: as the folder has it for this place, or else by trying.
 
     On GPUs the largest part is tried that fits, up to the largest that the plan can need. On a CPU the formula of
     `models.size` decides, so that the machine never swaps, and what it gives is tried. The same machine gives the same.
+    Several workers all call it; they try what the smallest of them holds by the formula, or `UNTRIED` on GPUs.
 
     Args:
         folder: the model folder.
@@ -143,32 +164,39 @@ def find(
         asked: what the plan asks for.
         step: the training's.
         variables: all that a step changes, weights and optimizer; they come out as they went in.
+        workers: who trains together.
 
     Raises:
         UserError: not even one example fits, or the file cannot be written.
     """
     path = folder / FILE_NAME
-    if found := kept(folder, place):
+    if found := workers.least(kept(folder, place)):
         return found
-    if path.exists():
+    if path.exists() and workers.writes:
         say(f"{path}: not found here ({describe(place)}), or damaged; trying again")
-    trial = Trial(step, asked, place.replicas)
+    trial = Trial(step, asked, workers.count * place.replicas)
     with unchanged(variables):
-        if place.memory:
-            found = by_formula(place, hparams, vocab_size, asked)
+        if place.memory or workers.count > 1:
+            found = workers.least(by_formula(place, hparams, vocab_size, asked) if place.memory else UNTRIED)
             if found and not trial.fits(found, accumulates=False):
                 found = 0
         else:
             found = search(trial.fits, asked)
     if not found:
-        raise _too_little(place, asked)
-    with whole_file(path, "w") as file:
-        file.write(json.dumps({"max_tokens_per_replica": found, **dataclasses.asdict(place)}, indent=2) + "\n")
-    say(f"--max_tokens_per_replica={found} fits here ({describe(place)}); kept in {path}")
+        raise _too_little(place, asked, workers)
+    if workers.writes:
+        with whole_file(path, "w") as file:
+            file.write(json.dumps({"max_tokens_per_replica": found, **dataclasses.asdict(place)}, indent=2) + "\n")
+        say(f"--max_tokens_per_replica={found} fits here ({describe(place)}); kept in {path}")
     return found
 
 
-def _too_little(place: Place, asked: Demand) -> UserError:
+def _too_little(place: Place, asked: Demand, workers: Workers) -> UserError:
+    if not place.memory and workers.count > 1:
+        return UserError(
+            f"{describe(place)}: too little memory for parts of {UNTRIED:,} positions; give all workers "
+            f"--max_tokens_per_replica={UNTRIED // 2}, or less"
+        )
     has, cures = "too little memory", ["a lower max_length or a smaller model by --hparams"]
     if place.precision == "float32":
         cures.append("--precision=mixed_bfloat16")

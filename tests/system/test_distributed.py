@@ -245,3 +245,14 @@ def test_two_workers_stop_early_at_the_step_of_one(data: Path, tmp_path: Path) -
     for result in ended(*start_two(data, tmp_path / "m", *flags)):
         assert result.returncode == 0, result.stderr
     assert max(map(step_of, checkpoints_in(tmp_path / "m"))) == 9
+    found = json.loads((tmp_path / "m" / "part_size.json").read_text("utf-8"))
+    assert (found["max_tokens_per_replica"], found["replicas"]) == (4096, 1)
+
+
+def test_a_dry_run_waits_for_no_other_worker(data: Path, tmp_path: Path) -> None:
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    alone = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
+    (result,) = ended(start(data, tmp_path / "m", "--dry_run", tf_config=alone))
+    assert result.returncode == 0, result.stderr
+    assert "trained on            2 workers, each 1 x " in result.stdout
+    assert list(tmp_path.iterdir()) == []

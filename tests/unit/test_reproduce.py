@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from t2t_repro import registry
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.decoding.translator import Translator
+from t2t_repro.decoding.translator import Translation, Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder, Origin, read_checkpoint
@@ -271,6 +272,41 @@ def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(make: Make, dat
     (found,) = decoded(folder)["dev-5.txt"]
     assert found == Translator.from_folders([folder], [averaged(folder)], QUICK).translate([long])[0].text
     assert found != whole.translate([long])[0].text
+
+
+def test_a_decode_that_was_killed_goes_on(
+    make: Make, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make()
+    save(folder, 5)
+    finish(folder, data, str(tmp_path))
+    output = folder.path / "decoded" / "dev-5.txt"
+    right, asked, stream = lines(output), [], Translator.stream
+    output.unlink()
+
+    def ends_early(self: Translator, texts: list[str], **arguments: Any) -> Iterator[tuple[int, Translation]]:
+        asked.append(texts)
+        yield next(stream(self, texts, **arguments))
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        yield from list(stream(self, texts, **arguments))[1:]
+
+    monkeypatch.setattr(Translator, "stream", ends_early)
+    with pytest.raises(KeyboardInterrupt):
+        finish(folder, data, str(tmp_path))
+    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt.unfinished"]
+    finish(folder, data, str(tmp_path))
+    assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)
+    assert lines(output) == right
+    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
+
+    output.unlink()
+    del asked[:]
+    with pytest.raises(KeyboardInterrupt):
+        finish(folder, data, str(tmp_path))
+    write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
+    finish(folder, data, str(tmp_path))  # what was begun is of other text
+    assert asked == [SOURCES, ["a dog"]]
 
 
 def test_a_training_on_one_machine_and_then_on_another(make: Make, data: str, tmp_path: Path) -> None:

@@ -96,6 +96,16 @@ def test_another_decode_is_refused_or_begun_anew(output: Path, begun: Path, sett
         Journal(output, SETTINGS, resume=True)
 
 
+def test_where_nobody_asked_for_it_another_decode_is_begun_anew(output: Path, begun: Path) -> None:
+    with Journal(output, SETTINGS, resume=True, strict=False) as journal:
+        assert journal.done == DONE
+    with Journal(output, "others", resume=True, strict=False) as journal:
+        assert journal.done == {}
+        with largest_file(begun.stat().st_size), pytest.raises(UserError, match="and the same command goes on"):
+            journal.add(0, EMPTY)
+    assert kept(output, "others").keys() <= {0}
+
+
 def test_without_resume_even_the_same_is_begun_anew(output: Path, begun: Path) -> None:
     assert kept(output, resume=False) == {}
     assert begun.read_bytes().count(b"\n") == 1

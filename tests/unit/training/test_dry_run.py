@@ -43,10 +43,15 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 def said(
-    records: Records, max_tokens: int, place: Place = GPU, folder: Path = Path("nowhere"), hparams: HParams = HPARAMS
+    records: Records,
+    max_tokens: int,
+    place: Place = GPU,
+    folder: Path = Path("nowhere"),
+    hparams: HParams = HPARAMS,
+    workers: int = 1,
 ) -> str:
     epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, 1, 0)
-    return dry_run.describe(hparams, VOCAB, records.lengths, epoch, place, folder, max_tokens)
+    return dry_run.describe(hparams, VOCAB, records.lengths, epoch, place, folder, max_tokens, workers)
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
@@ -137,6 +142,14 @@ def test_where_the_size_of_parts_comes_from(records: Records, tmp_path: Path) ->
     assert f"1,024 at most, as {tmp_path / 'part_size.json'} says" in said(records, 0, GPU, tmp_path)
     assert "50 at most, as --max_tokens_per_replica says" in said(records, 50, GPU, tmp_path)
     assert "so that nothing is cut" in said(records, 0, replace(GPU, device="another"), tmp_path)
+
+
+def test_several_workers_take_the_parts_of_as_many_devices(records: Records) -> None:
+    two = replace(GPU, replicas=2)
+    together, alone = said(records, 60, two, workers=2), said(records, 60, replace(GPU, replicas=4))
+    assert together.replace("2 workers, each 2 x", "4 x") == alone
+    assert "4,096 at most, tried at the start" in said(records, 0, two, workers=2)
+    assert "so that nothing is cut; how many fit" in said(records, 0, two)
 
 
 def test_a_long_plan_is_looked_at_in_part(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,34 @@ def test_too_little_memory_is_said_at_the_start(place: Place, tmp_path: Path, ti
     assert bool(step.taken) == (place.memory != 1 << 20)
 
 
+@pytest.mark.parametrize("place", [CPU, GPU], ids=["processors", "GPUs"])
+def test_workers_try_together_what_the_smallest_holds(
+    place: Place, tmp_path: Path, tiny_hparams: HParams, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, asked = Room(10**9), Demand(longest=10, largest=60_000, rounds=2)
+    path = tmp_path / part_size.FILE_NAME
+
+    def find(others: int, writes: bool = True) -> int:
+        step.taken = []
+        workers = part_size.Workers(3, writes, lambda own: min(own, others))
+        return part_size.find(tmp_path, place, tiny_hparams, VOCAB, asked, step, [], workers)  # type: ignore[arg-type]
+
+    assert find(others=1500, writes=False) == 1500
+    assert step.taken == [[(169, 10)] * 2 * 3]  # an eighth more than 1,500 positions
+    assert (path.exists(), capsys.readouterr().err) == (False, "")
+    assert find(others=1500) == part_size.kept(tmp_path, place) == 1500
+    assert find(others=10**9) == 1500  # as before, by all
+    assert not step.taken
+    path.unlink()
+    assert find(others=10**9) == 4096
+    path.unlink()
+    step.positions = 2000
+    with pytest.raises(UserError, match="too little") as error:
+        find(others=10**9)
+    assert ("give all workers --max_tokens_per_replica=2048, or less" in str(error.value)) == (place is GPU)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_processor_takes_at_most_half_of_its_memory(precision: str) -> None:
     hparams, asked = HParams(), Demand(longest=256, largest=60_000, rounds=2)
