@@ -35,6 +35,12 @@ LENGTHS = flags.DEFINE_list("lengths", "256,512,1024,2048,4096,8192,16384", "n, 
 WIDTH = flags.DEFINE_integer("width", 64, "d")
 OUTPUT = flags.DEFINE_string("output", "table1.png", "the picture")
 
+flags.register_validator(
+    "lengths",
+    lambda given: all(length.isdecimal() for length in given),
+    message="whole numbers with commas between them",
+)
+
 NEIGHBORHOOD = 64
 KERNEL = 3
 PASSES = 9

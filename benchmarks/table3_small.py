@@ -117,12 +117,14 @@ def print_table() -> None:
         if row in found:
             means = [f"{statistics.mean(figures):.2f}" for figures in found[row]]
             each = [", ".join(f"{figure:.2f}" for figure in figures) for figures in found[row]]
-            cells = [*means, *each, theirs, signs(found[row], found["base"])]
+            cells = [*means, *each, theirs, signs(found[row], found["base"]) if "base" in found else ""]
         print(f"| {' | '.join([row, change.replace('=', ' ').replace(',', ', ') or 'transformer_tiny', *cells])} |")
 
 
 def main(argv: list[str]) -> None:
     """Makes all runs, seed by seed, and prints the table."""
+    if not ((TABLE.value and RESULTS.value) or (DATA.value and WORK.value)):
+        raise app.UsageError("give --data and --work, or --table and --results")
     if not TABLE.value:
         data, work = Path(DATA.value), Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)

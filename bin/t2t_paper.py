@@ -18,7 +18,7 @@ import itertools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from absl import flags
@@ -29,7 +29,7 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams import paper
 from t2t_repro.hparams.paper import Corpus, Row
-from t2t_repro.model_folder import ModelFolder, step_of
+from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, step_of
 from t2t_repro.models import size
 from t2t_repro.results import of_training, read_results
 from t2t_repro.tables import Column, Table, to_csv, to_markdown, to_text
@@ -115,15 +115,20 @@ COLUMNS = (
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
     Column("measured_steps", "steps taken", _count),
-    Column("measured_perplexity", "PPL dev", _decimal(2)),
-    Column("measured_bleu_dev", "BLEU dev", _decimal(2)),
-    Column("measured_bleu", "BLEU"),
-    Column("measured_f1", "F1", _decimal(2)),
-    Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
-    Column("gpu_count", "GPUs"),
-    Column("hardware", "hardware"),
-    Column("measured_flops_by_time", "FLOPs by time", _power),
+    Column("measured_vocab_size", "its vocabulary", _count),
+    Column("measured_parameters", "its parameters", _count),
+    Column("measured_perplexity", "PPL dev, measured", _decimal(2)),
+    Column("measured_bleu_dev", "BLEU dev, measured", _decimal(2)),
 )
+AFTER_TEST_SETS = (
+    Column("measured_f1", "F1, measured", _decimal(2)),
+    Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
+    Column("gpu_count", "devices"),
+    Column("hardware", "hardware"),
+    Column("measured_flops_by_time", "FLOPs by time, measured", _power),
+)
+BLEU = "measured_bleu:"
+"""What the name of a test set's column begins with."""
 
 
 def main(values: flags.FlagValues) -> None:
@@ -138,8 +143,9 @@ def main(values: flags.FlagValues) -> None:
     for given in values.table:
         if given not in known:
             raise unknown("table", given, known)
-    tflops = paper.SUSTAINED_TFLOPS | dict(map(_read_tflops, values.sustained_tflops))
-    folders = [Measured(path, tflops) for path in values.output_dirs]
+    given = dict(map(_read_tflops, values.sustained_tflops))
+    folders = [Measured(path, paper.SUSTAINED_TFLOPS | given) for path in values.output_dirs]
+    _refuse_unknown_hardware(given, folders)
     rows = [row for row in paper.ROWS if str(row.table) in values.table]
     found = [
         _table(number, list(of_table), values.vocab_size, folders)
@@ -147,15 +153,18 @@ def main(values: flags.FlagValues) -> None:
     ]
     others = [folder for folder in folders if not any(map(folder.is_of, rows))]
     if others:
-        lines = [folder.size() | folder.line for folder in others]
+        lines = [folder.line for folder in others]
         found.append(Table("", OF_NO_ROW, lines, [note for folder in others for note in folder.notes]))
+    test_sets = dict.fromkeys(name for folder in folders for name in folder.line if name.startswith(BLEU))
+    of_test_sets = [Column(name, f"BLEU {name.removeprefix(BLEU)}, measured", _decimal(2)) for name in test_sets]
+    columns = [*COLUMNS, *of_test_sets, *AFTER_TEST_SETS]
     if values.format == "csv":
-        print(to_csv(found, COLUMNS), end="")
+        print(to_csv(found, columns), end="")
     elif values.format == "markdown":
-        print(to_markdown(found, COLUMNS), end="")
+        print(to_markdown(found, columns), end="")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        print(to_text(found, COLUMNS, width), end="")
+        print(to_text(found, columns, width), end="")
 
 
 class Measured:
@@ -171,30 +180,41 @@ class Measured:
 
     def __init__(self, path: str, tflops: dict[str, float]) -> None:
         self.folder, found = ModelFolder(path), read_results(path)
-        results = of_training(path) if found is None else found
         steps, end = max(map(step_of, self.folder.checkpoints()), default=0), self.folder.hparams.train_steps
-        if found is None and steps < end:
+        if found and steps and found.steps != steps:
+            found = None  # of a shorter training, which has gone on since
+        results = found or of_training(path)
+        if not found and steps < end:
             raise UserError(
                 f"{path}: its training is at step {steps:,} of {end:,}; go on with its t2t-trainer command, or with "
                 "t2t-reproduce where it was to stop early"
             )
-        sustained = next((tflops[name] for name in tflops if re.search(rf"\b{re.escape(name)}\b", results.hardware)), 0)
+        sustained = next((tflops[name] for name in tflops if _names(name, results.hardware)), 0)
         cost = None
         if results.train_seconds and results.gpu_count and sustained:
             cost = paper.flops_by_time(results.train_seconds, results.gpu_count, sustained)
-        self.notes = [f"{path}: {signature}" for signature in results.signatures]
-        if results.gpu_count and results.hardware and not sustained:
+        changed = _changed_settings(self.folder)
+        self.of_row = [f"{path}: its data was made with {changed}"] if changed else []
+        self.hardware, self.notes = results.hardware, [f"{path}: {signature}" for signature in results.signatures]
+        if results.search:
+            self.notes.append(f"{path}: decoded with {results.search}")
+        if results.hardware and not results.gpu_count:
+            self.notes.append(f"{path}: no FLOPs by time, since it was trained in several places")
+        elif results.hardware and not sustained:
             self.notes.append(
                 f"{path}: no FLOPs by time, since the paper does not say what {results.hardware!r} sustains; "
                 "--sustained_tflops can"
             )
+        hparams, vocab_size = self.folder.hparams, self.folder.vocabulary.size
         self.line: Line = {
             "output_dir": path,
             "problem": self.folder.problem.name,
             "measured_steps": results.steps,
+            "measured_vocab_size": vocab_size,
+            "measured_parameters": size.parameters(hparams, vocab_size) if hparams.model == "transformer" else None,
             "measured_perplexity": results.dev_perplexity,
             "measured_bleu_dev": results.dev_bleu,
-            "measured_bleu": ", ".join(f"{score:.2f} ({name})" for name, score in results.bleu.items()) or None,
+            **{f"{BLEU}{name}": score for name, score in results.bleu.items()},
             "measured_f1": results.f1,
             "train_seconds": results.train_seconds,
             "gpu_count": results.gpu_count,
@@ -210,17 +230,35 @@ class Measured:
             for name, problem in experiments
         )
 
-    def size(self) -> Line:
-        """The parameters of its model, where it is a Transformer."""
-        hparams, vocab_size = self.folder.hparams, self.folder.vocabulary.size
-        if hparams.model != "transformer":
-            return {}
-        return {"vocab_size": vocab_size, "parameters": size.parameters(hparams, vocab_size)}
+
+def _changed_settings(folder: ModelFolder) -> str:
+    """The settings of the folder's problem that are not its defaults, as flags."""
+    problem = folder.problem
+    return " ".join(
+        f"--{field.name}={getattr(problem.settings, field.name)}"
+        for field in dataclasses.fields(problem.settings)
+        if getattr(problem.settings, field.name) != field.default
+    )
+
+
+def _refuse_unknown_hardware(tflops: Iterable[str], folders: Sequence[Measured]) -> None:
+    """Raises UserError where --sustained_tflops names what no model folder was trained on."""
+    for name in tflops:
+        if not any(_names(name, folder.hardware) for folder in folders):
+            there = ", ".join(sorted({repr(folder.hardware) for folder in folders if folder.hardware})) or "none"
+            raise UserError(
+                f"--sustained_tflops: no model folder of --output_dirs was trained on {name!r}; their hardware: {there}"
+            )
+
+
+def _names(name: str, hardware: str) -> bool:
+    """Whether a GPU's short name, such as "V100", is in the name that it gives itself."""
+    return bool(re.search(rf"\b{re.escape(name)}\b", hardware))
 
 
 def _learns_as(ours: HParams, other: HParams) -> bool:
     """Whether two sets differ in nothing but how long is trained and how often is saved."""
-    same = {name: getattr(other, name) for name in ("train_steps", "local_eval_frequency", "num_last_checkpoints")}
+    same = {name: getattr(other, name) for name in MAY_DIFFER}
     return dataclasses.replace(ours, **same) == other
 
 
@@ -230,7 +268,7 @@ def _table(number: int, rows: Sequence[Row], vocab_size: int, folders: Sequence[
         line = _printed(row) | _computed(row, vocab_size)
         own = [folder for folder in folders if folder.is_of(row)]
         lines += [line | folder.line for folder in own] or [line]
-        notes += [note for folder in own for note in folder.notes if note not in notes]
+        notes += [note for folder in own for note in (*folder.notes, *folder.of_row) if note not in notes]
     return Table(str(number), TITLES[number], lines, notes)
 
 

@@ -21,6 +21,7 @@ from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override
+from t2t_repro.progress import say
 
 if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
@@ -97,11 +98,18 @@ define_flags(FLAGS)
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and trains."""
-    train(values)
+    folder = train(values)
+    if folder:
+        from t2t_repro.training.loop import what_next
+
+        say(what_next(folder, values.t2t_usr_dir))
 
 
 def train(values: flags.FlagValues) -> ModelFolder | None:
-    """Sees to the data and trains as the flags say; returns the model folder, None after a dry run."""
+    """Sees to the data and trains as the flags say; returns the model folder.
+
+    None after a dry run, and in workers other than the chief.
+    """
     program.required(values, "problem", "hparams_set")
     problem = program.problem(values)
     hparams = override(registry.hparams(values.hparams_set), values.hparams)

@@ -58,7 +58,7 @@ class Row:
         hparams_set_enfr: the set for EN-FR (Table 2); that of EN-DE is hparams_set.
         corpus: what hparams_set is trained on.
         vocab_size: entries of the shared vocabulary with which `parameters` is what the paper prints, to its rounding;
-            the paper's own number where it prints no parameters; 0 for other systems.
+            where it prints none, that of Table 3's base or big, and for parsing the paper's own; 0 for other systems.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None is base's value.
         note: Table 3's only change that is no number.
         steps: of training.

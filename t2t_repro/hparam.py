@@ -108,9 +108,10 @@ class HParams:
             ("attention_key_channels", self.key_channels),
             ("attention_value_channels", self.value_channels),
         ):
-            nearest = next((heads for heads in range(self.num_heads, 0, -1) if channels % heads == 0), 1)
+            _require(channels > 0, f"{name}={channels} must be 0 or more; 0 is hidden_size")
+            nearest = next(heads for heads in range(min(self.num_heads, channels), 0, -1) if channels % heads == 0)
             _require(
-                channels > 0 and nearest == self.num_heads,
+                nearest == self.num_heads,
                 f"num_heads={self.num_heads} does not divide {name if getattr(self, name) else 'hidden_size'}="
                 f"{channels}; give a divisor, such as {nearest}",
             )

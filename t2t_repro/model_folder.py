@@ -13,9 +13,13 @@ decoded/, results.json, report.md    what t2t-reproduce made
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +93,7 @@ class ModelFolder:
             UserError: the folder there is of another problem, other data or other hparams.
         """
         folder = Path(path)
-        has_weights = any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
-        if has_weights and (folder / "problem.json").exists():
+        if _has_weights(folder) and (folder / "problem.json").exists():
             there = cls(folder)
             there.refuse_other(hparams, origin, vocabulary)
             if hparams.train_steps != there.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
@@ -104,6 +107,40 @@ class ModelFolder:
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
         return cls(folder)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def held(path: str | Path) -> Iterator[None]:
+        """Keeps other trainings out of a folder, which is made if it is not there.
+
+        On file systems that know no locks it does nothing.
+
+        Raises:
+            UserError: another training is at work there.
+        """
+        Path(path).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
+                ) from None
+            except OSError:
+                pass
+            yield
+        finally:
+            os.close(descriptor)
+
+    def discard(self) -> None:
+        """Deletes what `create` has written, unless there are weights: for a training that could not begin."""
+        if _has_weights(self.path):
+            return
+        for name in ("hparams.json", "problem.json", self.origin.vocabulary):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the user has files of their own there
+            self.path.rmdir()
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
         """Raises UserError where this folder's training was of other things than those given.
@@ -249,6 +286,10 @@ def hparams_fingerprint(hparams: HParams) -> str:
     names = [name for name in vars(hparams) if name not in MAY_DIFFER]
     named = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(usual, name)}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
 
 
 def step_of(checkpoint: str) -> int:

@@ -50,14 +50,18 @@ def finish(
     sets = test_sets_at_hand(folder.problem, data_dir, tmp_dir)
     usual = folder.problem.decode_hparams
     search = search or usual
-    changed = [f"-{name}={value}" for name, value in vars(search).items() if value != getattr(usual, name)]
+    changed = [
+        f"{name}={value}"
+        for name, value in vars(search).items()
+        if value != getattr(usual, name) and name != "batch_size"  # which changes no output
+    ]
     translate = _translator(folder, search)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
         written = max(path.stat().st_mtime_ns for path in paths)
         used = last_checkpoint(folder) if is_apart(folder.problem, name) else checkpoint
         kind = "-last" if used != checkpoint else ""
-        stem = f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}{''.join(changed)}"
+        stem = "-".join([f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}", *changed])
         decoded = folder.path / "decoded" / f"{stem}.txt"
         if not decoded.exists() or decoded.stat().st_mtime_ns < written:
             translate(used, name, sources, decoded)
@@ -73,6 +77,7 @@ def finish(
         bleu=bleu,
         f1=_figure(of_paper["test"].score) if "test" in of_paper and "test" not in bleu else None,
         signatures=[f"{name}: {score.signature}" for name, score in of_paper.items()],
+        search=",".join(changed),
     )
     with whole_file(folder.path / FILE, "w") as file:
         file.write(json.dumps(asdict(results), indent=2) + "\n")
@@ -130,7 +135,8 @@ def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, st
 
     def translate(checkpoint: str, name: str, sources: list[str], output: Path) -> None:
         model = translator(checkpoint)
-        settings = (sources, checkpoint, Path(f"{checkpoint}.index").stat().st_mtime_ns, repr(search))
+        same = replace(search, batch_size=1)  # less may be what memory asks for
+        settings = (sources, checkpoint, Path(f"{checkpoint}.index").stat().st_mtime_ns, repr(same))
         with Journal(output, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),

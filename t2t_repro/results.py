@@ -28,6 +28,7 @@ class Results:
         hardware: e.g. "NVIDIA H200"; "8 x P100, then 1 x H200" where the training was taken from one to another.
         gpu_count: devices of that kind; None where there were several kinds.
         signatures: how the scores were computed.
+        search: the decode_hparams that are not the problem's, such as "beam_size=1"; empty where all are.
     """
 
     steps: int | None = None
@@ -39,6 +40,7 @@ class Results:
     hardware: str = ""
     gpu_count: int | None = None
     signatures: list[str] = field(default_factory=list)
+    search: str = ""
 
 
 def of_training(folder: str | Path) -> Results:
@@ -49,9 +51,12 @@ def of_training(folder: str | Path) -> Results:
     (hardware, gpu_count), *others = places or [("", None)]
     if others:
         hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in places), None
-    perplexity = next((line["dev_perplexity"] for line in reversed(lines) if "dev_perplexity" in line), None)
+    steps = lines[-1]["step"] if lines else None
+    # Of other steps, or of a few batches, it is not the model's.
+    whole = [line for line in lines if line["step"] == steps and "dev_perplexity" in line and "eval_steps" not in line]
+    perplexity = whole[-1]["dev_perplexity"] if whole else None
     return Results(
-        steps=lines[-1]["step"] if lines else None,
+        steps=steps,
         dev_perplexity=perplexity if perplexity is not None and math.isfinite(perplexity) else None,  # it diverged
         train_seconds=trained[-1]["seconds"] if trained else None,
         hardware=hardware,
@@ -111,5 +116,6 @@ _KINDS = {
     "train_seconds": _FIGURE,
     "hardware": ("a string", _is_text),
     "gpu_count": _COUNT,
+    "search": ("a string", _is_text),
     "signatures": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
 }

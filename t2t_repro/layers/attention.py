@@ -28,7 +28,7 @@ def padding_bias(ids: Tensor) -> Tensor:
 
 def causal_bias(length: Tensor) -> Tensor:
     """[1, 1, T, T]: 0 where a query may see a key, at its own position or before, ILLEGAL elsewhere."""
-    positions = ops.arange(length)
+    positions = ops.arange(length, dtype="float32")
     return ops.cast(positions[None, :] > positions[:, None], "float32")[None, None] * ILLEGAL
 
 
@@ -88,7 +88,7 @@ def neighborhood_attention(
         return ops.reshape(x, (*ops.shape(x)[:2], count, size, x.shape[-1]))
 
     def neighbors(x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, T, d] -> [B, H, N, 3 L, d]: the block before, the block and, unless `masked`, the block after."""
+        """[B, H, T, d] -> [B, H, N, 3 L, d], or 2 L: the block before, the block and, unless `masked`, that after."""
         x = ops.pad(blocks(x, fill), ((0, 0), (0, 0), (1, seen - 2), (0, 0), (0, 0)), constant_values=fill)
         return ops.concatenate([x[:, :, start : start + count] for start in range(seen)], axis=3)
 

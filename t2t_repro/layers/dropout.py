@@ -42,7 +42,8 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     # random numbers, of which a step needs more than anything else but products, and rates true to 1 in 65,536.
     size = ops.size(x)
     bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
-    threshold = round(rate * 2**32) - 2**31
-    keep = ops.concatenate([ops.left_shift(bits, shift) >= threshold for shift in (0, 8, 16)])
+    # As floats, since TensorFlow compares int32 on the host even where all else is on a GPU.
+    threshold = rate * 2.0**32 - 2.0**31
+    keep = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
     keep = ops.reshape(keep[:size], ops.shape(x))
     return x * (ops.cast(keep, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

@@ -19,6 +19,7 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.position import LearnedPositions, Sinusoids
 from t2t_repro.layers.residual import LayerNorm, Residual
+from t2t_repro.models.size import TARGET_SPACES
 
 Tensor = Any
 Memory = dict[str, Any]
@@ -99,7 +100,7 @@ class Transformer(Layer):
         self.hparams, self.target_space_id = hparams, target_space_id
         width = hparams.hidden_size
         if hparams.use_target_space_embedding:
-            self.target_space = self.add_weight(shape=(32, width), name="target_space_embedding")
+            self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
             self.embedding = Embedding(vocab_size, width, precision, name="embedding")
             if hparams.shared_embedding_and_softmax_weights:

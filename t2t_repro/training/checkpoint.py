@@ -30,6 +30,12 @@ UNFINISHED = "unfinished-"
 BEST = "best"
 """The folder, inside a model folder, of the checkpoint with the lowest dev loss."""
 
+UNREADABLE = (
+    tf.errors.PermissionDeniedError, tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
+    tf.errors.InternalError, tf.errors.UnknownError, tf.errors.DeadlineExceededError,
+)  # fmt: skip
+"""What TensorFlow raises where a disk does not give a file, whatever is in it."""
+
 
 class Checkpoints:
     """Saves and restores the state of a training.
@@ -47,6 +53,9 @@ class Checkpoints:
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
         self._folder, self._keep = folder, keep
         self._step = tf.Variable(0, dtype=tf.int64)
+        self._by_request = tf.Variable(False)
+        self._passing = ""
+        """The checkpoint that goes when the next one is there."""
         self._same = {
             "hparams_fingerprint": hparams_fingerprint(folder.hparams),
             "vocabulary_fingerprint": folder.vocabulary.fingerprint,
@@ -59,6 +68,7 @@ class Checkpoints:
             weights=by_name(model.trainable_variables),
             optimizer=by_name(optimizer_variables),
             step=self._step,
+            saved_by_request=self._by_request,
             **self._saved,
         )
 
@@ -80,10 +90,15 @@ class Checkpoints:
         for path in reversed(found):
             try:
                 self._checkpoint.read(path).assert_existing_objects_matched()
+            except tf.errors.ResourceExhaustedError:
+                raise
+            except UNREADABLE as error:  # it may be whole
+                raise UserError(
+                    f"{path}: cannot be read ({_reason(error)}); see to the disk and its permissions, then run the "
+                    "same command again"
+                ) from None
             except (tf.errors.OpError, ValueError, IndexError) as error:
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                reason = re.sub(r"\{\{.*\}\} | \[Op:.*", "", reason)  # where in TensorFlow it was
-                say(f"{path}: damaged ({reason}); trying the one before")
+                say(f"{path}: damaged ({_reason(error)}); trying the one before")
                 damaged.append(path)
                 continue
             except AssertionError:
@@ -94,6 +109,7 @@ class Checkpoints:
             self._compare(path)
             for each in damaged:
                 set_aside(each)
+            self._passing = path if self._by_request.numpy() else ""
             return int(self._step.numpy())
         if found:
             raise UserError(
@@ -111,13 +127,21 @@ class Checkpoints:
                     f"take its weights with --warm_start_from={path} and another --output_dir"
                 )
 
-    def save(self, step: int) -> str:
+    def save(self, step: int, by_request: bool = False) -> str:
         """Saves the state after `step` steps; returns the checkpoint's path.
+
+        Args:
+            by_request: it comes out of its turn, since the training is to stop. It goes when the next one comes, so
+                that an average is of the same checkpoints as if the training had never stopped.
 
         Raises:
             UserError: the disk is full or the folder cannot be written; earlier checkpoints stay whole.
         """
+        self._by_request.assign(by_request)
         path = self._write(self._folder.path, step)
+        if self._passing not in ("", path):
+            remove(self._passing)
+        self._passing = path if by_request else ""
         for older in self._folder.checkpoints()[: -self._keep]:
             remove(older)
         return path
@@ -129,6 +153,7 @@ class Checkpoints:
             UserError: as `save` does.
         """
         best = self._folder.path / BEST
+        self._by_request.assign(False)
         before = checkpoints_in(best)
         path = self._write(best, step)
         for older in before:
@@ -139,6 +164,12 @@ class Checkpoints:
     def _write(self, folder: Path, step: int) -> str:
         self._step.assign(step)
         return write_whole(self._checkpoint, folder, step)
+
+
+def _reason(error: Exception) -> str:
+    """One line, without where in TensorFlow it was."""
+    text = str(error).strip()
+    return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
 def remove(path: str) -> None:
@@ -215,6 +246,7 @@ def write_whole(checkpoint: Any, folder: Path, step: int) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write(str(folder / beside))
         written = sorted(folder.glob(f"{beside}.*"))
+        (folder / f"{path.name}.index").unlink(missing_ok=True)  # of another with this name, whose data goes first
         for file in written:  # or a power failure may take this checkpoint after those before it were removed
             sync(file)
         # TensorFlow writes an index in place: a kill may leave it empty. Under its name it comes last, and whole.

@@ -52,6 +52,8 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             "reach each other's ports"
         ) from None
     except tf.errors.OpError as error:
+        if "server" not in error.message.lower():  # "Could not start gRPC server"
+            raise lost(error) from None
         raise UserError(
             f"TF_CONFIG: {addresses[own]} cannot be listened on ({_first_line(error)}); end the process that has this "
             "port, or give another"

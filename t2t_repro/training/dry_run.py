@@ -26,7 +26,7 @@ def describe(
     place: part_size.Place,
     folder: Path,
     max_tokens: int = 0,
-    workers: int = 1,
+    parameters: int = 0,
 ) -> str:
     """A training, for people.
 
@@ -38,11 +38,10 @@ def describe(
         place: where it would be trained.
         folder: the model folder, which need not be there.
         max_tokens: --max_tokens_per_replica; 0 is what the folder has, or what will be tried.
-        workers: machines that train together, all as `place` is.
+        parameters: the model's, where it is not the Transformer.
     """
-    replicas = workers * place.replicas
-    max_tokens, origin = _part_size(hparams, vocab_size, lengths, epoch, place, folder, max_tokens, workers)
-    cuts = Cuts.of(lengths, epoch, max_tokens, replicas)
+    max_tokens, origin = _part_size(hparams, vocab_size, lengths, epoch, place, folder, max_tokens)
+    cuts = Cuts.of(lengths, epoch, max_tokens, place.devices)
     worst = max(
         cuts.at_once(),
         key=lambda parts: sum(size.activations(hparams, vocab_size, part, place.precision) for part in parts),
@@ -52,8 +51,8 @@ def describe(
     left_out = lengths.shape[1] - len(epoch.order)
     of_steps = f" of the first {len(cuts.steps):,} steps" if len(cuts.steps) < epoch.steps else ""
     facts = [
-        ("model", f"{hparams.model}, {size.parameters(hparams, vocab_size):,} parameters"),
-        ("trained on", f"{f'{workers} workers, each ' if workers > 1 else ''}{part_size.describe(place)}"),
+        ("model", f"{hparams.model}, {parameters or size.parameters(hparams, vocab_size):,} parameters"),
+        ("trained on", str(place)),
         ("examples", f"{len(epoch.order):,} an epoch; {left_out:,} longer than {hparams.max_length} tokens left out"),
         (
             "steps",
@@ -137,15 +136,14 @@ def _part_size(
     place: part_size.Place,
     folder: Path,
     max_tokens: int,
-    workers: int,
 ) -> tuple[int, str]:
     """The positions of a part, and where the number comes from."""
     if max_tokens:
         return max_tokens, "as --max_tokens_per_replica says"
-    if kept := part_size.kept(folder, place):
+    asked = part_size.demand(lengths, epoch, place.devices)
+    if kept := part_size.kept(folder, place, hparams, vocab_size, asked):
         return kept, f"as {folder / part_size.FILE_NAME} says"
-    asked = part_size.demand(lengths, epoch, workers * place.replicas)
-    if workers > 1 and not place.memory:
+    if place.workers > 1 and not place.memory:
         return part_size.UNTRIED, "tried at the start"
     if place.memory:
         found = part_size.by_formula(place, hparams, vocab_size, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from t2t_repro.data.pipeline import Part, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.problem import Problem
@@ -32,16 +33,23 @@ class Evaluation:
         loss: negative log-likelihood in nats per target token, the end token counted, without label smoothing.
         accuracy: share of the target tokens that the model held for the likeliest, 0 .. 1.
         tokens: target tokens.
+        batches: how many were measured where that was not the whole split; 0 where it was.
     """
 
     loss: float
     accuracy: float
     tokens: int
+    batches: int = 0
 
     @property
     def perplexity(self) -> float:
         """exp(loss): per subword, so it compares with that of the same vocabulary only."""
         return math.exp(min(self.loss, 700.0))
+
+
+def never() -> bool:
+    """Whether to stop: no."""
+    return False
 
 
 class Evaluator:
@@ -67,15 +75,21 @@ class Evaluator:
 
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
-    def __call__(self) -> Evaluation:
-        """Measures the model as it is now."""
+    def __call__(self, stops: Callable[[], bool] = never) -> Evaluation:
+        """Measures the model as it is now.
+
+        Raises:
+            Stopped: `stops` said so, which is asked before each batch.
+        """
         total, right, tokens = 0.0, 0, 0
         for inputs, targets in self._batches():
+            if stops():
+                raise Stopped("the evaluation was left")
             batch_total, batch_right = self._sums(inputs, targets)
             total += float(batch_total)
             right += int(batch_right)
             tokens += int((targets != 0).sum())
-        return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens)
+        return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens, self._max_batches)
 
     def _batches(self) -> Iterator[Part]:
         batches = batches_once(self._records, self._max_tokens)
@@ -143,9 +157,18 @@ class DevDecoder:
         targets = vocabulary.decode(target.tolist() for _, target in pairs)
         self._references, _ = problem.finish(self._sources, targets)
 
-    def __call__(self) -> Decoded:
-        """Decodes with the model as it is now."""
-        translations = self._translator.translate(self._sources)
+    def __call__(self, stops: Callable[[], bool] = never) -> Decoded:
+        """Decodes with the model as it is now.
+
+        Raises:
+            Stopped: `stops` said so, which is asked after each batch.
+        """
+
+        def advance(count: int) -> None:
+            if stops():
+                raise Stopped("the evaluation was left")
+
+        translations = self._translator.translate(self._sources, advance=advance)
         outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
         lines = list(zip(self._sources, self._references, outputs, strict=True))
         samples = [Sample(*line) for line in lines[:SAMPLES]]

@@ -80,8 +80,6 @@ class RunConfig:
     """float32, or mixed_bfloat16 or mixed_float16 for matrix products in 16 bits."""
     warm_start_from: str = ""
     """Model folder or checkpoint whose weights the training starts from; empty draws them from the random seed."""
-    t2t_usr_dir: str = ""
-    """Where the user's own code is; it stands in the command that is given at the end."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
 
 def train(
     output_dir: str, data_dir: str, problem_name: str, hparams: HParams, random_seed: int, config: RunConfig
-) -> ModelFolder:
+) -> ModelFolder | None:
     """Trains a model until `hparams.train_steps`, from the folder's latest checkpoint if there is one.
 
     Args:
@@ -129,7 +127,7 @@ def train(
         config: how often to save and evaluate, and what fits the devices.
 
     Returns:
-        The model folder.
+        The model folder, in the chief; None in other workers.
 
     Raises:
         UserError: data missing or damaged, no pair short enough, a folder of another training, a full disk, a loss that
@@ -140,14 +138,33 @@ def train(
     data = load_data(data_dir, problem_name)
     training = None
     try:
-        training = Training(strategy, output_dir, data, hparams, random_seed, config)
-        return training.run()
+        with contextlib.ExitStack() as at_end:
+            training = Training(strategy, output_dir, data, hparams, random_seed, config, at_end)
+            training.run()
     except tf.errors.ResourceExhaustedError as error:
         raise part_size.advice(error, training.pipeline.max_tokens if training else 0) from None
     except LOST as error:
         if workers() == 1:
             raise
         raise lost(error) from None
+    return training.folder if training.chief else None
+
+
+def what_next(folder: ModelFolder, t2t_usr_dir: str = "") -> str:
+    """Where the best model is, and the commands that average and decode, for people.
+
+    Args:
+        folder: of a training that has come to its end.
+        t2t_usr_dir: where the user's own code is.
+    """
+    own = f"--output_dir={shlex.quote(str(folder.path))}"
+    if t2t_usr_dir:
+        own += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
+    best = ", ".join(checkpoints_in(folder.path / BEST))
+    return (
+        f"the lowest dev loss: --checkpoint_path={best}\naverage and decode:  t2t-avg-checkpoints {own} && "
+        f"t2t-decoder {own} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+    )
 
 
 def dry_run(
@@ -161,10 +178,13 @@ def dry_run(
     here = count_replicas(config.worker_gpu)
     replicas = here * workers()
     data = load_data(data_dir, problem_name)
+    parameters = 0
+    if hparams.model != "transformer":  # of the user's own there is no formula
+        parameters = count(make_model(hparams, data.vocabulary.size, data.problem.target_space_id))
     pipeline = Pipeline(data.records["train"], hparams.batch_size, hparams.max_length, random_seed, 1, replicas)
     return describe(
         hparams, data.vocabulary.size, data.records["train"].lengths, pipeline.first,
-        part_size.here(here, config.precision), Path(output_dir), config.max_tokens_per_replica, workers(),
+        part_size.here(here, config.precision, workers()), Path(output_dir), config.max_tokens_per_replica, parameters,
     )  # fmt: skip
 
 
@@ -184,11 +204,27 @@ def make_model(hparams: HParams, *arguments: Any) -> Any:
         ) from error
 
 
+def count(model: Any) -> int:
+    """A model's parameters."""
+    return sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
+
+
 class Training:
-    """All that takes part in a training; see `train`."""
+    """All that takes part in a training; see `train`.
+
+    Args:
+        at_end: what is to be closed when it is over.
+    """
 
     def __init__(
-        self, strategy: Any, output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig
+        self,
+        strategy: Any,
+        output_dir: str,
+        data: Data,
+        hparams: HParams,
+        random_seed: int,
+        config: RunConfig,
+        at_end: contextlib.ExitStack,
     ) -> None:
         self.hparams, self.config, self.random_seed, self.data = hparams, config, random_seed, data
         self.strategy, self.alone, self.chief = strategy, workers() == 1, is_chief(strategy)
@@ -210,6 +246,7 @@ class Training:
             max_tokens_per_replica=config.max_tokens_per_replica,
         )
         if self.chief:
+            at_end.enter_context(ModelFolder.held(output_dir))
             self.folder = ModelFolder.create(output_dir, hparams, data.vocabulary, origin)
             remove_unfinished(self.folder.path)
         from_chief(strategy, 0)  # the others come after
@@ -218,14 +255,18 @@ class Training:
             self.folder.refuse_other(hparams, origin, data.vocabulary)
         keras.utils.set_random_seed(random_seed)
         with strategy.scope():
-            self.model = make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision)
+            try:
+                self.model = make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision)
+            except UserError:
+                if self.chief:
+                    self.folder.discard()
+                raise
             self.optimizer = adam(hparams)
             loss_scale = LossScale() if config.precision == "mixed_float16" else None
         self.step = TrainStep(self.model, self.optimizer, hparams.label_smoothing, strategy, loss_scale)
         state = [*self.optimizer.variables, *(loss_scale.variables if loss_scale else [])]
         self.checkpoints = Checkpoints(self.folder, self.model, state, config.keep_checkpoint_max)
         self._describe()
-        self._choose_part_size(state)
         self.start = from_chief(strategy, self.checkpoints.restore() if self.chief else 0)
         if self.start:
             if not self.chief:
@@ -233,10 +274,17 @@ class Training:
         elif config.warm_start_from:
             self._say(f"{warm_start(self.model, data.vocabulary, config.warm_start_from)}: its weights are the first")
         refuse_other_weights(strategy, [*self.model.trainable_variables, *state])
+        if not config.max_tokens_per_replica:
+            self._choose_part_size(state)
         tokens = min(EVAL_TOKENS, self.pipeline.max_tokens)  # more may not fit
         self.evaluator = Evaluator(self.model, data.records["dev"], tokens, config.eval_steps)
         self.decoder = None
         if config.eval_decode_lines:
+            lacks = [name for name in ("encode", "start", "decode_step") if not hasattr(self.model, name)]
+            if lacks:
+                raise UserError(
+                    f"model {hparams.model!r} has no method {lacks[0]}, so it cannot decode; give --eval_decode_lines=0"
+                )
             search = data.problem.decode_hparams
             search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
             self.decoder = DevDecoder(
@@ -246,45 +294,43 @@ class Training:
 
     def _describe(self) -> None:
         """Says what is about to be trained, on what."""
-        parameters = sum(int(variable.value.shape.num_elements()) for variable in self.model.trainable_variables)
         too_long, longest = self.pipeline.too_long, self.hparams.max_length
         self._say(
             f"{self.data.problem.name}: {len(self.data.records['train']):,} pairs"
             f"{f', {too_long:,} longer than {longest} tokens left out' if too_long else ''}, "
-            f"{self.pipeline.steps_per_epoch:,} steps an epoch; {self.hparams.model}: {parameters:,} parameters; "
+            f"{self.pipeline.steps_per_epoch:,} steps an epoch; "
+            f"{self.hparams.model}: {count(self.model):,} parameters; "
             f"{self.strategy.num_replicas_in_sync} x {self.strategy.extended.worker_devices[0][-5:]}"
             f"{'' if self.alone else f' of {workers()} workers'}, {self.config.precision}"
         )
 
     def _choose_part_size(self, state: list[Any]) -> None:
         """Sets the pipeline's max_tokens where the user gave none."""
-        if self.config.max_tokens_per_replica:
-            return
         replicas = self.strategy.num_replicas_in_sync
-        self.pipeline.max_tokens = part_size.find(
-            self.folder.path,
-            part_size.here(replicas // workers(), self.config.precision),
-            self.hparams,
-            self.data.vocabulary.size,
-            part_size.demand(self.data.records["train"].lengths, self.pipeline.first, replicas),
-            self.step,
-            [*self.model.trainable_variables, *state],
-            part_size.Workers(workers(), self.chief, lambda number: min(from_all(self.strategy, number))),
-        )
+        place = part_size.here(replicas // workers(), self.config.precision, workers())
+        asked = part_size.demand(self.data.records["train"].lengths, self.pipeline.first, replicas)
+        of_model = (self.hparams, self.data.vocabulary.size, asked)
+        if self.start < self.hparams.train_steps:
+            self.pipeline.max_tokens = part_size.find(
+                self.folder.path, place, *of_model, self.step, [*self.model.trainable_variables, *state],
+                self.chief, lambda number: min(from_all(self.strategy, number)),
+            )  # fmt: skip
+        else:  # an evaluation may be missing yet, of batches as before
+            self.pipeline.max_tokens = part_size.kept(self.folder.path, place, *of_model) or self.pipeline.max_tokens
 
-    def run(self) -> ModelFolder:
-        """Trains to the end; returns the model folder."""
+    def run(self) -> None:
+        """Trains to the end."""
         start, end = self.start, self.hparams.train_steps
         taken, signals = start, StopSignals()
         with signals, contextlib.ExitStack() as at_end:
             if self.watch and start and start not in self.watch.dev_losses and self._evaluates_after(start):
-                self._evaluate(start)  # the process was killed between the checkpoint and its evaluation
+                self._evaluate(start, signals)  # the process ended between the checkpoint and its evaluation
             if start >= end:
                 self._say(f"{self.folder.path}: has taken {start:,} steps already; a higher --train_steps goes on")
             elif start:
                 self._say(f"{self.folder.path}: going on after step {start:,}")
             enough = bool(from_chief(self.strategy, self._is_enough()))
-            if start < end and not enough:
+            if start < end and not enough and not (self.alone and signals.requested):
                 progress = Progress("training", end, "steps", done=start) if self.chief else None
                 if progress:
                     at_end.callback(progress.close)
@@ -296,9 +342,6 @@ class Training:
             )
         if signals.requested or (taken < end and not enough):  # asked in the last evaluation, too
             raise Stopped(f"{self.folder.path}: saved after step {taken:,}, as asked; the same command goes on")
-        if start < end:
-            self._say_what_next()
-        return self.folder
 
     def _evaluates_after(self, taken: int) -> bool:
         return taken % self.config.local_eval_frequency == 0 or taken == self.hparams.train_steps
@@ -333,14 +376,19 @@ class Training:
                 seconds = watch.seconds_before + time.monotonic() - began
                 watch.trained(taken, seconds, known, speed)
             paused = time.monotonic()
-            if (saves or stops) and self.chief:
-                self.checkpoints.save(taken)
+            if saves or stops:
+                if self.chief:
+                    self.checkpoints.save(taken, by_request=not saves)
                 saved = time.monotonic()
             if evaluates and self.chief and not stops:
-                self._evaluate(taken)
+                self._evaluate(taken, signals)
             enough = evaluates and not stops and from_chief(self.strategy, self._is_enough())
             if enough and not saves and self.chief:
                 self.checkpoints.save(taken)
+            if evaluates and not stops and self.alone and signals.requested:
+                stops = True  # asked in the evaluation
+                if not saves:
+                    self.checkpoints.save(taken, by_request=True)
             speed.pause(time.monotonic() - paused)
             if logs:
                 speed.restart()
@@ -368,20 +416,26 @@ class Training:
         raise UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
-            f"the last good checkpoint is {found[-1] if found else 'none'}; a lower learning rate, longer warmup or "
+            f"the last good checkpoint is {found[-1] if found else 'none'}; another --output_dir"
+            f"{f' with --warm_start_from={found[-1]}' if found else ''}, and a lower learning rate, longer warmup or "
             "--precision=float32 may help"
         )
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, step: int, signals: StopSignals) -> None:
         """Measures the dev split and tells of it; keeps the model where it is the best."""
         assert self.watch is not None
-        found = self.evaluator()
-        decoded = self.decoder() if self.decoder else None
+        try:
+            found = self.evaluator(lambda: signals.requested)
+            decoded = self.decoder(lambda: signals.requested) if self.decoder else None
+        except Stopped:
+            self._say(f"step {step:,}: not evaluated, as asked to stop; the same command does it first")
+            return
         scored = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}" if decoded else ""
         best = min(self.watch.dev_losses.values(), default=math.inf)
         if found.loss < best:
             self.checkpoints.save_best(step)
-        self.watch.picture(step, attention_of(self.model, self.data.vocabulary, *self.data.records["dev"][0]))
+        if hasattr(self.model, "decode"):  # as the Transformer has
+            self.watch.picture(step, attention_of(self.model, self.data.vocabulary, *self.data.records["dev"][0]))
         self.watch.evaluated(step, found, decoded)  # last: its line in the log says that all of this was done
         self._say(
             f"step {step:,}: dev loss {found.loss:.4f}{' (best)' if found.loss < best else ''}, perplexity "
@@ -395,15 +449,3 @@ class Training:
             return False
         losses = list(self.watch.dev_losses.values())
         return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
-
-    def _say_what_next(self) -> None:
-        """Where the best model is, and the commands that average and decode."""
-        usr_dir = self.config.t2t_usr_dir
-        own = f"--output_dir={shlex.quote(str(self.folder.path))}" + (
-            f" --t2t_usr_dir={shlex.quote(usr_dir)}" if usr_dir else ""
-        )
-        best = ", ".join(checkpoints_in(self.folder.path / BEST))
-        self._say(
-            f"the lowest dev loss: --checkpoint_path={best}\naverage and decode:  t2t-avg-checkpoints {own} && "
-            f"t2t-decoder {own} --decode_from_file=INPUT --decode_to_file=OUTPUT"
-        )

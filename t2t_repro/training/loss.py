@@ -44,7 +44,8 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
         loss = log_normalizer - right * target_logits - others - entropy
 
         def gradient(upstream: Tensor) -> Tensor:
-            is_target = ops.arange(vocab_size, dtype=targets.dtype) == targets[..., None]
+            # As floats, since TensorFlow compares int32 on the host even where all else is on a GPU.
+            is_target = ops.arange(vocab_size, dtype="float32") == ops.cast(targets, "float32")[..., None]
             smoothed = ops.where(is_target, right, other)
             return (softmax - smoothed) * (upstream * weights)[..., None]
 

@@ -3,8 +3,8 @@
 Every --log_step_count_steps, and before each evaluation, a line with "step", "seconds" of training so far, "train_loss"
 (smoothed, of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second",
 "padding", "hardware" and "gpu_count"; after each evaluation one with "step", "dev_loss", "dev_perplexity",
-"dev_accuracy" and, where lines were decoded, "dev_bleu" or "dev_f1", its "signature", and the first few as
-"dev_translations": source, reference and output of each.
+"dev_accuracy", "eval_steps" where the flag of that name left batches out, and, where lines were decoded, "dev_bleu" or
+"dev_f1", its "signature", and the first few as "dev_translations": source, reference and output of each.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ import tensorflow as tf
 from t2t_repro.data import batching
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import hparams_fingerprint
 from t2t_repro.models import size
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
@@ -64,6 +65,17 @@ class Place:
     """Of the training."""
     memory: int
     """Bytes that all replicas share, where they are this machine's processor; 0 for GPUs, which have their own."""
+    workers: int = 1
+    """Machines that train together, all of this kind."""
+
+    @property
+    def devices(self) -> int:
+        """Of all machines."""
+        return self.workers * self.replicas
+
+    def __str__(self) -> str:
+        several = f"{self.workers} workers, each " if self.workers > 1 else ""
+        return f"{several}{self.replicas} x {self.device}, {self.precision}"
 
 
 @dataclass(frozen=True)
@@ -78,25 +90,10 @@ class Demand:
     """Parts of a replica in a step in which nothing is cut for memory's sake."""
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Who trains together."""
-
-    count: int
-    """Processes; the place is that of one of them."""
-    writes: bool
-    """Whether this is the one that writes and speaks."""
-    least: Callable[[int], int]
-    """The smallest number of those that the workers have, in each of them; all must call it."""
-
-
-ALONE = Workers(1, True, lambda number: number)
-
-
-def here(replicas: int, precision: str) -> Place:
+def here(replicas: int, precision: str, workers: int = 1) -> Place:
     """The place where this process trains."""
     memory = 0 if tf.config.get_visible_devices("GPU") else memory_limit()
-    return Place(devices()[0], replicas, precision, memory)
+    return Place(devices()[0], replicas, precision, memory, workers)
 
 
 def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
@@ -148,7 +145,8 @@ def find(
     asked: Demand,
     step: TrainStep,
     variables: Sequence[Any],
-    workers: Workers = ALONE,
+    writes: bool = True,
+    least: Callable[[int], int] = lambda number: number,
 ) -> int:
     """The --max_tokens_per_replica of a training: as the folder has it for this place, or else by trying.
 
@@ -164,37 +162,39 @@ def find(
         asked: what the plan asks for.
         step: the training's.
         variables: all that a step changes, weights and optimizer; they come out as they went in.
-        workers: who trains together.
+        writes: whether this is the worker that writes and speaks.
+        least: the smallest of the workers' numbers, in each of them; all must call it.
 
     Raises:
         UserError: not even one example fits, or the file cannot be written.
     """
     path = folder / FILE_NAME
-    if found := workers.least(kept(folder, place)):
+    if found := least(kept(folder, place, hparams, vocab_size, asked)):
         return found
-    if path.exists() and workers.writes:
-        say(f"{path}: not found here ({describe(place)}), or damaged; trying again")
-    trial = Trial(step, asked, workers.count * place.replicas)
+    if path.exists() and writes:
+        say(f"{path}: of another place or model, or damaged; trying again ({place})")
+    trial = Trial(step, asked, place.devices)
     with unchanged(variables):
-        if place.memory or workers.count > 1:
-            found = workers.least(by_formula(place, hparams, vocab_size, asked) if place.memory else UNTRIED)
+        if place.memory or place.workers > 1:
+            found = least(by_formula(place, hparams, vocab_size, asked) if place.memory else UNTRIED)
             if found and not trial.fits(found, accumulates=False):
                 found = 0
         else:
             found = search(trial.fits, asked)
     if not found:
-        raise _too_little(place, asked, workers)
-    if workers.writes:
+        raise _too_little(place, asked)
+    if writes:
+        values = {"max_tokens_per_replica": found, **dataclasses.asdict(place), **_needs(hparams, vocab_size, asked)}
         with whole_file(path, "w") as file:
-            file.write(json.dumps({"max_tokens_per_replica": found, **dataclasses.asdict(place)}, indent=2) + "\n")
-        say(f"--max_tokens_per_replica={found} fits here ({describe(place)}); kept in {path}")
+            file.write(json.dumps(values, indent=2) + "\n")
+        say(f"--max_tokens_per_replica={found} fits here ({place}); kept in {path}")
     return found
 
 
-def _too_little(place: Place, asked: Demand, workers: Workers) -> UserError:
-    if not place.memory and workers.count > 1:
+def _too_little(place: Place, asked: Demand) -> UserError:
+    if not place.memory and place.workers > 1:
         return UserError(
-            f"{describe(place)}: too little memory for parts of {UNTRIED:,} positions; give all workers "
+            f"{place}: too little memory for parts of {UNTRIED:,} positions; give all workers "
             f"--max_tokens_per_replica={UNTRIED // 2}, or less"
         )
     has, cures = "too little memory", ["a lower max_length or a smaller model by --hparams"]
@@ -204,24 +204,30 @@ def _too_little(place: Place, asked: Demand, workers: Workers) -> UserError:
         has = f"{CPU_SHARE:.0%} of {place.memory / 2**30:.1f} GB, training's share of memory, is too little"
         cures.append(f"--max_tokens_per_replica={asked.longest}, which tries all the same")
     return UserError(
-        f"{describe(place)}: {has} for parts of one example with {asked.longest:,} tokens a side; give "
-        + ", or ".join(cures)
+        f"{place}: {has} for parts of one example with {asked.longest:,} tokens a side; give " + ", or ".join(cures)
     )
 
 
-def describe(place: Place) -> str:
-    """The place for people."""
-    return f"{place.replicas} x {place.device}, {place.precision}"
+def kept(folder: Path, place: Place, hparams: HParams, vocab_size: int, asked: Demand) -> int:
+    """What was found before for this model and data in this place; 0 where nothing was, or the file is damaged.
 
-
-def kept(folder: Path, place: Place) -> int:
-    """What was found in this place before; 0 where nothing was, or the file is damaged."""
+    A machine may have other memory than it had, as long as the formula allows as much.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
         content = dict(json.loads((folder / FILE_NAME).read_text("utf-8")))
-        found = content.pop("max_tokens_per_replica", 0)
-        if content == dataclasses.asdict(place) and found > 0:
+        found, memory = content.pop("max_tokens_per_replica", 0), content.pop("memory", None)
+        now = {**dataclasses.asdict(place), **_needs(hparams, vocab_size, asked)}
+        if bool(memory) != bool(now.pop("memory")) or content != now or not found > 0:
+            return 0
+        if not place.memory or found <= by_formula(place, hparams, vocab_size, asked):
             return int(found)
     return 0
+
+
+def _needs(hparams: HParams, vocab_size: int, asked: Demand) -> dict[str, Any]:
+    """What the file says of the model and its data."""
+    model = {"hparams_fingerprint": hparams_fingerprint(hparams), "vocab_size": vocab_size}
+    return model | dataclasses.asdict(asked)
 
 
 def by_formula(place: Place, hparams: HParams, vocab_size: int, asked: Demand) -> int:

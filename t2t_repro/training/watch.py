@@ -115,7 +115,7 @@ class Watch:
     def evaluated(self, step: int, found: Evaluation, decoded: Decoded | None) -> None:
         """Tells of an evaluation."""
         values = {"dev_loss": found.loss, "dev_perplexity": found.perplexity, "dev_accuracy": found.accuracy}
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"eval_steps": found.batches} if found.batches else {}
         if decoded:
             first = decoded.scores[0]
             if math.isfinite(first.score):  # a parser without any brackets yet has no F1

@@ -14,6 +14,7 @@ import pytest
 
 from programs import MINUTE, Road, refused, run, write_pairs
 from t2t_repro.data.records import find_shards, index_path
+from t2t_repro.model_folder import ModelFolder
 
 
 def datagen(tmp_path: Path, train: str, dev: str = "", **flags: str) -> subprocess.CompletedProcess[str]:
@@ -183,6 +184,11 @@ def test_a_damaged_checkpoint(road: Road, tmp_path: Path) -> None:
     data = tmp_path / "m" / "model.ckpt-40.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
     refused(run("decoder", f"--output_dir={tmp_path / 'm'}", input="one\n"), "model.ckpt-40", "damaged")
+
+
+def test_two_trainings_in_one_folder(road: Road) -> None:
+    with ModelFolder.held(road.model):
+        refused(run("trainer", *road.flags, "--train_steps=41"), "another t2t-trainer is at work there")
 
 
 def test_a_resume_with_other_hparams(road: Road) -> None:

@@ -1,8 +1,9 @@
-"""t2t-reproduce as a user runs it: killed in training, killed while it decodes, finished, and run once more."""
+"""t2t-reproduce as a user runs it: stopped in training, killed while it decodes, finished, and run once more."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -16,19 +17,33 @@ from t2t_repro.metrics.bleu import paper_bleu
 from t2t_repro.textfile import read_lines
 
 SLIM = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=300"
+PUBLISHED = """
+from itertools import islice
+from t2t_repro import registry
+from t2t_repro.problems.numbers import NumbersEnde
+
+@registry.register_problem
+class Published(NumbersEnde):
+    # The first of its test sets is the text of the dev split.
+    test_sets, dev_set = ("first", "second/part"), "first"
+
+    def test_set(self, name, tmp_dir):
+        return islice(self.generate("dev", tmp_dir), None if name == "first" else 100)
+"""
 
 
-def kill(flags: list[str], errors: Path, reached: Callable[[], bool]) -> None:
-    """Starts t2t-reproduce and kills it as soon as it has reached a stage."""
+def stop(flags: list[str], errors: Path, reached: Callable[[], bool], number: int) -> int:
+    """Starts t2t-reproduce and sends it a signal as soon as it has reached a stage; its exit code."""
     command = [sys.executable, "-c", "from t2t_repro.bin.t2t_reproduce import run; run()", *flags]
     with open(errors, "wb") as file:
         process = subprocess.Popen(command, stderr=file)
     deadline = time.monotonic() + 120
     while not reached() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.kill()
-    assert process.wait() < 0, errors.read_text()
+    process.send_signal(number)
+    code = process.wait()
     assert reached(), errors.read_text()
+    return code
 
 
 def times(*folders: Path) -> dict[str, int]:
@@ -42,46 +57,56 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_row_killed_twice_and_finished(tmp_path: Path) -> None:
+def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
     data, model, errors = tmp_path / "D", tmp_path / "M", tmp_path / "errors"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text(PUBLISHED)
     flags = [
-        "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--hparams={SLIM}", "--train_size=1000",
-        "--vocab_size=400", "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}",
-        f"--output_dir={model}",
+        "--problem=published", "--row=base", f"--hparams={SLIM}", "--train_size=1000", "--vocab_size=400",
+        "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}", f"--output_dir={model}",
+        f"--t2t_usr_dir={tmp_path / 'own'}", "--eval_decode_lines=0",
     ]  # fmt: skip
-    kill(flags, errors, lambda: (model / "model.ckpt-10.index").exists())
+    planned = run("reproduce", *flags, "--generate_data", "--dry_run")
+    assert (planned.returncode, "run t2t-datagen" in planned.stderr) == (2, True)
+    assert stop(flags, errors, lambda: (model / "model.ckpt-10.index").exists(), signal.SIGTERM) == 130
+    assert "saved after step " in errors.read_text()
     assert not (model / "model.ckpt-30.index").exists()
-    begun = model / "decoded" / "dev-30.txt.unfinished"
-    kill(flags, errors, lambda: begun.exists() and begun.read_bytes().count(b"\n") > 1)
+    begun = model / "decoded" / "second_part-30.txt.unfinished"
+    code = stop(flags, errors, lambda: begun.exists() and begun.read_bytes().count(b"\n") > 1, signal.SIGKILL)
+    assert code == -signal.SIGKILL
     assert "going on after step " in errors.read_text()
     assert not (model / "results.json").exists()
-    trained = {path: time for path, time in times(data, model).items() if path != str(begun)}
-    assert not any("/decoded/" in path for path in trained)
+    done = {path: time for path, time in times(data, model).items() if path != str(begun)}
+    assert [Path(path).name for path in done if "/decoded/" in path] == ["first-30-last.txt"]
 
     result = run("reproduce", *flags)
     assert result.returncode == 0, result.stderr
     assert "has taken 30 steps already" in result.stderr
-    assert times(data, model).items() >= trained.items()
+    assert times(data, model).items() >= done.items()
     assert not begun.exists()
 
     metrics = [json.loads(line) for line in (model / "metrics.jsonl").read_text("utf-8").splitlines()]
-    assert [line["step"] for line in metrics] == [10, 10, 20, 20, 30, 30]
-    sources, references = (list(read_lines(str(data / f"numbers_ende.dev.{side}"))) for side in ("inputs", "targets"))
-    outputs = list(read_lines(str(model / "decoded" / "dev-30.txt")))
-    assert len(outputs) == len(references) == len(sources) == 500
+    assert [line["step"] for line in metrics if "dev_loss" in line] == [10, 20, 30]
+    sources, references = (list(read_lines(str(data / f"published.first.{side}"))) for side in ("inputs", "targets"))
+    outputs = list(read_lines(str(model / "decoded" / "first-30-last.txt")))
+    averaged = list(read_lines(str(model / "decoded" / "second_part-30.txt")))
+    assert len(outputs) == len(references) == len(sources) == 5 * len(averaged) == 500
     found = json.loads((model / "results.json").read_text("utf-8"))
     assert found["steps"] == 30
-    assert (found["dev_bleu"], found["bleu"]) == (paper_bleu(outputs, references, "en").score, {})
+    assert found["dev_bleu"] == paper_bleu(outputs, references, "en").score
+    assert found["bleu"] == {"second/part": paper_bleu(averaged, references[:100], "en").score}
     assert found["dev_perplexity"] == metrics[-1]["dev_perplexity"]
     assert found["train_seconds"] == metrics[-2]["seconds"] > metrics[0]["seconds"] > 0
     assert found["hardware"] and found["gpu_count"]
     report = (model / "report.md").read_text("utf-8")
     chrf = sacrebleu.corpus_chrf(outputs, [references]).score
-    assert f"| chrF, dev | {chrf:.2f} | nrefs:1" in report
-    assert chrf > 1 and "Averaged checkpoints: 3." in report
+    assert f"| chrF, first, last checkpoint | {chrf:.2f} | nrefs:1" in report
+    assert chrf > 1 and "Averaged checkpoints: 3." in report and report.startswith("# transformer_base on published\n")
 
-    as_decoder = run("decoder", f"--output_dir={model}", input="".join(f"{line}\n" for line in sources[:20]))
-    assert as_decoder.stdout.split("\n")[:-1] == outputs[:20]
+    text = "".join(f"{line}\n" for line in sources[:20])
+    for checkpoint, expected in (("", averaged), (f"--checkpoint_path={model}/model.ckpt-30", outputs)):
+        as_decoder = run("decoder", f"--output_dir={model}", flags[-2], *filter(None, [checkpoint]), input=text)
+        assert as_decoder.stdout.split("\n")[:-1] == expected[:20]
 
     once, before = times(data, model), contents(tmp_path)
     again = run("reproduce", *flags)
@@ -90,8 +115,8 @@ def test_a_row_killed_twice_and_finished(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
     assert not any(word in again.stderr for word in ("step 30:", "DecodeHParams", "averaging", "learning"))
 
-    listed = run("paper", "--table=3", f"--output_dirs={model}")
+    listed = run("paper", "--table=3", f"--output_dirs={model}", flags[-2])
     assert listed.returncode == 0, listed.stderr
     _, _, of_no_row = listed.stdout.partition("Model folders of no row above")
-    (line,) = (line for line in of_no_row.splitlines() if "numbers_ende" in line)
-    assert f"{model}  numbers_ende" in line and f"{found['dev_perplexity']:.2f}" in line
+    (line,) = (line for line in of_no_row.splitlines() if "published" in line)
+    assert f"{model}  published" in line and f"{found['dev_perplexity']:.2f}" in line

@@ -146,6 +146,7 @@ def test_asked_to_stop_it_finishes_the_step_and_asked_twice_it_does_not(killed: 
     assert result.returncode == 0, result.stderr
     assert f"going on after step {step}\n" in result.stderr
     assert_same(model, killed.unbroken)
+    assert steps(model) == steps(killed.unbroken)  # or an average would be another
 
 
 def test_of_damaged_checkpoints_the_one_before_is_used(killed: Killed, tmp_path: Path) -> None:
@@ -202,11 +203,12 @@ def test_a_reproduction_that_is_asked_to_stop_does_not_go_on_to_average(tmp_path
     ]  # fmt: skip
     stopped = Running("reproduce", flags, tmp_path / "errors")
     stopped.signal(signal.SIGTERM, lambda: steps(model) == [3])  # then it evaluates, which is training too
-    assert stopped.ended() == 0, stopped.said()
-    assert stopped.said().endswith(f"-c: {model}: saved after step 3, as asked; the same command goes on\n")
+    assert stopped.ended() == 130, stopped.said()
+    assert "step 3: not evaluated, as asked to stop; the same command does it first\n" in stopped.said()
+    assert f": {model}: saved after step 3, as asked; the same command goes on\n" in stopped.said()
     assert not (model / "averaged").exists()
 
     again = Running("reproduce", flags, tmp_path / "errors")
     again.signal(signal.SIGKILL, lambda: steps(model / "averaged") == [3])
     assert again.ended() == -signal.SIGKILL
-    assert "has taken 3 steps already" in again.said()
+    assert again.said().index("step 3: dev loss ") < again.said().index("has taken 3 steps already")

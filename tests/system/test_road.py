@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from programs import MINUTE, Road, run
+from programs import MINUTE, Road, refused, run
 
 HELD_OUT = [
     "one thousand, nine hundred and fifty-one",
@@ -167,6 +167,7 @@ def test_a_users_own_problem_hparams_and_model(tmp_path: Path) -> None:
     (package / "mine.py").write_text('''
 """A user's own code."""
 from dataclasses import replace
+import keras
 from t2t_repro import registry
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
@@ -188,6 +189,24 @@ def minute():
 @registry.register_model
 class MyTransformer(Transformer):
     """The Transformer under another name."""
+
+@registry.register_model
+class Plain(keras.Model):
+    """Predicts each token from the one before; it has no search."""
+    def __init__(self, hparams, vocab_size, target_space_id, precision):
+        super().__init__()
+        self.table = self.add_weight(shape=(vocab_size, vocab_size), name="table")
+
+    def call(self, inputs, targets, seed=None):
+        before = keras.ops.pad(targets[:, :-1], ((0, 0), (1, 0)))
+        return keras.ops.take(self.table, before, axis=0)
+
+@registry.register_model
+class Misfit(Transformer):
+    """Reads what no hparams set has."""
+    def __init__(self, hparams, *arguments):
+        super().__init__(hparams, *arguments)
+        self.experts = hparams.num_experts
 ''')
     flag = f"--t2t_usr_dir={package}"
     listing = run("trainer", "--registry_help", flag, cwd=tmp_path)
@@ -204,6 +223,16 @@ class MyTransformer(Transformer):
     decoded = run("decoder", flag, "--output_dir=m", input="text 7\n", cwd=tmp_path)
     assert decoded.returncode == 0, decoded.stderr
     assert decoded.stdout.count("\n") == 1
+
+    trainer = ("trainer", flag, "--problem=shouting", "--hparams_set=minute")
+    plain = run(*trainer, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0", cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    assert "step 3: dev loss" in plain.stderr
+    refused(run(*trainer, "--model=plain", "--output_dir=p", cwd=tmp_path), "no method encode", "--eval_decode_lines=0")
+    planned = run(*trainer, "--model=misfit", "--output_dir=misfit", "--dry_run", cwd=tmp_path)
+    for result in (planned, run(*trainer, "--model=misfit", "--output_dir=misfit", cwd=tmp_path)):
+        refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")
+    assert not (tmp_path / "misfit").exists()
 
 
 def test_the_programs_stop_quietly_when_their_reader_goes(road: Road) -> None:

@@ -119,7 +119,8 @@ def test_strings_are_taken_as_they_are() -> None:
         ("optimizer_adam_beta2=1", "optimizer_adam_beta2=1.0 must be in [0, 1)"),
         ("attention_key_channels=100", "num_heads=8 does not divide attention_key_channels=100"),
         ("self_attention_neighborhood=-1", "self_attention_neighborhood=-1 must be 0 or more; 0 is all positions"),
-        ("attention_value_channels=-8", "does not divide attention_value_channels=-8"),
+        ("attention_value_channels=-8", "attention_value_channels=-8 must be 0 or more; 0 is hidden_size"),
+        ("num_heads=1000000000", "num_heads=1000000000 does not divide hidden_size=512; give a divisor, such as 512"),
         ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
         ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
         (

@@ -225,6 +225,12 @@ def test_another_search_decodes_again_beside_the_first(make: Make, data: str, tm
     finish(folder, data, str(tmp_path))
     finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
     assert decoded(folder).keys() == {"dev-5.txt", "dev-5-beam_size=2-alpha=0.0.txt"}
+    _, results = finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2))
+    assert results.search == "beam_size=2"
+    files = decoded(folder).keys()
+    for size in (1, 4096):  # which changes no output
+        _, results = finish(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
+        assert (decoded(folder).keys(), results.search) == (files, "")
 
 
 def test_the_sides_of_a_reversed_problem_change_places(make: Make, tmp_path: Path) -> None:
@@ -295,8 +301,8 @@ def test_a_decode_that_was_killed_goes_on(
     with pytest.raises(KeyboardInterrupt):
         finish(folder, data, str(tmp_path))
     assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt.unfinished"]
-    finish(folder, data, str(tmp_path))
-    assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)
+    finish(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
+    assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)  # though memory has asked for smaller batches
     assert lines(output) == right
     assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
 

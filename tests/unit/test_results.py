@@ -13,7 +13,9 @@ from t2t_repro.hparam import to_json
 from t2t_repro.results import FILE, Results, of_training, read_results
 from t2t_repro.training.metrics_log import MetricsLog
 
-ALL = Results(100_000, 4.9, 25, {"wmt14": 27.1, "wmt14/full": 27}, 91.3, 43200, "8 x P100", 8, ["nrefs:1|case:mixed"])
+ALL = Results(
+    100_000, 4.9, 25, {"wmt14": 27.1, "wmt14/full": 27}, 91.3, 43200, "8 x P100", 8, ["nrefs:1|case:mixed"], "alpha=1.0"
+)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -48,6 +50,7 @@ def test_each_key_is_optional_and_others_are_left_aside(tmp_path: Path) -> None:
         ("gpu_count", 0.5),
         ("signatures", "nrefs:1"),
         ("signatures", [1]),
+        ("search", 4),
     ],
 )
 def test_a_value_of_another_type(name: str, value: Any, tmp_path: Path) -> None:
@@ -72,5 +75,8 @@ def test_what_a_training_told_of_itself(tmp_path: Path) -> None:
     log.add(5, dev_loss=1.0, dev_perplexity=2.5)
     assert of_training(tmp_path) == Results(5, 2.5, train_seconds=1.5, hardware="A", gpu_count=2)
     log.add(9, seconds=2.5, train_loss=2.0, hardware="B", gpu_count=1)
+    assert of_training(tmp_path).dev_perplexity is None  # killed before the evaluation
+    log.add(9, dev_loss=0.5, dev_perplexity=1.5, eval_steps=3)
+    assert of_training(tmp_path).dev_perplexity is None
     log.add(9, dev_loss=float("nan"), dev_perplexity=float("nan"))
     assert of_training(tmp_path) == Results(9, None, train_seconds=2.5, hardware="2 x A, then 1 x B")

@@ -75,9 +75,10 @@ class Folders:
         hparams: HParams,
         results: dict[str, Any] | None = None,
         steps: tuple[int, ...] = (),
+        settings: dict[str, Any] | None = None,
     ) -> str:
         folder = self.path / name
-        origin = Origin(problem, {}, "vocab.model", "0123456789ab", 1)
+        origin = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1)
         ModelFolder.create(folder, hparams, self.vocabulary, origin)
         if results is not None:
             (folder / "results.json").write_text(json.dumps(results))
@@ -141,7 +142,10 @@ def test_a_folder_stands_beside_its_rows(capsys: pytest.CaptureFixture[str], fol
         assert line["problem"] == "wmt_ende"
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
-        assert line["measured_bleu"] == "26.25 (wmt14), 26.50 (wmt14/full)"
+        assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
+        vocab_size = folders.vocabulary.size  # its own; the row's is the paper's
+        assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
+        assert line["measured_parameters"] == str(size.parameters(base, vocab_size))
         assert (line["train_seconds"], line["gpu_count"]) == ("43200", "4")
         assert float(line["measured_flops_by_time"]) == 43_200 * 4 * 9.5e12
     text = output(capsys, "--table=3", f"--output_dirs={path}")
@@ -193,8 +197,8 @@ def test_other_problems_and_other_hparams_are_of_no_row(
     assert not any(row["output_dir"] for row in rows)
     assert (line["table"], line["row"], line["problem"], line["measured_bleu_dev"]) == ("", "", problem, "30.0")
     vocab_size = folders.vocabulary.size
-    assert line["vocab_size"] == str(vocab_size)
-    assert line["parameters"] == str(size.parameters(hparams, vocab_size))
+    assert line["measured_vocab_size"] == str(vocab_size)
+    assert line["measured_parameters"] == str(size.parameters(hparams, vocab_size))
     assert "Model folders of no row above\n\n" in output(capsys, f"--output_dirs={path}")
 
 
@@ -208,9 +212,21 @@ def test_without_results_the_training_tells_of_itself(
     told = lines(capsys, f"--output_dirs={path}")[-1]
     names = ("measured_steps", "measured_perplexity", "train_seconds", "gpu_count", "hardware")
     assert [told[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
-    assert told["measured_bleu_dev"] == told["measured_bleu"] == ""
-    (Path(path) / "results.json").write_text('{"steps": 100}')
-    assert lines(capsys, f"--output_dirs={path}")[-1]["measured_steps"] == "100"
+    assert told["measured_bleu_dev"] == "" and not any(name.startswith("measured_bleu:") for name in told)
+    for steps, bleu in ((110, "27.5"), (100, "")):  # those of 100 steps are of a training that has gone on
+        (Path(path) / "results.json").write_text(json.dumps({"steps": steps, "dev_bleu": 27.5}))
+        told = lines(capsys, f"--output_dirs={path}")[-1]
+        assert (told["measured_steps"], told["measured_bleu_dev"]) == ("110", bleu)
+
+
+def test_what_a_reader_should_know_stands_below(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    hparams = registry.hparams("transformer_parsing_4layer")
+    results = {"f1": 43.0, "search": "beam_size=1", "train_seconds": 5, "hardware": "2 x K80, then 1 x P100"}
+    path = folders.make("model", "wsj_parsing", hparams, results, settings={"train_sections": "0001-0159"})
+    (note, _, _) = notes = output(capsys, "--table=4", f"--output_dirs={path}").split("\n\n")[2:]
+    assert note == f"{path}: decoded with beam_size=1"
+    assert notes[1] == f"{path}: no FLOPs by time, since it was trained in several places"
+    assert notes[2] == f"{path}: its data was made with --train_sections=0001-0159\n"
 
 
 def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
@@ -219,10 +235,13 @@ def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str
     path = folders.make("model", "wmt_ende", hparams, timed | {"hardware": "Tesla V100 SXM2"})
     text = output(capsys, "--table=3", f"--output_dirs={path}")
     assert f"{path}: no FLOPs by time, since the paper does not say what 'Tesla V100 SXM2' sustains" in text
-    given = "--sustained_tflops=K81=1,V100 = 14.5"
+    given = "--sustained_tflops=V100 = 14.5"
     (line,) = (one for one in lines(capsys, f"--output_dirs={path}", given) if one["output_dir"])
     assert float(line["measured_flops_by_time"]) == 10 * 2 * 14.5e12
     assert "no FLOPs by time" not in output(capsys, f"--output_dirs={path}", given)
+    unknown = "--sustained_tflops: no model folder of --output_dirs was trained on 'K81'; their hardware: "
+    assert failure(capsys, f"--output_dirs={path}", "--sustained_tflops=K81=1") == f"{unknown}'Tesla V100 SXM2'"
+    assert failure(capsys, "--sustained_tflops=K81=1") == f"{unknown}none"
     for other in ({"hardware": "GRID K8000"}, {"hardware": "K80", "gpu_count": 0}, {"hardware": ""}):
         (Path(path) / "results.json").write_text(json.dumps(timed | other))
         (line,) = (one for one in lines(capsys, f"--output_dirs={path}") if one["output_dir"])

@@ -24,8 +24,8 @@ from t2t_repro.results import Results
 FIGURES = {
     ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},
     ("transformer_big", "wmt_ende"): {"steps": 300_000, "perplexity": 4.33, "wmt13": 26.4, "wmt14/full": 28.4},
-    ("transformer_base", "wmt_enfr"): {"wmt14/full": 38.1},
-    ("transformer_big_enfr", "wmt_enfr"): {"wmt14/full": 41.8},
+    ("transformer_base", "wmt_enfr"): {"steps": 100_000, "wmt14/full": 38.1},
+    ("transformer_big_enfr", "wmt_enfr"): {"steps": 300_000, "wmt14/full": 41.8},
     ("transformer_parsing_4layer", "wsj_parsing"): {"test": 91.3},
     ("transformer_parsing_4layer_semi", "wsj_parsing_semi"): {"test": 92.7},
 } | {

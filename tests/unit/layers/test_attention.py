@@ -265,10 +265,8 @@ def test_what_lies_behind_a_neighborhood_leaves_the_cache(r: int, reach: int) ->
 
 
 @masked_or_not
-def test_no_product_of_a_neighborhood_holds_all_pairs_of_positions(masked: bool) -> None:
-    length = 1009  # a prime, which no other size in the graph is
-
-    def largest(r: int) -> int:
+def test_no_product_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
+    def largest(length: int, r: int) -> int:
         """Elements of the largest tensor of the pass and its gradients."""
         layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
 
@@ -281,8 +279,9 @@ def test_no_product_of_a_neighborhood_holds_all_pairs_of_positions(masked: bool)
         assert all(shape.is_fully_defined() for shape in shapes if shape.rank is not None and shape.rank > 2)
         return max(shape.num_elements() for shape in shapes if shape.is_fully_defined())
 
-    assert largest(0) >= length**2
-    assert largest(8) < length**2 / 2
+    assert largest(1009, 0) >= 1009**2
+    assert largest(1009, 8) < 1009**2 / 2
+    assert largest(4036, 8) < 4.2 * largest(1009, 8)
 
 
 @masked_or_not

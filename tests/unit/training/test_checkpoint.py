@@ -147,6 +147,55 @@ def test_only_so_many_are_kept(folder: ModelFolder) -> None:
     assert not [path for path in folder.path.iterdir() if "ckpt-9" in path.name or "ckpt-10." in path.name]
 
 
+def test_what_was_saved_out_of_turn_goes_when_the_next_comes(folder: ModelFolder) -> None:
+    training = Training(folder).saved(5)
+    training.checkpoints.save(7, by_request=True)
+    assert numbers(folder) == [5, 7]
+    resumed = Training(folder, seed=2)
+    assert resumed.checkpoints.restore() == 7
+    resumed.checkpoints.save_best(7)
+    resumed.checkpoints.save(8, by_request=True)
+    assert numbers(folder) == [5, 8]
+    resumed = Training(folder, seed=2)
+    assert resumed.checkpoints.restore() == 8
+    resumed.checkpoints.save(10)
+    resumed.checkpoints.save(15)
+    assert numbers(folder) == [5, 10, 15]
+    assert Training(folder).saved(20).checkpoints.restore() == 20
+
+
+def test_one_that_may_be_whole_is_not_called_damaged(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    Training(folder).saved(1, 2)
+
+    def fails(self: Any, path: str) -> None:  # as a network's disk does; permissions do not stop the superuser
+        raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
+
+    monkeypatch.setattr(tf.train.Checkpoint, "read", fails)
+    message = refused(Training(folder).checkpoints.restore)
+    assert message.startswith(f"{folder.path}/model.ckpt-2: cannot be read (")
+    assert numbers(folder) == [1, 2]
+
+
+def test_a_checkpoint_written_over_another_is_never_half_of_each(
+    folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(folder).saved(1, 2)
+    training.draw(3)
+    replace_file = Path.replace
+
+    def killed(self: Path, target: Path) -> None:
+        replace_file(self, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        training.checkpoints.save(2)
+    monkeypatch.undo()
+    assert numbers(folder) == [1]
+    remove_unfinished(folder.path)
+    assert Training(folder).checkpoints.restore() == 1
+
+
 def test_the_average_is_the_mean_of_the_last(folder: ModelFolder) -> None:
     training = Training(folder)
     weights = []

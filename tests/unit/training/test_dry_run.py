@@ -15,6 +15,7 @@ from t2t_repro.data import batching, summary
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import hparams_fingerprint
 from t2t_repro.models import size
 from t2t_repro.training import dry_run, part_size
 from t2t_repro.training.part_size import Place
@@ -48,10 +49,9 @@ def said(
     place: Place = GPU,
     folder: Path = Path("nowhere"),
     hparams: HParams = HPARAMS,
-    workers: int = 1,
 ) -> str:
     epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, 1, 0)
-    return dry_run.describe(hparams, VOCAB, records.lengths, epoch, place, folder, max_tokens, workers)
+    return dry_run.describe(hparams, VOCAB, records.lengths, epoch, place, folder, max_tokens)
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
@@ -138,18 +138,21 @@ def test_where_the_size_of_parts_comes_from(records: Records, tmp_path: Path) ->
     assert gpu.partition("Parts")[2] == uncut.partition("Parts")[2]
     assert list(tmp_path.iterdir()) == []
 
-    (tmp_path / part_size.FILE_NAME).write_text(json.dumps({"max_tokens_per_replica": 1024, **asdict(GPU)}))
+    epoch = batching.plan(records.lengths, HPARAMS.batch_size, HPARAMS.max_length, 1, 0)
+    needs = asdict(part_size.demand(records.lengths, epoch, 1)) | {"vocab_size": VOCAB}
+    found = {"max_tokens_per_replica": 1024, "hparams_fingerprint": hparams_fingerprint(HPARAMS)}
+    (tmp_path / part_size.FILE_NAME).write_text(json.dumps(found | asdict(GPU) | needs))
     assert f"1,024 at most, as {tmp_path / 'part_size.json'} says" in said(records, 0, GPU, tmp_path)
     assert "50 at most, as --max_tokens_per_replica says" in said(records, 50, GPU, tmp_path)
     assert "so that nothing is cut" in said(records, 0, replace(GPU, device="another"), tmp_path)
 
 
 def test_several_workers_take_the_parts_of_as_many_devices(records: Records) -> None:
-    two = replace(GPU, replicas=2)
-    together, alone = said(records, 60, two, workers=2), said(records, 60, replace(GPU, replicas=4))
+    two = replace(GPU, replicas=2, workers=2)
+    together, alone = said(records, 60, two), said(records, 60, replace(GPU, replicas=4))
     assert together.replace("2 workers, each 2 x", "4 x") == alone
-    assert "4,096 at most, tried at the start" in said(records, 0, two, workers=2)
-    assert "so that nothing is cut; how many fit" in said(records, 0, two)
+    assert "4,096 at most, tried at the start" in said(records, 0, two)
+    assert "so that nothing is cut; how many fit" in said(records, 0, replace(two, workers=1))
 
 
 def test_a_long_plan_is_looked_at_in_part(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

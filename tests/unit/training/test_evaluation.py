@@ -19,6 +19,7 @@ from t2t_repro.data import vocabulary
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problems.wsj_parsing import WsjParsing
@@ -215,6 +216,29 @@ def test_the_reversed_problem_is_scored_by_its_sentences(tmp_path: Path, parsing
     assert found.scores[0].label == "BLEU"
     assert found.scores[0].score == pytest.approx(100)
     assert found.samples == [Sample(tree, words, words) for tree, words in turned]
+
+
+def test_it_ends_between_two_batches_where_it_is_asked_to(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+    texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
+    dev = written(tmp_path, encoded(tiny_vocabulary, texts))
+
+    def knows_nothing(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.concat([tf.shape(targets), [tiny_vocabulary.size]], 0))
+
+    search = DecodeHParams(1, batch_size=20)
+    for evaluation in (
+        Evaluator(knows_nothing, dev, max_tokens=60),
+        DevDecoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 40, search),
+    ):
+        asked: list[None] = []
+
+        def third(asked: list[None] = asked) -> bool:
+            asked.append(None)
+            return len(asked) == 3
+
+        with pytest.raises(Stopped):
+            evaluation(third)
+        assert len(asked) == 3
 
 
 def test_some_lines_alone(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:

@@ -96,43 +96,67 @@ def test_what_is_tried_is_the_worst_that_training_has(replicas: int) -> None:
     ]  # fmt: skip
 
 
-def test_found_once_for_each_place(tmp_path: Path, tiny_hparams: HParams, capsys: pytest.CaptureFixture[str]) -> None:
+def test_found_once_for_each_place_and_model(
+    tmp_path: Path, tiny_hparams: HParams, capsys: pytest.CaptureFixture[str]
+) -> None:
     step = Room(3000)
     asked = Demand(longest=10, largest=60_000, rounds=2)
+    usual = (GPU, tiny_hparams, VOCAB, asked)
 
-    def find(place: Place) -> int:
+    def find(place: Place, *needs: Any) -> int:
         step.taken = []
-        return part_size.find(tmp_path, place, tiny_hparams, VOCAB, asked, step, [])  # type: ignore[arg-type]
+        return part_size.find(tmp_path, place, *needs, step, [])
 
-    found = find(GPU)
+    found = find(*usual)
     assert 2000 < found < 3000 and step.taken
-    assert json.loads((tmp_path / "part_size.json").read_text()) == {"max_tokens_per_replica": found, **asdict(GPU)}
+    kept = json.loads((tmp_path / "part_size.json").read_text())
+    assert kept.items() >= {"max_tokens_per_replica": found, **asdict(GPU), **asdict(asked)}.items()
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"--max_tokens_per_replica={found} fits here (1 x a GPU, float32)" in said
 
-    assert find(GPU) == part_size.kept(tmp_path, GPU) == found
+    longer = (GPU, replace(tiny_hparams, train_steps=12345), VOCAB, asked)
+    assert find(*usual) == part_size.kept(tmp_path, *longer) == found
     assert not step.taken
     assert capsys.readouterr().err == ""
 
-    changes: list[dict[str, Any]] = [{"device": "another"}, {"replicas": 2}, {"precision": "mixed_bfloat16"}]
-    for change in changes:
-        other = replace(GPU, **change)
-        assert part_size.kept(tmp_path, other) == 0
-        assert find(other) == found and step.taken
+    places = [replace(GPU, device="another"), replace(GPU, replicas=2), replace(GPU, precision="mixed_bfloat16")]
+    for other in (
+        *((place, *usual[1:]) for place in places),
+        (GPU, replace(tiny_hparams, filter_size=128), VOCAB, asked),
+        (GPU, tiny_hparams, VOCAB + 1, asked),
+        (GPU, tiny_hparams, VOCAB, replace(asked, largest=50_000)),
+    ):
+        assert part_size.kept(tmp_path, *other) == 0
+        assert find(*other) == found and step.taken
         assert "trying again" in capsys.readouterr().err.splitlines()[0]
-        assert part_size.kept(tmp_path, other) == found
+        assert part_size.kept(tmp_path, *other) == found
+    several = (replace(GPU, workers=2), *usual[1:])
+    assert part_size.kept(tmp_path, *several) == 0
+
+
+def test_other_memory_changes_nothing_as_long_as_it_is_enough(tmp_path: Path) -> None:
+    needs = (HParams(), 37_000, Demand(longest=256, largest=60_000, rounds=2))
+    eight, sixteen = (replace(CPU, memory=gigabytes << 30) for gigabytes in (8, 16))
+    found = part_size.find(tmp_path, eight, *needs, Room(10**9, 256), [])  # type: ignore[arg-type]
+    assert 0 < found == part_size.by_formula(eight, *needs) < part_size.by_formula(sixteen, *needs)
+    assert part_size.kept(tmp_path, sixteen, *needs) == found
+    assert part_size.kept(tmp_path, replace(eight, memory=eight.memory - 4096), *needs) in (0, found)
+    assert part_size.kept(tmp_path, replace(eight, memory=6 << 30), *needs) == 0
+    assert part_size.kept(tmp_path, replace(eight, memory=0), *needs) == 0  # as of GPUs
 
 
 @pytest.mark.parametrize("contents", ["", "{", "[1]", "null", '{"max_tokens_per_replica": 5}', "-"])
 def test_a_damaged_file_is_written_anew(tmp_path: Path, tiny_hparams: HParams, contents: str) -> None:
+    needs = (tiny_hparams, VOCAB, Demand(longest=10, largest=500, rounds=2))
+    path = tmp_path / part_size.FILE_NAME
     if contents == "-":
-        contents = json.dumps({"max_tokens_per_replica": "5", **asdict(GPU)})
-    (tmp_path / "part_size.json").write_text(contents)
-    assert part_size.kept(tmp_path, GPU) == 0
-    asked = Demand(longest=10, largest=500, rounds=2)
-    assert part_size.find(tmp_path, GPU, tiny_hparams, VOCAB, asked, Room(3000), []) == 1024  # type: ignore[arg-type]
-    assert part_size.kept(tmp_path, GPU) == 1024
+        part_size.find(tmp_path, GPU, *needs, Room(3000), [])  # type: ignore[arg-type]
+        contents = json.dumps(json.loads(path.read_text()) | {"max_tokens_per_replica": "5"})
+    path.write_text(contents)
+    assert part_size.kept(tmp_path, GPU, *needs) == 0
+    assert part_size.find(tmp_path, GPU, *needs, Room(3000), []) == 1024  # type: ignore[arg-type]
+    assert part_size.kept(tmp_path, GPU, *needs) == 1024
 
 
 @pytest.mark.parametrize(
@@ -155,18 +179,18 @@ def test_too_little_memory_is_said_at_the_start(place: Place, tmp_path: Path, ti
 def test_workers_try_together_what_the_smallest_holds(
     place: Place, tmp_path: Path, tiny_hparams: HParams, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step, asked = Room(10**9), Demand(longest=10, largest=60_000, rounds=2)
-    path = tmp_path / part_size.FILE_NAME
+    place = replace(place, workers=3)
+    step, path = Room(10**9), tmp_path / part_size.FILE_NAME
+    needs = (tiny_hparams, VOCAB, Demand(longest=10, largest=60_000, rounds=2))
 
     def find(others: int, writes: bool = True) -> int:
         step.taken = []
-        workers = part_size.Workers(3, writes, lambda own: min(own, others))
-        return part_size.find(tmp_path, place, tiny_hparams, VOCAB, asked, step, [], workers)  # type: ignore[arg-type]
+        return part_size.find(tmp_path, place, *needs, step, [], writes, lambda own: min(own, others))  # type: ignore[arg-type]
 
     assert find(others=1500, writes=False) == 1500
     assert step.taken == [[(169, 10)] * 2 * 3]  # an eighth more than 1,500 positions
     assert (path.exists(), capsys.readouterr().err) == (False, "")
-    assert find(others=1500) == part_size.kept(tmp_path, place) == 1500
+    assert find(others=1500) == part_size.kept(tmp_path, place, *needs) == 1500
     assert find(others=10**9) == 1500  # as before, by all
     assert not step.taken
     path.unlink()
@@ -175,7 +199,7 @@ def test_workers_try_together_what_the_smallest_holds(
     step.positions = 2000
     with pytest.raises(UserError, match="too little") as error:
         find(others=10**9)
-    assert ("give all workers --max_tokens_per_replica=2048, or less" in str(error.value)) == (place is GPU)
+    assert ("give all workers --max_tokens_per_replica=2048, or less" in str(error.value)) == (place.memory == 0)
     assert not path.exists()
 
 

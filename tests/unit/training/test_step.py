@@ -189,7 +189,7 @@ tf.config.set_logical_device_configuration(
 )
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.step import LossScale, TrainStep, adam
 
 hparams = HParams(
     num_hidden_layers=1, hidden_size=16, filter_size=16, num_heads=2, layer_prepostprocess_dropout=0.0,
@@ -199,19 +199,26 @@ random = np.random.default_rng(0)
 inputs = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (4, 5, 6)]
 targets = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (5, 4, 7)]
 
-def run(devices, cuts):
+def run(devices, cuts, precision="float32"):
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
-        model = Transformer(hparams, 12)
+        model = Transformer(hparams, 12, 0, precision)
         optimizer = adam(hparams)
-    step = TrainStep(model, optimizer, 0.1, strategy)
+        scale = LossScale() if precision == "mixed_float16" else None
+    step = TrainStep(model, optimizer, 0.1, strategy, scale)
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
         parts = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
         losses.append(TrainStep.read(step(parts, target.size, (1, number))).loss)
+    if scale:  # the next gradient overflows: on all replicas the step is left out, and the scale halved
+        before = [variable.numpy() for variable in model.trainable_variables]
+        scale.factor.assign(2.0 ** 127)
+        assert not np.isfinite(TrainStep.read(step(parts, 1, (1, 9))).gradient_norm)
+        assert all(np.array_equal(*pair) for pair in zip(before, (v.numpy() for v in model.trainable_variables)))
+        assert scale.factor.numpy() == 2.0 ** 126 and scale.good_steps.numpy() == 0
     copies = [[copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
-              for variable in model.trainable_variables]
+              for variable in [*model.trainable_variables, *(scale.variables if scale else [])]]
     assert len(copies[0]) == len(devices)
     for variable in copies:
         assert all(np.array_equal(copy, variable[0]) for copy in variable)
@@ -223,6 +230,10 @@ two = run(["CPU:0", "CPU:1"], [[5], [1, 3, 3], [2]])
 np.testing.assert_allclose(two[0], one[0], rtol=1e-5)
 for ours, theirs in zip(two[1], one[1], strict=True):
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
+half = run(["CPU:0", "CPU:1"], [[5], [1, 3, 3], [2]], "mixed_float16")
+np.testing.assert_allclose(half[0], one[0], rtol=2e-3)
+for ours, theirs in zip(half[1], one[1]):
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
 """
 
 

@@ -1,0 +1,62 @@
+"""Tokens a second and padding are those of the steps counted, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from t2t_repro.data.pipeline import Batch
+from t2t_repro.training import watch
+from t2t_repro.training.watch import Speed
+
+
+def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
+    """A step of parts (examples, source length, target length) with so many tokens that are no padding."""
+    parts = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
+    source, target = filled
+    return Batch(step=0, parts=parts, source_tokens=source, target_tokens=target, examples=np.arange(3))
+
+
+class Clock:
+    """Stands in for the time module."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(watch, "time", clock)
+    return clock
+
+
+def test_tokens_a_second_leave_out_the_first_step_and_all_that_is_no_step(clock: Clock) -> None:
+    speed = Speed()
+    clock.now += 7  # building the graph
+    speed.count(batch((10, 5, 6), filled=(40, 50)))
+    for seconds in (2, 3):
+        clock.now += seconds
+        speed.count(batch((10, 5, 6), (2, 3, 4), filled=(50, 60)))
+    clock.now += 20
+    speed.pause(20)  # an evaluation
+    assert speed.figures() == {
+        "source_tokens_per_second": 20.0,
+        "target_tokens_per_second": 24.0,
+        # of 110 + 2 * 124 positions 90 + 2 * 110 are filled
+        "padding": round(1 - 310 / 358, 5),
+    }
+    assert str(speed) == "24 target tokens/s"
+
+
+def test_a_restart_counts_from_then_on(clock: Clock) -> None:
+    speed = Speed()
+    speed.count(batch((10, 5, 6), filled=(1, 1)))
+    clock.now += 50
+    speed.restart()
+    clock.now += 4
+    speed.count(batch((10, 5, 5), filled=(30, 50)))
+    found = {"source_tokens_per_second": 7.5, "target_tokens_per_second": 12.5, "padding": 0.2}
+    assert speed.figures() == found
