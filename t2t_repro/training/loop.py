@@ -424,9 +424,13 @@ class Training:
     def _evaluate(self, step: int, signals: StopSignals) -> None:
         """Measures the dev split and tells of it; keeps the model where it is the best."""
         assert self.watch is not None
+
+        def stops() -> bool:  # several workers have one more step to take, from which this one would not come back
+            return self.alone and signals.requested
+
         try:
-            found = self.evaluator(lambda: signals.requested)
-            decoded = self.decoder(lambda: signals.requested) if self.decoder else None
+            found = self.evaluator(stops)
+            decoded = self.decoder(stops) if self.decoder else None
         except Stopped:
             self._say(f"step {step:,}: not evaluated, as asked to stop; the same command does it first")
             return
