@@ -123,7 +123,7 @@ def print_table() -> None:
 
 def main(argv: list[str]) -> None:
     """Makes all runs, seed by seed, and prints the table."""
-    if not ((TABLE.value and RESULTS.value) or (DATA.value and WORK.value)):
+    if not (DATA.value and WORK.value) and not (TABLE.value and (RESULTS.value or WORK.value)):
         raise app.UsageError("give --data and --work, or --table and --results")
     if not TABLE.value:
         data, work = Path(DATA.value), Path(WORK.value)

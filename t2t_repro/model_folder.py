@@ -35,6 +35,9 @@ from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 
 CHECKPOINT = "model.ckpt"
+DESCRIPTION = ("hparams.json", "problem.json")
+LOCK = ".lock"
+"""The file that a training holds a lock on."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that a training may be continued with other values of."""
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -72,8 +75,10 @@ class ModelFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._made: list[str] = []
+        """Names of the files that `create` has made, where none were."""
         texts = {}
-        for name in ("hparams.json", "problem.json"):
+        for name in DESCRIPTION:
             try:
                 texts[name] = (self.path / name).read_text("utf-8")
             except (FileNotFoundError, NotADirectoryError):
@@ -93,7 +98,11 @@ class ModelFolder:
             UserError: the folder there is of another problem, other data or other hparams.
         """
         folder = Path(path)
-        if _has_weights(folder) and (folder / "problem.json").exists():
+        made = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
+        if (
+            any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
+            and (folder / "problem.json").exists()
+        ):
             there = cls(folder)
             there.refuse_other(hparams, origin, vocabulary)
             if hparams.train_steps != there.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
@@ -103,10 +112,12 @@ class ModelFolder:
                 )
         else:
             vocabulary.save(folder / origin.vocabulary)
-        for name, values in (("hparams.json", hparams), ("problem.json", origin)):
+        for name, values in zip(DESCRIPTION, (hparams, origin), strict=True):
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
-        return cls(folder)
+        created = cls(folder)
+        created._made = made
+        return created
 
     @staticmethod
     @contextlib.contextmanager
@@ -119,7 +130,8 @@ class ModelFolder:
             UserError: another training is at work there.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY)
+        # A file, and open for writing: NFS tells other machines of such locks alone.
+        descriptor = os.open(Path(path) / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,12 +146,10 @@ class ModelFolder:
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Deletes what `create` has written, unless there are weights: for a training that could not begin."""
-        if _has_weights(self.path):
-            return
-        for name in ("hparams.json", "problem.json", self.origin.vocabulary):
+        """Deletes what `create` has newly made: for a training that could not begin."""
+        for name in (*self._made, LOCK):
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # the user has files of their own there
+        with contextlib.suppress(OSError):  # there are other files
             self.path.rmdir()
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
@@ -286,10 +296,6 @@ def hparams_fingerprint(hparams: HParams) -> str:
     names = [name for name in vars(hparams) if name not in MAY_DIFFER]
     named = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(usual, name)}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
 
 
 def step_of(checkpoint: str) -> int:

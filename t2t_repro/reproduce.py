@@ -55,6 +55,8 @@ def finish(
         for name, value in vars(search).items()
         if value != getattr(usual, name) and name != "batch_size"  # which changes no output
     ]
+    from t2t_repro.decoding.journal import unfinished
+
     translate = _translator(folder, search)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
@@ -65,6 +67,8 @@ def finish(
         decoded = folder.path / "decoded" / f"{stem}.txt"
         if not decoded.exists() or decoded.stat().st_mtime_ns < written:
             translate(used, name, sources, decoded)
+        else:
+            unfinished(decoded).unlink(missing_ok=True)  # a process was killed between the two
         found[name] = folder.problem.scores(list(read_lines(str(decoded))), references)
         say(f"{name}: {found[name][0].label} {found[name][0].score:.2f}")
 

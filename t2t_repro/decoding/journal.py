@@ -15,6 +15,11 @@ from t2t_repro.errors import UserError
 from t2t_repro.progress import Progress
 
 
+def unfinished(output: Path) -> Path:
+    """Where the journal of an output is."""
+    return output.with_name(f"{output.name}.unfinished")
+
+
 class Journal:
     """A file beside the output, with a line for each text that is done; deleted when the output is whole.
 
@@ -30,7 +35,7 @@ class Journal:
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
-        self.path = output.with_name(f"{output.name}.unfinished")
+        self.path = unfinished(output)
         self._flag = " with --resume" if strict else ""
         self.done: dict[int, Translation] = {}
         head = json.dumps({"decode": hashlib.sha256(repr(settings).encode()).hexdigest()}) + "\n"

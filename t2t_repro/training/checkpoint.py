@@ -30,11 +30,8 @@ UNFINISHED = "unfinished-"
 BEST = "best"
 """The folder, inside a model folder, of the checkpoint with the lowest dev loss."""
 
-UNREADABLE = (
-    tf.errors.PermissionDeniedError, tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
-    tf.errors.InternalError, tf.errors.UnknownError, tf.errors.DeadlineExceededError,
-)  # fmt: skip
-"""What TensorFlow raises where a disk does not give a file, whatever is in it."""
+BY_REQUEST = "saved_by_request"
+"""What a checkpoint says of itself that was saved out of its turn."""
 
 
 class Checkpoints:
@@ -64,13 +61,13 @@ class Checkpoints:
         }
         """What a training cannot go on with another of."""
         self._saved = {name: tf.Variable(value) for name, value in self._same.items()}
-        self._checkpoint = tf.train.Checkpoint(
-            weights=by_name(model.trainable_variables),
-            optimizer=by_name(optimizer_variables),
-            step=self._step,
-            saved_by_request=self._by_request,
+        self._state = {
+            "weights": by_name(model.trainable_variables),
+            "optimizer": by_name(optimizer_variables),
+            "step": self._step,
             **self._saved,
-        )
+        }
+        self._checkpoint = tf.train.Checkpoint(**self._state, **{BY_REQUEST: self._by_request})
 
     def restore(self, step: int | None = None) -> int:
         """Restores the latest checkpoint that is whole; returns its step, or 0 where there is none.
@@ -89,15 +86,11 @@ class Checkpoints:
         damaged = []
         for path in reversed(found):
             try:
-                self._checkpoint.read(path).assert_existing_objects_matched()
+                tf.train.Checkpoint(**self._state).read(path).assert_existing_objects_matched()
             except tf.errors.ResourceExhaustedError:
                 raise
-            except UNREADABLE as error:  # it may be whole
-                raise UserError(
-                    f"{path}: cannot be read ({_reason(error)}); see to the disk and its permissions, then run the "
-                    "same command again"
-                ) from None
             except (tf.errors.OpError, ValueError, IndexError) as error:
+                refuse_unreadable(path)
                 say(f"{path}: damaged ({_reason(error)}); trying the one before")
                 damaged.append(path)
                 continue
@@ -109,7 +102,10 @@ class Checkpoints:
             self._compare(path)
             for each in damaged:
                 set_aside(each)
-            self._passing = path if self._by_request.numpy() else ""
+            for older in found[: found.index(path)]:
+                if was_by_request(older):  # the process that was to delete it was killed
+                    remove(older)
+            self._passing = path if was_by_request(path) else ""
             return int(self._step.numpy())
         if found:
             raise UserError(
@@ -170,6 +166,33 @@ def _reason(error: Exception) -> str:
     """One line, without where in TensorFlow it was."""
     text = str(error).strip()
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
+
+
+def was_by_request(path: str) -> bool:
+    """Whether a checkpoint was saved out of its turn, since the training was to stop; no where it cannot be read."""
+    name = f"{BY_REQUEST}/.ATTRIBUTES/VARIABLE_VALUE"
+    try:
+        reader = tf.train.load_checkpoint(path)
+        return bool(reader.has_tensor(name) and reader.get_tensor(name))
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError):
+        return False
+
+
+def refuse_unreadable(path: str) -> None:
+    """Raises UserError where the disk does not give a checkpoint's files, which may be whole.
+
+    TensorFlow's errors do not tell that from damage.
+    """
+    for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
+        try:
+            with open(file, "rb") as opened:
+                while opened.read(1 << 24):
+                    pass
+        except OSError as error:
+            raise UserError(
+                f"{file}: cannot be read ({error.strerror or error}); see to the disk and its permissions, then run "
+                "the same command again"
+            ) from None
 
 
 def remove(path: str) -> None:
@@ -256,9 +279,8 @@ def write_whole(checkpoint: Any, folder: Path, step: int) -> str:
     except (tf.errors.OpError, OSError) as error:
         for file in folder.glob(f"{beside}[._]*"):
             discard(file)
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"{folder}: checkpoint {step} cannot be written ({reason}); free space or choose another folder, "
+            f"{folder}: checkpoint {step} cannot be written ({_reason(error)}); free space or choose another folder, "
             "then run the same command again"
         ) from None
     return str(path)

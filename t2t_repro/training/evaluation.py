@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,21 +82,24 @@ class Evaluator:
             Stopped: `stops` said so, which is asked before each batch.
         """
         total, right, tokens = 0.0, 0, 0
-        for inputs, targets in self._batches():
+        batches, measured = self._batches()
+        for inputs, targets in batches:
             if stops():
                 raise Stopped("the evaluation was left")
             batch_total, batch_right = self._sums(inputs, targets)
             total += float(batch_total)
             right += int(batch_right)
             tokens += int((targets != 0).sum())
-        return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens, self._max_batches)
+        return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens, measured)
 
-    def _batches(self) -> Iterator[Part]:
+    def _batches(self) -> tuple[Iterable[Part], int]:
+        """The batches to measure, and how many they are where others are left out."""
         batches = batches_once(self._records, self._max_tokens)
         if not self._max_batches:
-            return batches
+            return batches, 0
         every = list(batches)
-        return (every[number] for number in spread(len(every), self._max_batches))
+        chosen = [every[number] for number in spread(len(every), self._max_batches)]
+        return chosen, len(chosen) if len(chosen) < len(every) else 0
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def dry_run(
     data = load_data(data_dir, problem_name)
     parameters = 0
     if hparams.model != "transformer":  # of the user's own there is no formula
-        parameters = count(make_model(hparams, data.vocabulary.size, data.problem.target_space_id))
+        parameters = count(make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision))
     pipeline = Pipeline(data.records["train"], hparams.batch_size, hparams.max_length, random_seed, 1, replicas)
     return describe(
         hparams, data.vocabulary.size, data.records["train"].lengths, pipeline.first,
@@ -378,7 +378,8 @@ class Training:
             paused = time.monotonic()
             if saves or stops:
                 if self.chief:
-                    self.checkpoints.save(taken, by_request=not saves)
+                    # Where the clock decides, each job may end before its first checkpoint is due.
+                    self.checkpoints.save(taken, by_request=not saves and not config.save_checkpoints_secs)
                 saved = time.monotonic()
             if evaluates and self.chief and not stops:
                 self._evaluate(taken, signals)
@@ -387,8 +388,8 @@ class Training:
                 self.checkpoints.save(taken)
             if evaluates and not stops and self.alone and signals.requested:
                 stops = True  # asked in the evaluation
-                if not saves:
-                    self.checkpoints.save(taken, by_request=True)
+                if not saves and not enough:
+                    self.checkpoints.save(taken)
             speed.pause(time.monotonic() - paused)
             if logs:
                 speed.restart()

@@ -201,7 +201,8 @@ def _too_little(place: Place, asked: Demand) -> UserError:
     if place.precision == "float32":
         cures.append("--precision=mixed_bfloat16")
     if place.memory:
-        has = f"{CPU_SHARE:.0%} of {place.memory / 2**30:.1f} GB, training's share of memory, is too little"
+        amount = f"{place.memory / 2**30:.1f} GB" if place.workers == 1 else "one worker's memory"
+        has = f"{CPU_SHARE:.0%} of {amount}, training's share, is too little"
         cures.append(f"--max_tokens_per_replica={asked.longest}, which tries all the same")
     return UserError(
         f"{place}: {has} for parts of one example with {asked.longest:,} tokens a side; give " + ", or ".join(cures)

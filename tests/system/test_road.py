@@ -229,6 +229,9 @@ class Misfit(Transformer):
     assert plain.returncode == 0, plain.stderr
     assert "step 3: dev loss" in plain.stderr
     refused(run(*trainer, "--model=plain", "--output_dir=p", cwd=tmp_path), "no method encode", "--eval_decode_lines=0")
+    planned = run(*trainer, "--model=plain", "--output_dir=p", "--dry_run", cwd=tmp_path)
+    parameters = re.search(r"plain: ([\d,]+) parameters", plain.stderr)
+    assert parameters and f"model                 plain, {parameters[1]} parameters\n" in planned.stdout, planned.stderr
     planned = run(*trainer, "--model=misfit", "--output_dir=misfit", "--dry_run", cwd=tmp_path)
     for result in (planned, run(*trainer, "--model=misfit", "--output_dir=misfit", cwd=tmp_path)):
         refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")

@@ -305,6 +305,9 @@ def test_a_decode_that_was_killed_goes_on(
     assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)  # though memory has asked for smaller batches
     assert lines(output) == right
     assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
+    output.with_name("dev-5.txt.unfinished").touch()  # killed just before this was deleted
+    finish(folder, data, str(tmp_path))
+    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
 
     output.unlink()
     del asked[:]
