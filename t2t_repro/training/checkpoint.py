@@ -78,7 +78,8 @@ class Checkpoints:
             step: restore that one, as another worker did.
 
         Raises:
-            UserError: none is whole, or the latest is of a training with other hparams, data, vocabulary or seed.
+            UserError: none is whole, the disk does not give the latest, or that is of a training with other hparams,
+                data, vocabulary or seed.
         """
         found = self._folder.checkpoints()
         if step is not None:

@@ -130,8 +130,8 @@ def train(
         The model folder, in the chief; None in other workers.
 
     Raises:
-        UserError: data missing or damaged, no pair short enough, a folder of another training, a full disk, a loss that
-            is not finite, too little memory, or a worker that was lost.
+        UserError: data missing or damaged, no pair short enough, a folder of another training or one where another is
+            at work, a full disk, a loss that is not finite, too little memory, or a worker that was lost.
         Stopped: SIGTERM or SIGINT asked for it.
     """
     strategy = make_strategy(config.worker_gpu)
