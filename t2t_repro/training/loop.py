@@ -234,63 +234,83 @@ class Training:
             data.records["train"], hparams.batch_size, hparams.max_length, random_seed,
             config.max_tokens_per_replica or hparams.batch_size, replicas,
         )  # fmt: skip
-        description = data.description
-        origin = Origin(
-            data.problem.name, description.settings, description.vocabulary, description.fingerprint, random_seed,
-            config.precision, config.warm_start_from,
-        )  # fmt: skip
         refuse_other_flags(
             strategy,
             train_steps=hparams.train_steps,
             local_eval_frequency=config.local_eval_frequency,
             max_tokens_per_replica=config.max_tokens_per_replica,
         )
-        if self.chief:
-            at_end.enter_context(ModelFolder.held(output_dir))
-            self.folder = ModelFolder.create(output_dir, hparams, data.vocabulary, origin)
-            remove_unfinished(self.folder.path)
-        from_chief(strategy, 0)  # the others come after
-        if not self.chief:
-            self.folder = ModelFolder(output_dir)
-            self.folder.refuse_other(hparams, origin, data.vocabulary)
+        self.folder = self._open_folder(output_dir, at_end)
         keras.utils.set_random_seed(random_seed)
         with strategy.scope():
-            try:
-                self.model = make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision)
-            except UserError:
-                if self.chief:
-                    self.folder.discard()
-                raise
+            self.model = self._make_model()
             self.optimizer = adam(hparams)
             loss_scale = LossScale() if config.precision == "mixed_float16" else None
         self.step = TrainStep(self.model, self.optimizer, hparams.label_smoothing, strategy, loss_scale)
         state = [*self.optimizer.variables, *(loss_scale.variables if loss_scale else [])]
         self.checkpoints = Checkpoints(self.folder, self.model, state, config.keep_checkpoint_max)
         self._describe()
-        self.start = from_chief(strategy, self.checkpoints.restore() if self.chief else 0)
-        if self.start:
-            if not self.chief:
-                self.checkpoints.restore(self.start)
-        elif config.warm_start_from:
-            self._say(f"{warm_start(self.model, data.vocabulary, config.warm_start_from)}: its weights are the first")
+        self.start = self._restore()
         refuse_other_weights(strategy, [*self.model.trainable_variables, *state])
         if not config.max_tokens_per_replica:
             self._choose_part_size(state)
         tokens = min(EVAL_TOKENS, self.pipeline.max_tokens)  # more may not fit
         self.evaluator = Evaluator(self.model, data.records["dev"], tokens, config.eval_steps)
-        self.decoder = None
-        if config.eval_decode_lines:
-            lacks = [name for name in ("encode", "start", "decode_step") if not hasattr(self.model, name)]
-            if lacks:
-                raise UserError(
-                    f"model {hparams.model!r} has no method {lacks[0]}, so it cannot decode; give --eval_decode_lines=0"
-                )
-            search = data.problem.decode_hparams
-            search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
-            self.decoder = DevDecoder(
-                self.model, data.vocabulary, data.problem, data.records["dev"], config.eval_decode_lines, search
-            )
+        self.decoder = self._make_decoder() if config.eval_decode_lines else None
         self.watch = Watch(self.folder, self.start, workers()) if self.chief else None
+
+    def _open_folder(self, output_dir: str, at_end: contextlib.ExitStack) -> ModelFolder:
+        """The model folder, which the chief makes and holds until the end; refused where it is of another training."""
+        hparams, vocabulary, description = self.hparams, self.data.vocabulary, self.data.description
+        origin = Origin(
+            self.data.problem.name, description.settings, description.vocabulary, description.fingerprint,
+            self.random_seed, self.config.precision, self.config.warm_start_from,
+        )  # fmt: skip
+        if self.chief:
+            at_end.enter_context(ModelFolder.held(output_dir))
+            folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
+            remove_unfinished(folder.path)
+        from_chief(self.strategy, 0)  # the others come after
+        if not self.chief:
+            folder = ModelFolder(output_dir)
+            folder.refuse_other(hparams, origin, vocabulary)
+        return folder
+
+    def _make_model(self) -> Any:
+        """The model; a new folder goes where none can be made of the hparams."""
+        problem, vocabulary = self.data.problem, self.data.vocabulary
+        try:
+            return make_model(self.hparams, vocabulary.size, problem.target_space_id, self.config.precision)
+        except UserError:
+            if self.chief:
+                self.folder.discard()
+            raise
+
+    def _restore(self) -> int:
+        """Takes the weights and the state of the latest checkpoint, which the chief chooses; returns its step."""
+        start = from_chief(self.strategy, self.checkpoints.restore() if self.chief else 0)
+        if start and not self.chief:
+            self.checkpoints.restore(start)
+        if not start and self.config.warm_start_from:
+            source = warm_start(self.model, self.data.vocabulary, self.config.warm_start_from)
+            self._say(f"{source}: its weights are the first")
+        return start
+
+    def _make_decoder(self) -> DevDecoder:
+        """What decodes lines of the dev split in an evaluation.
+
+        Raises:
+            UserError: the model cannot decode.
+        """
+        lacks = [name for name in ("encode", "start", "decode_step") if not hasattr(self.model, name)]
+        if lacks:
+            raise UserError(
+                f"model {self.hparams.model!r} has no method {lacks[0]}, so it cannot decode; "
+                "give --eval_decode_lines=0"
+            )
+        problem, lines = self.data.problem, self.config.eval_decode_lines
+        search = replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
+        return DevDecoder(self.model, self.data.vocabulary, problem, self.data.records["dev"], lines, search)
 
     def _describe(self) -> None:
         """Says what is about to be trained, on what."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import clusters
 from programs import refused, run
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.model_folder import checkpoints_in, step_of
@@ -41,15 +39,6 @@ tf.config.set_logical_device_configuration(
 )
 """
 PROGRAM = "from t2t_repro.bin.t2t_trainer import run; run()"
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True, scope="module")
-def none_is_left() -> Iterator[None]:
-    """Ends what a failed test leaves: a worker would wait for the others for an hour."""
-    yield
-    for process in STARTED:
-        process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -71,34 +60,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(
-    data: Path, model: Path, *flags: str, dropout: float = 0.0, devices: int = 1, tf_config: str = ""
+    data: Path, model: Path, *flags: str, dropout: float = 0.0, devices: int = 1, config: str = ""
 ) -> subprocess.Popen[str]:
     """Starts t2t-trainer on so many devices of this machine, or as one of several workers."""
-    command = [
-        sys.executable, "-c", (LOGICAL_DEVICES.format(devices) if devices > 1 else "") + PROGRAM,
+    return clusters.start(
+        (LOGICAL_DEVICES.format(devices) if devices > 1 else "") + PROGRAM,
         "--problem=text_files", "--hparams_set=transformer_base",
         f"--hparams={HPARAMS},layer_prepostprocess_dropout={dropout}", f"--data_dir={data}", f"--output_dir={model}",
-        "--eval_decode_lines=0", "--eval_steps=1", "--intra_op_parallelism_threads=1", *flags,
-    ]  # fmt: skip
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    environment |= {"TF_CONFIG": tf_config} if tf_config else {}
-    STARTED.append(
-        subprocess.Popen(command, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    )
-    return STARTED[-1]
+        "--eval_decode_lines=0", "--eval_steps=1", "--intra_op_parallelism_threads=1", *flags, config=config,
+    )  # fmt: skip
 
 
 def start_two(
     data: Path, model: Path, *flags: str, own: Sequence[str] = ("", ""), dropout: float = 0.0
 ) -> list[subprocess.Popen[str]]:
     """Starts two workers, the chief first, each with a flag of its `own`."""
-    with socket.create_server(("localhost", 0)) as first, socket.create_server(("localhost", 0)) as second:
-        addresses = [f"localhost:{each.getsockname()[1]}" for each in (first, second)]
-    configs = [
-        json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}) for index in range(2)
-    ]
+    cluster = {"worker": clusters.free_addresses(2)}
+    configs = [clusters.tf_config(cluster, index=index) for index in range(2)]
     return [
-        start(data, model, *flags, *filter(None, [flag]), dropout=dropout, tf_config=each)
+        start(data, model, *flags, *filter(None, [flag]), dropout=dropout, config=each)
         for flag, each in zip(own, configs, strict=True)
     ]
 
@@ -241,18 +221,18 @@ def test_workers_with_other_flags_are_refused_by_all(data: Path, tmp_path: Path)
 def test_two_workers_stop_early_at_the_step_of_one(data: Path, tmp_path: Path) -> None:
     # At a rate of nothing no evaluation after the first is better.
     flags = ["--train_steps=50", "--local_eval_frequency=3", "--early_stopping_patience=2",
-             f"--hparams={HPARAMS},learning_rate_constant=1e-30"]  # fmt: skip
+             "--save_checkpoints_secs=600", f"--hparams={HPARAMS},learning_rate_constant=1e-30"]  # fmt: skip
     for result in ended(*start_two(data, tmp_path / "m", *flags)):
         assert result.returncode == 0, result.stderr
-    assert max(map(step_of, checkpoints_in(tmp_path / "m"))) == 9
+    assert list(map(step_of, checkpoints_in(tmp_path / "m"))) == [9]
     found = json.loads((tmp_path / "m" / "part_size.json").read_text("utf-8"))
     assert (found["max_tokens_per_replica"], found["replicas"]) == (4096, 1)
 
 
 def test_a_dry_run_waits_for_no_other_worker(data: Path, tmp_path: Path) -> None:
     cluster = {"worker": ["localhost:1", "localhost:2"]}
-    alone = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
-    (result,) = ended(start(data, tmp_path / "m", "--dry_run", tf_config=alone))
+    alone = clusters.tf_config(cluster, index=1)
+    (result,) = ended(start(data, tmp_path / "m", "--dry_run", config=alone))
     assert result.returncode == 0, result.stderr
     assert "trained on            2 workers, each 1 x " in result.stdout
     assert list(tmp_path.iterdir()) == []

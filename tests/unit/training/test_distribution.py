@@ -7,17 +7,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from clusters import free_addresses, start, tf_config
 from t2t_repro.errors import UserError
 from t2t_repro.training.distribution import from_all, from_chief, is_chief, lost, make_strategy, workers
 
@@ -25,20 +22,16 @@ TWO = ["a:1", "b:2"]
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "distributed.md"
 
 
-def config(cluster: Any, kind: Any = "worker", index: Any = 0) -> str:
-    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [
         ("", 1),
         ("{}", 1),
-        (config({}), 1),
-        (config({"worker": ["a:1"]}), 1),
-        (config({"chief": ["a:1"]}, "chief"), 1),
-        (config({"worker": TWO}, index=1), 2),
-        (config({"chief": ["[::1]:2222"], "worker": TWO}, "chief"), 3),
+        (tf_config({}), 1),
+        (tf_config({"worker": ["a:1"]}), 1),
+        (tf_config({"chief": ["a:1"]}, "chief"), 1),
+        (tf_config({"worker": TWO}, index=1), 2),
+        (tf_config({"chief": ["[::1]:2222"], "worker": TWO}, "chief"), 3),
     ],
 )
 def test_tf_config_says_how_many_train_together(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,20 +46,20 @@ def test_tf_config_says_how_many_train_together(text: str, count: int, monkeypat
     [
         ("{'cluster'", "it is not JSON .* column 2"),
         ("[]", 'its "cluster" is not like'),
-        (config(TWO), 'its "cluster" is not like'),
-        (config({"worker": "a:1"}), 'its "cluster" is not like'),
-        (config({"worker": {"0": "a:1"}}), 'its "cluster" is not like'),
-        (config({"worker": ["a:1", "b"]}), 'its "cluster" is not like'),
-        (config({"worker": ["a:1", "grpc://b:2"]}), 'its "cluster" is not like'),
-        (config({"worker": TWO, "ps": ["c:3"]}), "tasks of type 'ps'"),
-        (config({"chief": TWO}, "chief"), "two chiefs"),
-        (config({"chief": ["a:1"], "worker": TWO}), "the same address twice"),
-        (config({"worker": TWO}, index=2), 'its "task" is {"type": "worker", "index": 2}'),
-        (config({"worker": TWO}, index=-1), '"index": -1'),
-        (config({"worker": TWO}, index="0"), '"index": "0"'),
-        (config({"worker": TWO}, "evaluator"), '"type": "evaluator"'),
-        (config({"worker": TWO}, None), '"type": null'),
-        (config({"worker": TWO}, ["worker"]), '"task"'),
+        (tf_config(TWO), 'its "cluster" is not like'),
+        (tf_config({"worker": "a:1"}), 'its "cluster" is not like'),
+        (tf_config({"worker": {"0": "a:1"}}), 'its "cluster" is not like'),
+        (tf_config({"worker": ["a:1", "b"]}), 'its "cluster" is not like'),
+        (tf_config({"worker": ["a:1", "grpc://b:2"]}), 'its "cluster" is not like'),
+        (tf_config({"worker": TWO, "ps": ["c:3"]}), "tasks of type 'ps'"),
+        (tf_config({"chief": TWO}, "chief"), "two chiefs"),
+        (tf_config({"chief": ["a:1"], "worker": TWO}), "the same address twice"),
+        (tf_config({"worker": TWO}, index=2), 'its "task" is {"type": "worker", "index": 2}'),
+        (tf_config({"worker": TWO}, index=-1), '"index": -1'),
+        (tf_config({"worker": TWO}, index="0"), '"index": "0"'),
+        (tf_config({"worker": TWO}, "evaluator"), '"type": "evaluator"'),
+        (tf_config({"worker": TWO}, None), '"type": null'),
+        (tf_config({"worker": TWO}, ["worker"]), '"task"'),
         (json.dumps({"cluster": {"worker": TWO}}), 'its "task" is null'),
         (json.dumps({"cluster": {"worker": TWO}, "task": "worker"}), 'its "task" is "worker"'),
     ],
@@ -153,37 +146,11 @@ time.sleep(60)
 """
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:  # all open at once, or one might be given twice
-        servers = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
-
-
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True, scope="module")
-def none_is_left() -> Iterator[None]:
-    """Ends what a failed test leaves: a worker would wait for the others for an hour."""
-    yield
-    for process in STARTED:
-        process.kill()
-
-
-def start(script: str, *arguments: str, tf_config: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"TF_CONFIG": tf_config, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", script, *arguments]
-    STARTED.append(
-        subprocess.Popen(command, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    )
-    return STARTED[-1]
-
-
 def test_a_chief_and_a_worker_hear_of_each_other() -> None:
-    chief, worker = (f"localhost:{port}" for port in free_ports(2))
+    chief, worker = free_addresses(2)
     cluster = {"worker": [worker], "chief": [chief]}
     processes = [
-        start(MEETING, str(own), tf_config=config(cluster, kind)) for own, kind in enumerate(("chief", "worker"))
+        start(MEETING, str(own), config=tf_config(cluster, kind)) for own, kind in enumerate(("chief", "worker"))
     ]
     for own, process in enumerate(processes):
         output, errors = process.communicate(timeout=120)
@@ -211,10 +178,10 @@ except UserError as error:
 
 
 def test_waiting_can_be_interrupted_and_an_address_in_use_is_named() -> None:
-    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    addresses = free_addresses(2)
     with socket.create_server(("localhost", 0)) as taken:
         refused = f"localhost:{taken.getsockname()[1]}"
-        processes = [start(ALONE, tf_config=config({"worker": [own, addresses[1]]})) for own in (addresses[0], refused)]
+        processes = [start(ALONE, config=tf_config({"worker": [own, addresses[1]]})) for own in (addresses[0], refused)]
         output, errors = processes[1].communicate(timeout=120)
     assert output.startswith(f"TF_CONFIG: {refused} cannot be listened on ("), errors
     assert processes[0].stderr
