@@ -25,6 +25,9 @@ from t2t_repro.textfile import decode_lines
 STANDARD = ("", "-")
 """Names of the standard streams, where a flag wants a file."""
 
+GPU = Path("/dev/nvidia0")
+"""There where the machine has an NVIDIA GPU and its driver."""
+
 Main = Callable[[flags.FlagValues], None]
 
 
@@ -95,15 +98,17 @@ def problem(values: flags.FlagValues) -> Problem:
     Raises:
         UserError: no --problem, an unknown name, or a setting of another type.
     """
+    return registry.problem(values.problem, given_settings(values))
+
+
+def given_settings(values: flags.FlagValues) -> dict[str, Any]:
+    """The problem's settings that are given as flags; raises as `problem` does."""
     from t2t_repro.hparam import parse_value
 
     required(values, "problem")
-    kind = registry.problem_class(values.problem).Settings
-    types = typing.get_type_hints(kind)
+    types = typing.get_type_hints(registry.problem_class(values.problem).Settings)
     given = {name: values[name].value for name in types if values[name].value is not None}
-    return registry.problem(
-        values.problem, {name: parse_value(f"--{name}", str(value), types[name]) for name, value in given.items()}
-    )
+    return {name: parse_value(f"--{name}", str(value), types[name]) for name, value in given.items()}
 
 
 def required(values: flags.FlagValues, *names: str) -> None:
@@ -138,7 +143,11 @@ def load_tensorflow() -> Any:
         import keras  # noqa: F401
         import tensorflow as tf
 
-        tf.config.list_physical_devices()  # looks for devices now, with lines of its own
+        gpus = tf.config.list_physical_devices("GPU")  # looks for devices now, with lines of its own
+    if GPU.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
+        say('there is a GPU that TensorFlow does not see; "pip install tensorflow[and-cuda]" may be what it lacks')
+    # Float32 means float32: GPUs from Ampere on would take 10 bits of each factor's 23.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     return tf
 
 

@@ -144,7 +144,11 @@ def main(values: flags.FlagValues) -> None:
         if given not in known:
             raise unknown("table", given, known)
     given = dict(map(_read_tflops, values.sustained_tflops))
-    folders = [Measured(path, paper.SUSTAINED_TFLOPS | given) for path in values.output_dirs]
+    closest_first = sorted(given, key=len, reverse=True)  # what is given goes before the paper's
+    sustained = {name: given[name] for name in closest_first} | {
+        name: value for name, value in paper.SUSTAINED_TFLOPS.items() if name not in given
+    }
+    folders = [Measured(path, sustained) for path in values.output_dirs]
     _refuse_unknown_hardware(given, folders)
     rows = [row for row in paper.ROWS if str(row.table) in values.table]
     found = [
@@ -193,9 +197,14 @@ class Measured:
         cost = None
         if results.train_seconds and results.gpu_count and sustained:
             cost = paper.flops_by_time(results.train_seconds, results.gpu_count, sustained)
-        changed = _changed_settings(self.folder)
+        changed = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
         self.of_row = [f"{path}: its data was made with {changed}"] if changed else []
         self.hardware, self.notes = results.hardware, [f"{path}: {signature}" for signature in results.signatures]
+        origin = self.folder.origin
+        if origin.precision != "float32":
+            self.notes.append(f"{path}: trained in {origin.precision}")
+        if origin.warm_start_from:
+            self.notes.append(f"{path}: of no row, since it began with the weights of {origin.warm_start_from}")
         if results.search:
             self.notes.append(f"{path}: decoded with {results.search}")
         if results.hardware and not results.gpu_count:
@@ -223,22 +232,12 @@ class Measured:
         }
 
     def is_of(self, row: Row) -> bool:
-        """Whether the folder was trained with the row's set on its problem."""
+        """Whether the folder was trained with the row's set on its problem, from nothing."""
         experiments = [(row.hparams_set, row.corpus.problem), (row.hparams_set_enfr, paper.EN_FR.problem)]
-        return any(
+        return not self.folder.origin.warm_start_from and any(
             name and problem == self.folder.problem.name and _learns_as(self.folder.hparams, registry.hparams(name))
             for name, problem in experiments
         )
-
-
-def _changed_settings(folder: ModelFolder) -> str:
-    """The settings of the folder's problem that are not its defaults, as flags."""
-    problem = folder.problem
-    return " ".join(
-        f"--{field.name}={getattr(problem.settings, field.name)}"
-        for field in dataclasses.fields(problem.settings)
-        if getattr(problem.settings, field.name) != field.default
-    )
 
 
 def _refuse_unknown_hardware(tflops: Iterable[str], folders: Sequence[Measured]) -> None:
@@ -253,7 +252,7 @@ def _refuse_unknown_hardware(tflops: Iterable[str], folders: Sequence[Measured])
 
 def _names(name: str, hardware: str) -> bool:
     """Whether a GPU's short name, such as "V100", is in the name that it gives itself."""
-    return bool(re.search(rf"\b{re.escape(name)}\b", hardware))
+    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware))
 
 
 def _learns_as(ours: HParams, other: HParams) -> bool:

@@ -116,15 +116,19 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
         remarks.append("The paper has no figures of this set for this problem.\n")
     elif "perplexity" in printed:
         remarks.append("The paper's perplexity is of its own vocabulary.\n")
+    settings = ", ".join(f"{name}={value}" for name, value in folder.problem.changed_settings.items()) or "none"
+    begun = f", from the weights of {folder.origin.warm_start_from}" if folder.origin.warm_start_from else ""
+    if begun:
+        remarks.append("Time and steps are without those of the weights that it began with.\n")
     columns = [Column("what", ""), Column("paper", "paper", "{:,}".format), Column("here", "here", figure_text),
                Column("signature", "signature")]  # fmt: skip
     table = to_markdown([Table("report", "Figures", lines)], columns)
     return f"""# {hparams_set} on {folder.problem.name}
 
-Trained{time}{place}; seed {folder.origin.random_seed}; data
+Trained{time}{place}, in {folder.origin.precision}{begun}; seed {folder.origin.random_seed}; data
 {folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
-hparams: {", ".join(changed) or "none"}. Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with
-{search}.
+settings of the problem: {settings}; changed hparams: {", ".join(changed) or "none"}.
+Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {search}.
 
 {table}
 {"".join(remarks)}"""

@@ -127,6 +127,8 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
     ):
         if values[name].value < 0:
             raise UserError(f"--{name}={values[name].value} must be 0 or more")
+    if values.random_seed >= 2**32:
+        raise UserError(f"--random_seed={values.random_seed} must be below 2^32 = {2**32}")
     for name in ("train_steps", "local_eval_frequency"):
         if values[name].value:
             hparams = dataclasses.replace(hparams, **{name: values[name].value})
@@ -143,6 +145,13 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
                 f"--problem={values.problem} --data_dir={values.data_dir} before them"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+    made_with = datagen.load_description(values.data_dir, problem).settings
+    for name, value in program.given_settings(values).items():
+        if made_with.get(name) != value:
+            raise UserError(
+                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={made_with.get(name)}; leave "
+                "the flag out, or make other data by t2t-datagen with another --data_dir"
+            )
 
     tf = program.load_tensorflow()
     tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)

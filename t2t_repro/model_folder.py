@@ -83,6 +83,8 @@ class ModelFolder:
                 texts[name] = (self.path / name).read_text("utf-8")
             except (FileNotFoundError, NotADirectoryError):
                 raise UserError(f"{path}: no {name} there, so it is no model folder; t2t-trainer makes one") from None
+            except UnicodeDecodeError as error:
+                raise UserError(f"{self.path / name}: not UTF-8 (byte {error.start}); restore the file") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
         self.problem: Problem = registry.problem(self.origin.problem, self.origin.settings)

@@ -82,6 +82,12 @@ class Problem:
         return self.base_name + ("_rev" if self.was_reversed else "")
 
     @property
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that are not their defaults."""
+        given = [(field, getattr(self.settings, field.name)) for field in dataclasses.fields(self.settings)]
+        return {field.name: value for field, value in given if value != field.default}
+
+    @property
     def is_self_contained(self) -> bool:
         """Whether `generate` needs nothing that is not at hand; if so, t2t-trainer calls it where data is missing."""
         return True

@@ -15,13 +15,14 @@ PLAIN_SECONDS = 15.0
 
 
 def say(text: str) -> None:
-    """One line on standard error, above the bar if there is one; lost where nobody reads that any more."""
-    if sys.stderr.isatty():
-        from tqdm import tqdm
+    """One line on standard error, above the bar if there is one; lost where nothing takes it any more."""
+    # As where Ctrl-C has ended `2>&1 | tee log` too, the terminal was closed, or the log's disk is full.
+    with contextlib.suppress(OSError):
+        if sys.stderr.isatty():
+            from tqdm import tqdm
 
-        tqdm.write(text, file=sys.stderr)
-    else:
-        with contextlib.suppress(BrokenPipeError):  # as where Ctrl-C has ended `2>&1 | tee log` too
+            tqdm.write(text, file=sys.stderr)
+        else:
             print(text, file=sys.stderr, flush=True)
 
 

@@ -1,16 +1,16 @@
 """The chain from data to a scored model: train, average, decode the test sets, score; each part once.
 
-What is done is not done again: a training goes on from its last checkpoint, and the lines of a test set that were
-decoded with the final checkpoint stay, unless its text has been written since. So an interrupted chain is taken up by
-the same call.
+What is done is not done again: a training goes on from its last checkpoint, and outputs stay, under names that hold a
+fingerprint of the weights and of the text that was decoded. So an interrupted chain is taken up by the same call.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -60,12 +60,11 @@ def finish(
     translate = _translator(folder, search)
     for name, paths in sets.items():
         sources, references = (list(read_lines(str(path))) for path in paths)
-        written = max(path.stat().st_mtime_ns for path in paths)
         used = last_checkpoint(folder) if is_apart(folder.problem, name) else checkpoint
         kind = "-last" if used != checkpoint else ""
-        stem = "-".join([f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}", *changed])
-        decoded = folder.path / "decoded" / f"{stem}.txt"
-        if not decoded.exists() or decoded.stat().st_mtime_ns < written:
+        told = (f"{name.replace('/', '_')}-{step_of(checkpoint)}{kind}", *changed, _fingerprint(used, sources))
+        decoded = folder.path / "decoded" / f"{'-'.join(told)}.txt"
+        if not decoded.exists():
             translate(used, name, sources, decoded)
         else:
             unfinished(decoded).unlink(missing_ok=True)  # a process was killed between the two
@@ -86,6 +85,13 @@ def finish(
     with whole_file(folder.path / FILE, "w") as file:
         file.write(json.dumps(asdict(results), indent=2) + "\n")
     return found, results
+
+
+def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
+    """Of what outputs are made from: weights, whose checksums are in the checkpoint's index, and text."""
+    digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
+    digest.update("\n".join(sources).encode())
+    return digest.hexdigest()[:8]
 
 
 def _figure(value: float | None) -> float | None:
@@ -118,8 +124,6 @@ def averaged(folder: ModelFolder) -> str:
         return folder.checkpoint()
     path, there = folder.path / "averaged" / Path(checkpoints[-1]).name, min(last, len(checkpoints))
     if not there <= averaged_count(str(path)) <= last:  # some that went in may have been deleted since
-        for decoded in (folder.path / "decoded").glob(f"*-{step_of(str(path))}[-.]*"):
-            decoded.unlink()
         average_checkpoints(folder, 0)
     return str(path)
 
@@ -140,8 +144,7 @@ def _translator(folder: ModelFolder, search: DecodeHParams) -> Callable[[str, st
     def translate(checkpoint: str, name: str, sources: list[str], output: Path) -> None:
         model = translator(checkpoint)
         same = replace(search, batch_size=1)  # less may be what memory asks for
-        settings = (sources, checkpoint, Path(f"{checkpoint}.index").stat().st_mtime_ns, repr(same))
-        with Journal(output, settings, resume=True, strict=False) as journal:
+        with Journal(output, (output.name, same), resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
                 lambda missing: model.stream([sources[number] for number in missing], numbers=missing),

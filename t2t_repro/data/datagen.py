@@ -380,11 +380,18 @@ def test_sets_at_hand(problem: Problem, data_dir: str | Path, tmp_dir: str) -> d
     """`write_test_sets` of those that are not there yet.
 
     Raises:
-        UserError: there is none at all; or the disk is full.
+        UserError: there is none at all; one is empty or its two files differ in length; or the disk is full.
     """
     found = write_test_sets(problem, data_dir, tmp_dir, again=False)
     if not found:
         raise UserError(f"{data_dir}: no test set of problem {problem.base_name} there; see docs/data.md")
+    for paths in found.values():
+        sources, targets = (sum(1 for _ in read_lines(str(path))) for path in paths)
+        if sources != targets or not sources:
+            raise UserError(
+                f"{paths[0]} has {sources:,} lines and {paths[1].name} {targets:,}; each line needs its translation; "
+                "delete both, and they are written again"
+            )
     return found
 
 

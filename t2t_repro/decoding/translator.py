@@ -204,7 +204,12 @@ class Translator:
                 prefix_ids[piece.text][:-1] if prefixes and piece.number == 0 else [] for piece in chosen
             ]  # a prefix does not end
             keys = [(numbers[piece.text], piece.number) for piece in chosen]
-            results = self._batch([piece.ids for piece in chosen], prefix, keys, params, details)
+            results = in_halves(
+                lambda ids, prefix, keys: self._batch(ids, prefix, keys, params, details),
+                [piece.ids for piece in chosen],
+                prefix,
+                keys,
+            )
             for piece, translation in zip(chosen, results, strict=True):
                 parts = pending[piece.text]
                 parts[piece.number] = dataclasses.replace(translation, is_truncated=piece.is_truncated)
@@ -330,7 +335,8 @@ class Translator:
         lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
         found: dict[int, PairScore] = {}
         for batch in batches(range(len(sources)), lengths, batch_size):
-            scores = self._score([sources[number] for number in batch], [targets[number] for number in batch])
+            pairs = [sources[number] for number in batch], [targets[number] for number in batch]
+            scores = in_halves(self._score, *pairs)
             found.update(zip(batch, scores, strict=True))
             advance(len(batch))
         return [found[number] for number in range(len(sources))]
@@ -402,6 +408,25 @@ def whole(ids: list[int]) -> list[int]:
     if EOS_ID in ids:
         return ids[: ids.index(EOS_ID) + 1]
     return ids[: max((place for place, i in enumerate(ids, 1) if i != PAD_ID), default=0)]
+
+
+def in_halves(run: Callable[..., list[Any]], *of_each: Sequence[Any]) -> list[Any]:
+    """What `run` makes of lists of equal length, one result for each place; by halves where memory does not suffice.
+
+    Raises:
+        UserError: nor does it for one alone.
+    """
+    size = len(of_each[0])
+    try:
+        return run(*of_each)
+    except tf.errors.ResourceExhaustedError:
+        if size == 1:
+            raise UserError(
+                f"one text of {len(of_each[0][0]):,} tokens takes more memory than there is; a smaller beam_size, "
+                "extra_length or max_input_size takes less"
+            ) from None
+    halves = [[rows[: size // 2] for rows in of_each], [rows[size // 2 :] for rows in of_each]]
+    return [result for half in halves for result in in_halves(run, *half)]
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:

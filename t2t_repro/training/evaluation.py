@@ -138,6 +138,7 @@ class DevDecoder:
             many steps of the search as its output has tokens, and that of a model which has not learned yet to end is
             as long as the search lets it be.
         search: how to decode; by default as the problem says.
+        max_length: longest source, in tokens, that the model is trained on; longer ones are cut as by t2t-decoder.
 
     Raises:
         UserError: a record is damaged.
@@ -151,9 +152,10 @@ class DevDecoder:
         records: Records,
         lines: int,
         search: DecodeHParams | None = None,
+        max_length: int = 0,
     ) -> None:
         self._problem = problem
-        self._translator = Translator(model, vocabulary, search or problem.decode_hparams)
+        self._translator = Translator(model, vocabulary, search or problem.decode_hparams, max_length)
         pairs = [records[number] for number in spread(len(records), lines)]
         self._sources = vocabulary.decode(source.tolist() for source, _ in pairs)
         # Targets are what the model is to write, which is not always what is scored: a parser's are made trees first.

@@ -45,10 +45,13 @@ from t2t_repro.training.evaluation import DevDecoder, Evaluator
 from t2t_repro.training.step import LossScale, Result, TrainStep, adam
 from t2t_repro.training.stop import StopSignals
 from t2t_repro.training.watch import Speed, Watch
-from t2t_repro.visualization.attention import attention_of
+from t2t_repro.visualization.attention import attention_of, shows_attention
 
 EVAL_TOKENS = 4096
 """Positions of a batch of an evaluation, padding included, at most."""
+
+SHARED = "--output_dir must be on a disk that all workers share; if it is, start all again"
+"""What to do where one worker does not see what another has written."""
 
 EVAL_BEAM = 4
 """Hypotheses of an evaluation's search, at most: a parser's 21 take their time while it has not learned to end."""
@@ -268,13 +271,28 @@ class Training:
         )  # fmt: skip
         if self.chief:
             at_end.enter_context(ModelFolder.held(output_dir))
+            self._refuse_to_start_over(Path(output_dir))
             folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
             remove_unfinished(folder.path)
         from_chief(self.strategy, 0)  # the others come after
         if not self.chief:
-            folder = ModelFolder(output_dir)
+            try:
+                folder = ModelFolder(output_dir)
+            except UserError as error:
+                raise UserError(f"{error}, but this worker does not see it: {SHARED}") from None
             folder.refuse_other(hparams, origin, vocabulary)
         return folder
+
+    def _refuse_to_start_over(self, folder: Path) -> None:
+        """Raises UserError where a training without checkpoints has left models that a new one would overwrite."""
+        # By the clock, the best may come before the first checkpoint.
+        places = ["averaged", *([] if self.config.save_checkpoints_secs else [BEST])]
+        left = [path for place in places for path in checkpoints_in(folder / place)]
+        if left and not checkpoints_in(folder):
+            raise UserError(
+                f"{folder}: holds {left[0]}, but no checkpoint to go on from; t2t-decoder decodes with it; "
+                "to train anew give another --output_dir"
+            )
 
     def _make_model(self) -> Any:
         """The model; a new folder goes where none can be made of the hparams."""
@@ -289,8 +307,8 @@ class Training:
     def _restore(self) -> int:
         """Takes the weights and the state of the latest checkpoint, which the chief chooses; returns its step."""
         start = from_chief(self.strategy, self.checkpoints.restore() if self.chief else 0)
-        if start and not self.chief:
-            self.checkpoints.restore(start)
+        if start and not self.chief and self.checkpoints.restore(start) != start:
+            raise UserError(f"{self.folder.path}: this worker does not see the chief's checkpoint {start:,}: {SHARED}")
         if not start and self.config.warm_start_from:
             source = warm_start(self.model, self.data.vocabulary, self.config.warm_start_from)
             self._say(f"{source}: its weights are the first")
@@ -310,7 +328,8 @@ class Training:
             )
         problem, lines = self.data.problem, self.config.eval_decode_lines
         search = replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
-        return DevDecoder(self.model, self.data.vocabulary, problem, self.data.records["dev"], lines, search)
+        dev, longest = self.data.records["dev"], self.hparams.max_length
+        return DevDecoder(self.model, self.data.vocabulary, problem, dev, lines, search, longest)
 
     def _describe(self) -> None:
         """Says what is about to be trained, on what."""
@@ -459,7 +478,7 @@ class Training:
         best = min(self.watch.dev_losses.values(), default=math.inf)
         if found.loss < best:
             self.checkpoints.save_best(step)
-        if hasattr(self.model, "decode"):  # as the Transformer has
+        if shows_attention(self.model):
             self.watch.picture(step, attention_of(self.model, self.data.vocabulary, *self.data.records["dev"][0]))
         self.watch.evaluated(step, found, decoded)  # last: its line in the log says that all of this was done
         self._say(

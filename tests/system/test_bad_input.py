@@ -93,6 +93,29 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     refused(run("datagen", "text_files"), "unexpected argument 'text_files'")
 
 
+def test_settings_that_are_not_those_of_the_data(road: Road, tmp_path: Path) -> None:
+    flags = [flag for flag in road.flags if not flag.startswith("--output_dir")] + [f"--output_dir={tmp_path / 'm'}"]
+    for program in (["trainer"], ["trainer", "--dry_run"]):
+        result = run(*program, *flags, "--vocab_size=341")
+        refused(result, f"--vocab_size=341: the data in {road.data} was made with --vocab_size=340; leave the flag out")
+    assert list(tmp_path.iterdir()) == []
+    assert run("trainer", *flags, "--vocab_size=340", "--dry_run").returncode == 0
+
+
+def test_a_folder_whose_checkpoints_were_deleted_is_not_trained_over(road: Road, tmp_path: Path) -> None:
+    shutil.copytree(road.model, tmp_path / "m")
+    assert run("avg-checkpoints", f"--output_dir={tmp_path / 'm'}").returncode == 0
+    for path in (tmp_path / "m").glob("model.ckpt-*"):
+        path.unlink()
+    flags = [flag for flag in road.flags if not flag.startswith("--output_dir")] + [f"--output_dir={tmp_path / 'm'}"]
+    for place in ("averaged", "best"):
+        before = {path: path.read_bytes() for path in (tmp_path / "m").rglob("*") if path.is_file()}
+        result = run("trainer", *flags, "--train_steps=50")
+        refused(result, f"holds {tmp_path / 'm' / place}/model.ckpt-", "no checkpoint to go on from")
+        assert before == {path: path.read_bytes() for path in (tmp_path / "m").rglob("*") if path.is_file()}
+        shutil.rmtree(tmp_path / "m" / place)
+
+
 def test_pairs_that_are_all_too_long(road: Road, tmp_path: Path) -> None:
     flags = [*road.flags[:2], "--hparams=max_length=2", road.flags[3], f"--output_dir={tmp_path / 'm'}"]
     refused(run("trainer", *flags), "all 900 pairs are longer than max_length=2", "max_length=N")

@@ -218,6 +218,15 @@ def test_workers_with_other_flags_are_refused_by_all(data: Path, tmp_path: Path)
     assert not (tmp_path / "model").exists()
 
 
+def test_a_folder_that_one_worker_does_not_see(data: Path, tmp_path: Path) -> None:
+    own = [f"--output_dir={tmp_path / name}" for name in ("chiefs", "others")]
+    chief, other = ended(*start_two(data, tmp_path, "--train_steps=2", own=own))
+    refused(
+        other, f"{tmp_path / 'others'}: no hparams.json", "this worker does not see it: --output_dir must be on a disk"
+    )
+    assert chief.returncode == 2
+
+
 def test_two_workers_stop_early_at_the_step_of_one(data: Path, tmp_path: Path) -> None:
     # At a rate of nothing no evaluation after the first is better.
     flags = ["--train_steps=50", "--local_eval_frequency=3", "--early_stopping_patience=2",

@@ -133,13 +133,17 @@ def test_another_training_is_refused(
 
 
 @pytest.mark.parametrize("name", ["hparams.json", "problem.json", "vocab.numbers_ende.512.model"])
-@pytest.mark.parametrize("damage", ["missing", "cut"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "no UTF-8"])
 def test_a_missing_or_damaged_file_is_named(folder: ModelFolder, name: str, damage: str) -> None:
     path = folder.path / name
     if damage == "missing":
         path.unlink()
-    else:
+    elif damage == "cut":
         path.write_bytes(path.read_bytes()[:20])
+    else:
+        content = bytearray(path.read_bytes())
+        content[:2] = b"\xff\xff"
+        path.write_bytes(content)
     assert name in refused(ModelFolder, folder.path)
 
 

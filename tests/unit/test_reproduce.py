@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,13 @@ def lines(path: Path) -> list[str]:
 
 
 def decoded(folder: ModelFolder) -> dict[str, list[str]]:
-    return {path.name: lines(path) for path in (folder.path / "decoded").iterdir()}
+    """What lies there, by name without the fingerprint of weights and text."""
+    return {re.sub(r"-[0-9a-f]{8}\.", ".", path.name): lines(path) for path in (folder.path / "decoded").iterdir()}
+
+
+def output(folder: ModelFolder) -> Path:
+    (path,) = (folder.path / "decoded").iterdir()
+    return path
 
 
 def mark(path: Path) -> None:
@@ -145,7 +152,7 @@ def test_what_is_done_stays_even_where_data_has_moved(make: Make, data: str, tmp
     save(folder, 5, 10)
     _, before = finish(folder, data, str(tmp_path))
     assert before.dev_bleu is not None and before.dev_bleu < 1
-    mark(folder.path / "decoded" / "dev-10.txt")
+    mark(output(folder))
     times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
     os.rename(data, tmp_path / "moved")
     _, after = finish(folder, str(tmp_path / "moved"), str(tmp_path))
@@ -158,31 +165,28 @@ def test_what_is_done_stays_even_where_data_has_moved(make: Make, data: str, tmp
     assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
 
 
-def test_what_is_out_of_date_is_done_again(make: Make, data: str, tmp_path: Path) -> None:
+def test_outputs_are_of_these_weights_and_this_text(make: Make, data: str, tmp_path: Path) -> None:
     folder = make()
     save(folder, 5, 10)
     finish(folder, data, str(tmp_path))
-    output = folder.path / "decoded" / "dev-10.txt"
-    right = lines(output)
+    first = output(folder)
+    mark(first)
 
-    mark(output)
-    os.utime(output, (2, 2))
-    for place in ("inputs", "targets"):  # t2t-datagen writes them anew
-        os.utime(Path(data) / f"numbers_ende.dev.{place}", (3, 3))
-    finish(folder, data, str(tmp_path))
-    assert lines(output) == right
-
-    mark(output)
     index = folder.path / "averaged" / "model.ckpt-10.index"
-    index.write_bytes(index.read_bytes()[:100])  # killed while it was written
+    whole = index.read_bytes()
+    index.write_bytes(whole[:100])  # killed while it was written
     finish(folder, data, str(tmp_path))
-    assert lines(output) == right
+    assert (index.read_bytes(), output(folder), lines(first)) == (whole, first, REFERENCES)
 
-    mark(output)
     folder = make(num_last_checkpoints=1)
     finish(folder, data, str(tmp_path))
     assert averaged_count(averaged(folder)) == 1
-    assert lines(output) != REFERENCES
+    assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
+
+    # Another text under the same name, however old its files are.
+    write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
+    finish(folder, str(tmp_path / "other"), str(tmp_path))
+    assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
 
 
 def test_a_training_that_went_on_has_an_average_and_outputs_of_its_own(make: Make, data: str, tmp_path: Path) -> None:
@@ -286,9 +290,9 @@ def test_a_decode_that_was_killed_goes_on(
     folder = make()
     save(folder, 5)
     finish(folder, data, str(tmp_path))
-    output = folder.path / "decoded" / "dev-5.txt"
-    right, asked, stream = lines(output), [], Translator.stream
-    output.unlink()
+    path = output(folder)
+    right, asked, stream = lines(path), [], Translator.stream
+    path.unlink()
 
     def ends_early(self: Translator, texts: list[str], **arguments: Any) -> Iterator[tuple[int, Translation]]:
         asked.append(texts)
@@ -300,16 +304,16 @@ def test_a_decode_that_was_killed_goes_on(
     monkeypatch.setattr(Translator, "stream", ends_early)
     with pytest.raises(KeyboardInterrupt):
         finish(folder, data, str(tmp_path))
-    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt.unfinished"]
+    assert output(folder).name == f"{path.name}.unfinished"
     finish(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
     assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)  # though memory has asked for smaller batches
-    assert lines(output) == right
-    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
-    output.with_name("dev-5.txt.unfinished").touch()  # killed just before this was deleted
+    assert lines(path) == right
+    assert output(folder) == path
+    path.with_name(f"{path.name}.unfinished").touch()  # killed just before this was deleted
     finish(folder, data, str(tmp_path))
-    assert [path.name for path in output.parent.iterdir()] == ["dev-5.txt"]
+    assert output(folder) == path
 
-    output.unlink()
+    path.unlink()
     del asked[:]
     with pytest.raises(KeyboardInterrupt):
         finish(folder, data, str(tmp_path))

@@ -76,10 +76,11 @@ class Folders:
         results: dict[str, Any] | None = None,
         steps: tuple[int, ...] = (),
         settings: dict[str, Any] | None = None,
+        **origin: str,
     ) -> str:
         folder = self.path / name
-        origin = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1)
-        ModelFolder.create(folder, hparams, self.vocabulary, origin)
+        of_data = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1, **origin)
+        ModelFolder.create(folder, hparams, self.vocabulary, of_data)
         if results is not None:
             (folder / "results.json").write_text(json.dumps(results))
         for step in steps:
@@ -229,6 +230,19 @@ def test_what_a_reader_should_know_stands_below(capsys: pytest.CaptureFixture[st
     assert notes[2] == f"{path}: its data was made with --train_sections=0001-0159\n"
 
 
+def test_how_it_was_trained_and_what_it_began_with_is_said(
+    capsys: pytest.CaptureFixture[str], folders: Folders
+) -> None:
+    hparams = registry.hparams("transformer_base")
+    path = folders.make("model", "wmt_ende", hparams, {"steps": 500}, precision="mixed_bfloat16")
+    assert f"\n{path}: trained in mixed_bfloat16\n" in output(capsys, "--table=3", f"--output_dirs={path}")
+    path = folders.make("tuned", "wmt_ende", hparams, {"steps": 500}, warm_start_from="/models/finished")
+    rows = [line["row"] for line in lines(capsys, "--table=3", f"--output_dirs={path}") if line["output_dir"]]
+    assert rows == [""]
+    _, _, others = output(capsys, f"--output_dirs={path}").partition("Model folders of no row above")
+    assert f"{path}: of no row, since it began with the weights of /models/finished" in others
+
+
 def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     hparams = registry.hparams("transformer_l2")
     timed = {"train_seconds": 10, "gpu_count": 2}
@@ -239,6 +253,12 @@ def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str
     (line,) = (one for one in lines(capsys, f"--output_dirs={path}", given) if one["output_dir"])
     assert float(line["measured_flops_by_time"]) == 10 * 2 * 14.5e12
     assert "no FLOPs by time" not in output(capsys, f"--output_dirs={path}", given)
+    (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla P100-PCIE-16GB (R)"}))
+    for flag, sustained in (("P100-PCIE=8,Tesla=1", 8), ("P100=7", 7), ("(R)=5", 5), ("", 9.5)):
+        given = [f"--sustained_tflops={flag}"] if flag else []
+        (line,) = (one for one in lines(capsys, f"--output_dirs={path}", *given) if one["output_dir"])
+        assert float(line["measured_flops_by_time"]) == 10 * 2 * sustained * 1e12
+    (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla V100 SXM2"}))
     unknown = "--sustained_tflops: no model folder of --output_dirs was trained on 'K81'; their hardware: "
     assert failure(capsys, f"--output_dirs={path}", "--sustained_tflops=K81=1") == f"{unknown}'Tesla V100 SXM2'"
     assert failure(capsys, "--sustained_tflops=K81=1") == f"{unknown}none"

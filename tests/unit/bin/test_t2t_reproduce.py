@@ -117,13 +117,25 @@ def test_the_report_of_the_papers_base(make: Make) -> None:
     assert text.startswith("# transformer_base on wmt_ende\n")
     words = " ".join(text.split())
     for fact in (
-        "Trained in 12.50 hours on 8 x P100; seed 7; data 0123456789ab,",
+        "Trained in 12.50 hours on 8 x P100, in float32; seed 7; data 0123456789ab,",
         f"vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size}",
-        "changed hparams: train_steps=90000. Averaged checkpoints: 4. Decoded with DecodeHParams(beam_size=4,",
+        "changed settings of the problem: none; changed hparams: train_steps=90000. ",
+        " Averaged checkpoints: 4. Decoded with DecodeHParams(beam_size=4,",
         "perplexity is of its own vocabulary.",
     ):
         assert fact in words
     assert "Not scored" not in words
+
+
+def test_the_report_says_what_makes_a_run_another(tmp_path: Path, make: Make) -> None:
+    folder = make("wsj_parsing", registry.hparams("transformer_parsing_4layer"), 5)
+    folder.origin = replace(folder.origin, precision="mixed_bfloat16", warm_start_from="/models/finished")
+    folder.problem = registry.problem("wsj_parsing", {"test_sections": "24"})
+    search = folder.problem.decode_hparams
+    words = report(folder, "transformer_parsing_4layer", {}, Results(500, None), search).replace("\n", " ")
+    assert "Trained, in mixed_bfloat16, from the weights of /models/finished; seed 7;" in words
+    assert "changed settings of the problem: test_sections=24; changed hparams: none." in words
+    assert "Time and steps are without those of the weights that it began with." in words
 
 
 def test_the_report_of_a_parser(make: Make) -> None:
@@ -141,7 +153,7 @@ def test_the_report_of_a_parser(make: Make) -> None:
     assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     words = " ".join(text.split())
-    assert "\n\nTrained; seed 7;" in text  # where and how long is not known
+    assert "\n\nTrained, in float32; seed 7;" in text  # where and how long is not known
     assert "changed hparams: none. " in words and "DecodeHParams(beam_size=21, alpha=0.3, extra_length=300" in words
 
 

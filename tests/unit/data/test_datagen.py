@@ -201,6 +201,17 @@ def test_test_sets_are_written_as_text_and_one_that_is_missing_is_said(
     assert f"{tmp_path}/toy.second.en" in line and f"{tmp_path}/toy.second.el" in line
 
 
+@pytest.mark.parametrize(("sources", "targets"), [(2, 3), (0, 0)])
+def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path: Path, sources: int, targets: int) -> None:
+    for side, count in (("en", sources), ("el", targets)):
+        (tmp_path / f"toy.second.{side}").write_text("a\u2028b.\n" * count, "utf-8")
+    with pytest.raises(UserError) as raised:
+        datagen.test_sets_at_hand(Published(), tmp_path, "")
+    assert str(raised.value).startswith(
+        f"{tmp_path}/toy.second.en has {sources} lines and toy.second.el {targets}; each line needs its translation; "
+    )
+
+
 def test_a_disk_that_is_full_after_the_test_sets_leaves_no_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

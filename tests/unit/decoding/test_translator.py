@@ -55,6 +55,37 @@ def test_no_output_holds_a_line_end(tiny_vocabulary: Vocabulary) -> None:
     assert found == ["a cat ", "", "a\r\u0085\u2028cat"]
 
 
+def test_a_batch_that_takes_too_much_memory_is_halved(talker: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"beam_size": 3, "details": True}
+    expected = talker.translate(TEXTS, **options), talker.score(TEXTS, TEXTS)
+    sizes, room = set(), 2
+    search, score = Translator._search, Translator._score
+
+    def searched(self: Translator, params: DecodeHParams, given: dict[str, np.ndarray]) -> Any:
+        sizes.add(len(given["inputs"]))
+        if len(given["inputs"]) > room:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+        return search(self, params, given)
+
+    def scored(self: Translator, sources: list[list[int]], targets: list[list[int]]) -> list[PairScore]:
+        if len(sources) > room:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+        return score(self, sources, targets)
+
+    monkeypatch.setattr(Translator, "_search", searched)
+    monkeypatch.setattr(Translator, "_score", scored)
+    found = talker.translate(TEXTS, **options), talker.score(TEXTS, TEXTS)
+    assert max(sizes) > 2 and 1 in sizes
+    for one, other in zip(found[0], expected[0], strict=True):
+        assert [each.text for each in one.hypotheses] == [each.text for each in other.hypotheses]
+        np.testing.assert_allclose(one.score, other.score, atol=1e-5)
+    for pair, same in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(pair.token_scores, same.token_scores, atol=1e-5)
+    room = 0
+    with pytest.raises(UserError, match=r"one text of \d+ tokens takes more memory than there is"):
+        talker.translate(TEXTS, **options)
+
+
 def test_progress_counts_every_line_once(tiny_vocabulary: Vocabulary) -> None:
     counts: list[int] = []
     copier(tiny_vocabulary, batch_size=12).translate(TEXTS, advance=counts.append)

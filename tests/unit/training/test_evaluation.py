@@ -129,6 +129,18 @@ class Knower(Copier):
         return tf.gather(self.answers, tf.reduce_sum(inputs, axis=1))
 
 
+class Lengths(Copier):
+    """A copier that remembers how long the inputs were that it was given, padding left out."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(vocab_size)
+        self.seen: list[int] = []
+
+    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
+        tf.py_function(lambda ids: self.seen.extend((ids.numpy() != 0).sum(1).tolist()), [inputs], [])
+        return inputs
+
+
 def test_the_score_is_sacrebleus_of_the_text(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     problem = registry.problem("text_files")
@@ -241,6 +253,17 @@ def test_it_ends_between_two_batches_where_it_is_asked_to(tmp_path: Path, tiny_v
         with pytest.raises(Stopped):
             evaluation(third)
         assert len(asked) == 3
+
+
+def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+    texts = [("the cat sat . the dog sat .", "a cat")]
+    dev = written(tmp_path, encoded(tiny_vocabulary, texts))
+    model, problem = Lengths(tiny_vocabulary.size), registry.problem("text_files")
+    (length,) = (len(ids) for ids in tiny_vocabulary.encode([texts[0][0]]))
+    for longest, cut in ((0, False), (length, False), (length - 1, True)):
+        model.seen.clear()
+        DevDecoder(model, tiny_vocabulary, problem, dev, 1, SHORT, longest)()
+        assert (max(model.seen) < length) == cut
 
 
 def test_some_lines_alone(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:

@@ -141,6 +141,17 @@ def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) ->
     process.stdout.close()
 
 
+def test_a_training_goes_on_though_nothing_takes_what_it_says() -> None:
+    code = "from t2t_repro.progress import Progress, say; say('one'); Progress('x', 2, 'steps').advance(); say('two')"
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
+    closes = (
+        f"import os; a, b = os.openpty(); os.dup2(b, 2); os.close(b); os.close(a)\n{code}; print('done', flush=True)"
+    )
+    result = subprocess.run(["nohup", sys.executable, "-c", closes], capture_output=True, text=True, check=False)
+    assert result.stdout == "done\n"
+
+
 @pytest.mark.parametrize("second", SIGNALS)
 def test_a_second_signal_ends_a_process_that_hangs_outside_of_python(second: signal.Signals) -> None:
     code = """

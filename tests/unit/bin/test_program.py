@@ -1,0 +1,41 @@
+"""What all programs do before their own work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from programs import here
+from t2t_repro.bin import program
+
+
+@pytest.mark.parametrize(("there", "hidden", "said"), [(True, "0", True), (True, "-1", False), (False, "0", False)])
+def test_a_gpu_that_tensorflow_does_not_see_is_spoken_of(
+    there: bool,
+    hidden: str,
+    said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("TensorFlow sees the GPU of this machine")
+    monkeypatch.setattr(program, "GPU", tmp_path if there else tmp_path / "none")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    program.load_tensorflow()
+    assert ("there is a GPU that TensorFlow does not see" in capsys.readouterr().err) == said
+
+
+def test_float32_is_no_tensor_float_32() -> None:
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    program.load_tensorflow()
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+def test_a_seed_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, words in ((2**32, "must be below 2^32"), (-1, "must be 0 or more")):
+        flags = ("--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")
+        assert here("trainer", *flags) == 2
+        assert f"--random_seed={seed} {words}" in capsys.readouterr().err
