@@ -146,8 +146,6 @@ def load_tensorflow() -> Any:
         gpus = tf.config.list_physical_devices("GPU")  # looks for devices now, with lines of its own
     if GPU.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('there is a GPU that TensorFlow does not see; "pip install tensorflow[and-cuda]" may be what it lacks')
-    # Float32 means float32: GPUs from Ampere on would take 10 bits of each factor's 23.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
     return tf
 
 

@@ -54,7 +54,7 @@ def main(values: flags.FlagValues) -> None:
             "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
         )
     there = datagen.description_path(values.data_dir, program.problem(values).base_name).exists()
-    if there and not values.dry_run:
+    if there and not (values.dry_run or values.generate_data):
         problem, _, _ = datagen.load_problem(values.data_dir, values.problem)
         datagen.test_sets_at_hand(problem, values.data_dir, values.tmp_dir)  # before days of training
     try:

@@ -138,19 +138,22 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
     missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
     if missing and (values.dry_run or not problem.is_self_contained):
         datagen.load_description(values.data_dir, problem)  # raises, and names the command that generates
-    if missing or (values.generate_data and not values.dry_run):
+    if values.dry_run and values.generate_data:
+        raise UserError("--dry_run writes nothing and is of the data that is there; leave out --generate_data")
+    if missing or values.generate_data:
         if os.environ.get("TF_CONFIG"):
             raise UserError(
                 "TF_CONFIG: several workers must not generate data side by side; run t2t-datagen "
                 f"--problem={values.problem} --data_dir={values.data_dir} before them"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    made_with = datagen.load_description(values.data_dir, problem).settings
+    description = datagen.load_description(values.data_dir, problem)
+    made_with = registry.problem(values.problem, description.settings).settings
     for name, value in program.given_settings(values).items():
-        if made_with.get(name) != value:
+        if getattr(made_with, name) != value:
             raise UserError(
-                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={made_with.get(name)}; leave "
-                "the flag out, or make other data by t2t-datagen with another --data_dir"
+                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={getattr(made_with, name)}; "
+                "leave the flag out, or make other data by t2t-datagen with another --data_dir"
             )
 
     tf = program.load_tensorflow()

@@ -6,6 +6,7 @@ Shapes: B batch, S source length, n hypotheses, L longest output.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.progress import say
 
 LONG_LINES = ("split", "truncate", "error")
 
@@ -410,6 +412,12 @@ def whole(ids: list[int]) -> list[int]:
     return ids[: max((place for place, i in enumerate(ids, 1) if i != PAD_ID), default=0)]
 
 
+@functools.cache
+def _tell_of_halves() -> None:
+    """Says it once."""
+    say("too little memory for a batch: it is done by halves; a smaller batch_size is faster")
+
+
 def in_halves(run: Callable[..., list[Any]], *of_each: Sequence[Any]) -> list[Any]:
     """What `run` makes of lists of equal length, one result for each place; by halves where memory does not suffice.
 
@@ -422,9 +430,10 @@ def in_halves(run: Callable[..., list[Any]], *of_each: Sequence[Any]) -> list[An
     except tf.errors.ResourceExhaustedError:
         if size == 1:
             raise UserError(
-                f"one text of {len(of_each[0][0]):,} tokens takes more memory than there is; a smaller beam_size, "
-                "extra_length or max_input_size takes less"
+                f"one text of {len(of_each[0][0]):,} tokens alone takes more memory than there is; leave it out, cut "
+                "it, or search with a smaller beam_size or extra_length"
             ) from None
+    _tell_of_halves()
     halves = [[rows[: size // 2] for rows in of_each], [rows[size // 2 :] for rows in of_each]]
     return [result for half in halves for result in in_halves(run, *half)]
 

@@ -276,10 +276,9 @@ class Training:
             remove_unfinished(folder.path)
         from_chief(self.strategy, 0)  # the others come after
         if not self.chief:
-            try:
-                folder = ModelFolder(output_dir)
-            except UserError as error:
-                raise UserError(f"{error}, but this worker does not see it: {SHARED}") from None
+            if not (Path(output_dir) / "problem.json").exists():
+                raise UserError(f"{output_dir}: the chief has made it, and this worker does not see it: {SHARED}")
+            folder = ModelFolder(output_dir)
             folder.refuse_other(hparams, origin, vocabulary)
         return folder
 
@@ -291,7 +290,7 @@ class Training:
         if left and not checkpoints_in(folder):
             raise UserError(
                 f"{folder}: holds {left[0]}, but no checkpoint to go on from; t2t-decoder decodes with it; "
-                "to train anew give another --output_dir"
+                "to train anew delete that, or give another --output_dir"
             )
 
     def _make_model(self) -> Any:

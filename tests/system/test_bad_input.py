@@ -100,6 +100,7 @@ def test_settings_that_are_not_those_of_the_data(road: Road, tmp_path: Path) -> 
         refused(result, f"--vocab_size=341: the data in {road.data} was made with --vocab_size=340; leave the flag out")
     assert list(tmp_path.iterdir()) == []
     assert run("trainer", *flags, "--vocab_size=340", "--dry_run").returncode == 0
+    refused(run("trainer", *flags, "--generate_data", "--dry_run"), "leave out --generate_data")
 
 
 def test_a_folder_whose_checkpoints_were_deleted_is_not_trained_over(road: Road, tmp_path: Path) -> None:

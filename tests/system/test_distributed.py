@@ -222,7 +222,7 @@ def test_a_folder_that_one_worker_does_not_see(data: Path, tmp_path: Path) -> No
     own = [f"--output_dir={tmp_path / name}" for name in ("chiefs", "others")]
     chief, other = ended(*start_two(data, tmp_path, "--train_steps=2", own=own))
     refused(
-        other, f"{tmp_path / 'others'}: no hparams.json", "this worker does not see it: --output_dir must be on a disk"
+        other, f"{tmp_path / 'others'}: the chief has made it, and this worker does not see it: --output_dir must be"
     )
     assert chief.returncode == 2
 

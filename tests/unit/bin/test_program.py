@@ -28,12 +28,6 @@ def test_a_gpu_that_tensorflow_does_not_see_is_spoken_of(
     assert ("there is a GPU that TensorFlow does not see" in capsys.readouterr().err) == said
 
 
-def test_float32_is_no_tensor_float_32() -> None:
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    program.load_tensorflow()
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()
-
-
 def test_a_seed_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     for seed, words in ((2**32, "must be below 2^32"), (-1, "must be 0 or more")):
         flags = ("--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")

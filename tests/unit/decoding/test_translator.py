@@ -82,7 +82,7 @@ def test_a_batch_that_takes_too_much_memory_is_halved(talker: Translator, monkey
     for pair, same in zip(found[1], expected[1], strict=True):
         np.testing.assert_allclose(pair.token_scores, same.token_scores, atol=1e-5)
     room = 0
-    with pytest.raises(UserError, match=r"one text of \d+ tokens takes more memory than there is"):
+    with pytest.raises(UserError, match=r"one text of \d+ tokens alone takes more memory than there is"):
         talker.translate(TEXTS, **options)
 
 

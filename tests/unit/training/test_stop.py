@@ -142,13 +142,15 @@ def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) ->
 
 
 def test_a_training_goes_on_though_nothing_takes_what_it_says() -> None:
-    code = "from t2t_repro.progress import Progress, say; say('one'); Progress('x', 2, 'steps').advance(); say('two')"
+    speaks = "meter.advance(); say('saved')"
+    code = f"from t2t_repro.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
-    closes = (
-        f"import os; a, b = os.openpty(); os.dup2(b, 2); os.close(b); os.close(a)\n{code}; print('done', flush=True)"
-    )
-    result = subprocess.run(["nohup", sys.executable, "-c", closes], capture_output=True, text=True, check=False)
+    # A terminal that is closed in the middle, after its bar was drawn.
+    opened = "import os; ours, theirs = os.openpty(); os.dup2(theirs, 2); os.close(theirs)"
+    closed = "os.close(ours); import time; time.sleep(0.2)"
+    script = f"{opened}\n{code}\n{closed}\n{speaks}; print('done', flush=True)"
+    result = subprocess.run(["nohup", sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.stdout == "done\n"
 
 
