@@ -28,7 +28,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from commands import run
-from t2t_repro.model_folder import checkpoints_in, step_of
+from t2t_repro.model_folder import LOCK, checkpoints_in, step_of
 from t2t_repro.training import event_log, metrics_log
 from t2t_repro.training.checkpoint import UNFINISHED
 from t2t_repro.training.event_log import Event, SessionLog
@@ -65,7 +65,7 @@ def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]
 
 def half_written(model: Path) -> set[str]:
     """What lies in a model folder while a checkpoint is being written, or a file that is to appear whole."""
-    files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()}
+    files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()} - {LOCK}
     indexes = {name.removesuffix(".index") for name in files}
     return {
         name for name in files
