@@ -63,7 +63,7 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
     (tmp_path / "own" / "__init__.py").write_text(PUBLISHED)
     flags = [
         "--problem=published", "--row=base", f"--hparams={SLIM}", "--train_size=1000", "--vocab_size=400",
-        "--decode_hparams=batch_size=40", "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}",
+        "--decode_hparams=batch_size=100", "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}",
         f"--output_dir={model}", f"--t2t_usr_dir={tmp_path / 'own'}", "--eval_decode_lines=0",
     ]  # fmt: skip
     planned = run("reproduce", *flags, "--generate_data", "--dry_run")
