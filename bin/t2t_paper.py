@@ -144,11 +144,9 @@ def main(values: flags.FlagValues) -> None:
         if given not in known:
             raise unknown("table", given, known)
     given = dict(map(_read_tflops, values.sustained_tflops))
-    closest_first = sorted(given, key=len, reverse=True)  # what is given goes before the paper's
-    sustained = {name: given[name] for name in closest_first} | {
-        name: value for name, value in paper.SUSTAINED_TFLOPS.items() if name not in given
-    }
-    folders = [Measured(path, sustained) for path in values.output_dirs]
+    closest_first = dict(sorted(given.items(), key=lambda item: -len(item[0])))
+    # A union keeps the places of the left and the values of the right: what is given goes before the paper's in both.
+    folders = [Measured(path, closest_first | paper.SUSTAINED_TFLOPS | given) for path in values.output_dirs]
     _refuse_unknown_hardware(given, folders)
     rows = [row for row in paper.ROWS if str(row.table) in values.table]
     found = [
@@ -176,7 +174,7 @@ class Measured:
 
     Args:
         path: the folder.
-        tflops: what GPUs sustain, by name.
+        tflops: what GPUs sustain, by name; the first that fits is taken.
 
     Raises:
         UserError: it is no model folder, its results cannot be read, or its training has not come to its end.

@@ -147,14 +147,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
                 f"--problem={values.problem} --data_dir={values.data_dir} before them"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    description = datagen.load_description(values.data_dir, problem)
-    made_with = registry.problem(values.problem, description.settings).settings
-    for name, value in program.given_settings(values).items():
-        if getattr(made_with, name) != value:
-            raise UserError(
-                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={getattr(made_with, name)}; "
-                "leave the flag out, or make other data by t2t-datagen with another --data_dir"
-            )
+    _refuse_other_settings(values, datagen.load_description(values.data_dir, problem).settings)
 
     tf = program.load_tensorflow()
     tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
@@ -169,6 +162,17 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
         print(loop.dry_run(*arguments))
         return None
     return loop.train(*arguments)
+
+
+def _refuse_other_settings(values: flags.FlagValues, settings: dict) -> None:
+    """Raises UserError where a setting is given that is not the one that the data was made with."""
+    made_with = registry.problem(values.problem, settings).settings
+    for name, value in program.given_settings(values).items():
+        if getattr(made_with, name) != value:
+            raise UserError(
+                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={getattr(made_with, name)}; "
+                "leave the flag out, or make other data by t2t-datagen with another --data_dir"
+            )
 
 
 def run() -> None:

@@ -50,11 +50,11 @@ from t2t_repro.visualization.attention import attention_of, shows_attention
 EVAL_TOKENS = 4096
 """Positions of a batch of an evaluation, padding included, at most."""
 
-SHARED = "--output_dir must be on a disk that all workers share; if it is, start all again"
-"""What to do where one worker does not see what another has written."""
-
 EVAL_BEAM = 4
 """Hypotheses of an evaluation's search, at most: a parser's 21 take their time while it has not learned to end."""
+
+SHARED = "--output_dir must be on a disk that all workers share; if it is, start all again"
+"""What to do where one worker does not see what another has written."""
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,8 @@ def test_in_16_bits_the_loss_is_nearly_the_same(
         found = {line["step"]: line[name] for line in ours if name in line}
         assert found == {step: pytest.approx(whole[step], rel=0.01) for step in found} and found
     assert ("loss_scale" in ours[0]) == (precision == "mixed_float16")
-    if precision == "mixed_bfloat16":  # one will do
-        other = run("trainer", *flags(road, tmp_path / "m"), "--train_steps=20")
-        refused(other, "--precision=mixed_bfloat16, not float32", "--warm_start_from")
+    other = run("trainer", *flags(road, tmp_path / "m"), "--train_steps=20")
+    refused(other, f"--precision={precision}, not float32", "--warm_start_from")
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing(road: Road, watched: tuple[Path, str], tmp_path: Path) -> None:

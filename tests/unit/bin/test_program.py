@@ -11,19 +11,22 @@ from programs import here
 from t2t_repro.bin import program
 
 
-@pytest.mark.parametrize(("there", "hidden", "said"), [(True, "0", True), (True, "-1", False), (False, "0", False)])
+@pytest.mark.parametrize(
+    ("there", "visible", "seen", "said"),
+    [(True, "0", [], True), (True, "0", ["GPU:0"], False), (True, "-1", [], False), (False, "0", [], False)],
+)
 def test_a_gpu_that_tensorflow_does_not_see_is_spoken_of(
     there: bool,
-    hidden: str,
+    visible: str,
+    seen: list[str],
     said: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if tf.config.list_physical_devices("GPU"):
-        pytest.skip("TensorFlow sees the GPU of this machine")
     monkeypatch.setattr(program, "GPU", tmp_path if there else tmp_path / "none")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: seen)
     program.load_tensorflow()
     assert ("there is a GPU that TensorFlow does not see" in capsys.readouterr().err) == said
 
