@@ -14,8 +14,8 @@ from pathlib import Path
 from absl import app, flags
 
 from commands import run
-from t2t_repro.metrics.bracketing import score_files, summarise
-from t2t_repro.trees import read_trees, right_branching, under_top
+from t2t_repro.parsing.evalb import score_files, summarise
+from t2t_repro.parsing.trees import read_trees, right_branching, under_top
 
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)

@@ -16,8 +16,8 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
-from t2t_repro.metrics import bracketing
-from t2t_repro.metrics.bracketing import Sentence, Summary
+from t2t_repro.parsing import evalb
+from t2t_repro.parsing.evalb import Sentence, Summary
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one a line, plain or .gz", flag_values=FLAGS)
@@ -41,16 +41,16 @@ def main(values: flags.FlagValues) -> None:
             wrong, or there are more errors than MAX_ERROR lets pass.
     """
     program.required(values, "gold", "test")
-    parameters = bracketing.read_parameters(values.params) if values.params else bracketing.COLLINS
+    parameters = evalb.read_parameters(values.params) if values.params else evalb.COLLINS
     if values.max_error is not None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)
     sentences = []
-    for sentence in bracketing.score_files(values.gold, values.test, parameters):
+    for sentence in evalb.score_files(values.gold, values.test, parameters):
         if sentence.message:
             print(f"{sentence.number} : {sentence.message}", file=sys.stderr)
         sentences.append(sentence)
-    everything = bracketing.summarise(sentences)
-    short = bracketing.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)
+    everything = evalb.summarise(sentences)
+    short = evalb.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)
     if not values.summary_only:
         print(HEADER, *map(row, sentences), LINE, totals(everything), sep="\n")
     print("=== Summary ===\n")

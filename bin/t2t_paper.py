@@ -27,11 +27,11 @@ from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.hparams import paper
-from t2t_repro.hparams.paper import Corpus, Row
 from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, step_of
 from t2t_repro.models import size
-from t2t_repro.results import of_training, read_results
+from t2t_repro.paper import rows as paper
+from t2t_repro.paper.results import of_training, read_results
+from t2t_repro.paper.rows import Corpus, Row
 from t2t_repro.tables import Column, Table, to_csv, to_markdown, to_text
 
 TITLES = {

@@ -20,15 +20,15 @@ from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.data import datagen
 from t2t_repro.errors import Stopped, UserError, unknown
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.hparams import paper
+from t2t_repro.paper import rows as paper
 from t2t_repro.progress import say
 from t2t_repro.tables import Column, Table, to_markdown
 from t2t_repro.textfile import whole_file
 
 if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
-    from t2t_repro.reproduce import Scores
-    from t2t_repro.results import Results
+    from t2t_repro.paper.reproduce import Scores
+    from t2t_repro.paper.results import Results
 
 PREFIX = "transformer_"
 FLAGS = flags.FlagValues()
@@ -64,7 +64,7 @@ def main(values: flags.FlagValues) -> None:
         raise KeyboardInterrupt from None
     if not folder:
         return
-    from t2t_repro import reproduce
+    from t2t_repro.paper import reproduce
 
     search = override(folder.problem.decode_hparams, values.decode_hparams)
     scores, results = reproduce.finish(folder, values.data_dir, values.tmp_dir, search)
@@ -90,7 +90,7 @@ def set_of(row: str, problem: str) -> str:
 
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
     """What was measured beside what the paper prints, as markdown."""
-    from t2t_repro import reproduce
+    from t2t_repro.paper import reproduce
     from t2t_repro.training.checkpoint import averaged_count
 
     printed = paper_figures(hparams_set, folder.problem.name)

@@ -59,19 +59,19 @@ def main(values: flags.FlagValues) -> None:
     options = pipeline_options(values.beam_options)
 
     program.load_tensorflow()
-    from t2t_repro.decoding import pipeline
+    from t2t_repro.decoding import beam_pipeline
     from t2t_repro.progress import say
 
     source, target = (absolute(path) for path in (values.decode_from_file, values.decode_to_file))
-    paths = pipeline.match(source)
+    paths = beam_pipeline.match(source)
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file")
-    if (old := pipeline.match(f"{target}-*")) and not values.resume:
+    if (old := beam_pipeline.match(f"{target}-*")) and not values.resume:
         raise UserError(
             f"{old[0]}: is there already; go on with --resume, delete the shards, or choose another --decode_to_file"
         )
     say(f"{', '.join(checkpoints)}: {params}; files: {len(paths):,}")
-    job = pipeline.Job(
+    job = beam_pipeline.Job(
         ",".join(os.path.abspath(folder.path) for folder in folders),
         ",".join(os.path.abspath(checkpoint) for checkpoint in checkpoints),
         params,
@@ -80,8 +80,8 @@ def main(values: flags.FlagValues) -> None:
         values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
         values.resume,
     )
-    with pipeline.unfinished(job, paths, values.batch_lines):
-        counts = pipeline.run(job, paths, values.batch_lines, options)
+    with beam_pipeline.unfinished(job, paths, values.batch_lines):
+        counts = beam_pipeline.run(job, paths, values.batch_lines, options)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     say(f"{target}-*: {summary or 'no lines'}")
 

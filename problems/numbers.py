@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair, Problem, setting
+from t2t_repro.problem import Problem, setting
 
 DEV_SIZE = 500
 LARGEST = 999_999

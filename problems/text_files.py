@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
-from t2t_repro.parallel import read_pairs
-from t2t_repro.problem import Pair, Problem, setting
+from t2t_repro.problem import Problem, setting
 
 
 @registry.register_problem

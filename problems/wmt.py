@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from t2t_repro import registry
-from t2t_repro.archives import Archive, MissingArchiveError, unpack
-from t2t_repro.parallel import read_pairs, unescape
-from t2t_repro.problem import Pair, Problem, setting
+from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
+from t2t_repro.corpora.parallel import Pair, read_pairs, unescape
+from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.linearization import WORD_SYMBOLS, Repairs, delinearise, linearise, words_of
-from t2t_repro.metrics import bracketing
 from t2t_repro.metrics.score import Score
-from t2t_repro.problem import Pair, Problem, setting
+from t2t_repro.parsing import evalb
+from t2t_repro.parsing.linearization import WORD_SYMBOLS, Repairs, delinearise, linearise, words_of
+from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
+from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
-from t2t_repro.trees import Tree, parse_trees, prepare, read_trees, under_top
 
 SPLITS = ("train", "dev", "test")
 PHRASE_LABELS = (
@@ -126,7 +127,7 @@ class WsjParsing(Problem):
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
-        found = bracketing.summarise(bracketing.score(*pair) for pair in zip(gold, test, strict=True))
+        found = evalb.summarise(evalb.score(*pair) for pair in zip(gold, test, strict=True))
         signature = f"evalb:COLLINS.prm|sentences:{found.sentences}|errors:{found.errors}|skipped:{found.skipped}"
         names = {"F1": found.f_measure, "labelled recall": found.recall, "labelled precision": found.precision,
                  "complete match": found.complete_match, "tagging accuracy": found.tagging_accuracy}  # fmt: skip

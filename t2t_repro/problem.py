@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
-
-Pair = dict[str, str]
-"""A source text under "inputs" and its target text under "targets", each one line."""
 
 
 def setting(default: Any, help: str) -> Any:

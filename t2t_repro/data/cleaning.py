@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from t2t_repro.problem import Pair
+from t2t_repro.corpora.parallel import Pair
 
 
 class Cleaning:

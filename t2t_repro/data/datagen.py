@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records, summary, vocabulary
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import from_json, to_json
-from t2t_repro.problem import Pair, Problem
+from t2t_repro.problem import Problem
 from t2t_repro.progress import progress, say
 from t2t_repro.textfile import read_lines, whole_file
 

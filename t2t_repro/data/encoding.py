@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair
 
 TOGETHER = 2000
 """Pairs that a process takes at once."""

@@ -11,10 +11,10 @@ from sacrebleu.dataset.base import Dataset
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 from sacrebleu.utils import SACREBLEU_DIR
 
-from t2t_repro import archives
-from t2t_repro.archives import UNREADABLE, Archive, MissingArchiveError
+from t2t_repro.corpora import archives
+from t2t_repro.corpora.archives import UNREADABLE, Archive, MissingArchiveError
+from t2t_repro.corpora.parallel import unescape
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.parallel import unescape
 from t2t_repro.textfile import read_lines
 
 

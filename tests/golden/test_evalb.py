@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.bin import t2t_evalb
-from t2t_repro.metrics import bracketing
-from t2t_repro.metrics.bracketing import Sentence, Status
+from t2t_repro.parsing import evalb
+from t2t_repro.parsing.evalb import Sentence, Status
 
 EVALB = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "evalb"
 pytestmark = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb is not there")
@@ -22,10 +22,10 @@ SAMPLES = [
 ]
 
 
-def scored(name: str, parameters: str) -> tuple[bracketing.Parameters, list[Sentence]]:
-    read = bracketing.read_parameters(str(EVALB / parameters))
+def scored(name: str, parameters: str) -> tuple[evalb.Parameters, list[Sentence]]:
+    read = evalb.read_parameters(str(EVALB / parameters))
     gold, test = (str(EVALB / name / f"{name}.{ending}") for ending in ("gld", "tst"))
-    return read, list(bracketing.score_files(gold, test, read))
+    return read, list(evalb.score_files(gold, test, read))
 
 
 def figures(lines: list[str]) -> dict[str, str]:
@@ -60,14 +60,14 @@ def test_summaries(name: str, parameters: str, output: str) -> None:
         if f_measure:  # sample.rsl is from before F-measures were printed
             expected["Bracketing FMeasure"] = f_measure
         assert len(expected) == 12
-        assert figures(t2t_evalb.summary(bracketing.summarise(some)).splitlines()) == expected
+        assert figures(t2t_evalb.summary(evalb.summarise(some)).splitlines()) == expected
 
 
 @pytest.mark.parametrize(("name", "parameters", "output"), SAMPLES)
 def test_totals(name: str, parameters: str, output: str) -> None:
     _, sentences = scored(name, parameters)
     published = re.split("={70,}\n", (EVALB / output).read_text())[2].splitlines()[0].split()
-    ours = t2t_evalb.totals(bracketing.summarise(sentences)).split()
+    ours = t2t_evalb.totals(evalb.summarise(sentences)).split()
     if len(ours) > 3:
         # Neither file's total of crossings is the sum of its column; that of the version of 2006 is.
         assert ours.pop(5) == str(sum(sentence.crossing for sentence in sentences))
@@ -83,4 +83,4 @@ def test_messages() -> None:
 
 
 def test_parameters_by_default() -> None:
-    assert bracketing.read_parameters(str(EVALB / "COLLINS.prm")) == bracketing.COLLINS
+    assert evalb.read_parameters(str(EVALB / "COLLINS.prm")) == evalb.COLLINS

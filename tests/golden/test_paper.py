@@ -13,8 +13,8 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_paper
-from t2t_repro.hparams.paper import ROWS, Row
 from t2t_repro.models import size
+from t2t_repro.paper.rows import ROWS, Row
 
 PAPER = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "paper.md"
 needs_the_reference = pytest.mark.skipif(not PAPER.exists(), reason="../shared/reference is not there")
@@ -108,7 +108,7 @@ def test_with_any_vocabulary_where_the_width_is_bases(vocab_size: int, capsys: p
 
 
 def test_one_vocabulary_fits_all_sizes_but_bigs() -> None:
-    """What hparams/paper.py says of 41,100 and 36,000 entries."""
+    """What t2t_repro/paper/rows.py says of 41,100 and 36,000 entries."""
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
         """The least and the greatest vocabulary with which these sets have their sizes."""

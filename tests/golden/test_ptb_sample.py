@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.linearization import Repairs, delinearise, linearise, tag_of
+from t2t_repro.parsing.linearization import Repairs, delinearise, linearise, tag_of
+from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
-from t2t_repro.trees import TOP, Tree, parse_trees, under_top
 
 SAMPLE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ptb_sample"
 pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="../shared/data/ptb_sample is not there")

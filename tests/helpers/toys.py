@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair, Problem
+from t2t_repro.problem import Problem
 
 ENGLISH = ("red", "green", "house", "tree", "small", "large", "river")
 GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μικρό", "μεγάλο", "ποτάμι")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from programs import MINUTE, run
+from t2t_repro.parsing.trees import read_trees
 from t2t_repro.textfile import read_lines
-from t2t_repro.trees import read_trees
 
 WORDS = ("dog", "cat", "bird", "tree", "river")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from programs import Road, here, refused
-from t2t_repro.decoding.pipeline import Job, Translate, unfinished
+from t2t_repro.decoding.beam_pipeline import Job, Translate, unfinished
 from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.model_folder import open_folders
 

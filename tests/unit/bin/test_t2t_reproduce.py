@@ -16,10 +16,10 @@ from t2t_repro.bin.t2t_reproduce import paper_figures, report, set_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.hparams.paper import ROWS
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, Origin
-from t2t_repro.results import Results
+from t2t_repro.paper.results import Results
+from t2t_repro.paper.rows import ROWS
 
 FIGURES = {
     ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.problem import Pair
 
 
 def pairs_of(*texts: tuple[str, str]) -> list[Pair]:

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records, vocabulary
 from t2t_repro.data.encoding import Encoder, portions
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair
 
 ODD = (
     "a\u2028b\u2029c\u0085d\u000b\u000ce",

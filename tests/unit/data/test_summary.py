@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, datagen, summary
 from t2t_repro.data.batching import Plan
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair, Problem
+from t2t_repro.problem import Problem
 
 WORDS = ("red", "green", "house", "tree", "small", "large", "river")
 

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.coders import registry as coders
 
 from disks import largest_file
-from t2t_repro.decoding.pipeline import Batch, match, read_batches, shard_name, write
+from t2t_repro.decoding.beam_pipeline import Batch, match, read_batches, shard_name, write
 from t2t_repro.errors import UserError
 
 LINES = ["one", "", "x\ry\u0085z\u2028w", " two ", "", "Übergröße \U0001f100", "last"]

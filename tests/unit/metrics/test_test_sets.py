@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.dataset import DATASETS
 
-from t2t_repro.archives import MissingArchiveError
+from t2t_repro.corpora.archives import MissingArchiveError
 from t2t_repro.errors import UserError
 from t2t_repro.metrics import test_sets
 from tars import write_tar

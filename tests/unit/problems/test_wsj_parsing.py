@@ -13,7 +13,7 @@ from t2t_repro import registry
 from t2t_repro.bin import program, t2t_evalb
 from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.linearization import Repairs
+from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing
 
 FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}

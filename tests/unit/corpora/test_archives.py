@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from disks import largest_file
-from t2t_repro.archives import EXTRACTED, Archive, MissingArchiveError, find, unpack
+from t2t_repro.corpora.archives import EXTRACTED, Archive, MissingArchiveError, find, unpack
 from t2t_repro.errors import UserError
 from tars import write_tar
 
@@ -226,7 +226,7 @@ def test_a_process_killed_while_unpacking_leaves_no_file_that_looks_whole(tmp_pa
     write_tar(tmp_path / "a.tgz", {"zeros": bytes(size)})
     target = tmp_path / EXTRACTED / "zeros"
     code = f"""
-from t2t_repro.archives import Archive, unpack
+from t2t_repro.corpora.archives import Archive, unpack
 unpack({{Archive("{NOWHERE}/a.tgz"): ["zeros"]}}, {str(tmp_path)!r})
 """
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:

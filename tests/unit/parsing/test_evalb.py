@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.metrics.bracketing import (
+from t2t_repro.parsing.evalb import (
     COLLINS,
     Parameters,
     Sentence,
@@ -24,7 +24,7 @@ from t2t_repro.metrics.bracketing import (
     score_files,
     summarise,
 )
-from t2t_repro.trees import Tree, parse_trees
+from t2t_repro.parsing.trees import Tree, parse_trees
 
 NOTHING = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
 QUOTING = dataclasses.replace(COLLINS, quote_label=frozenset({"``", "''", "POS", "NN"}))
@@ -374,5 +374,5 @@ def test_wrong_parameters(line: str, message: str, tmp_path: Path) -> None:
 
 
 def test_without_tensorflow(tmp_path: Path) -> None:
-    code = "import sys; import t2t_repro.metrics.bracketing; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys; import t2t_repro.parsing.evalb; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.hparams import paper
-from t2t_repro.hparams.paper import BASE, ROWS, Row
+from t2t_repro.paper import rows as paper
+from t2t_repro.paper.rows import BASE, ROWS, Row
 
 OURS = [row for row in ROWS if row.hparams_set]
 ABLATED = {

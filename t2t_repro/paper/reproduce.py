@@ -18,9 +18,9 @@ from t2t_repro.data.datagen import test_sets_at_hand
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder, step_of
+from t2t_repro.paper.results import FILE, Results, of_training
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
-from t2t_repro.results import FILE, Results, of_training
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
 

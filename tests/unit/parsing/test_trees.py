@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.trees import PUNCTUATION, Tree, parse_trees, prepare, read_trees, right_branching, under_top
+from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees, prepare, read_trees, right_branching, under_top
 
 DEEP = 50_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import to_json
-from t2t_repro.results import FILE, Results, of_training, read_results
+from t2t_repro.paper.results import FILE, Results, of_training, read_results
 from t2t_repro.training.metrics_log import MetricsLog
 
 ALL = Results(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from t2t_repro.corpora.parallel import read_pairs, unescape
 from t2t_repro.errors import UserError
-from t2t_repro.parallel import read_pairs, unescape
 
 
 def test_lines_are_put_side_by_side(tmp_path: Path) -> None:

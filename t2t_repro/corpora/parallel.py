@@ -8,8 +8,10 @@ from pathlib import Path
 from xml.sax import saxutils
 
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Pair
 from t2t_repro.textfile import read_lines
+
+Pair = dict[str, str]
+"""A source text under "inputs" and its target text under "targets", each one line."""
 
 
 def read_pairs(

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from t2t_repro.linearization import Repairs, delinearise, linearise, tag_of, words_of
-from t2t_repro.trees import PUNCTUATION, Tree, parse_trees
+from t2t_repro.parsing.linearization import Repairs, delinearise, linearise, tag_of, words_of
+from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees
 
 JOHN = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
 LABELS = ["S", "NP", "VP", "TOP", "-NONE-", ","]

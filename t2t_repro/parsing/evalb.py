@@ -16,8 +16,8 @@ from enum import IntEnum
 from typing import Any
 
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.parsing.trees import Tree, parse_trees
 from t2t_repro.textfile import read_lines
-from t2t_repro.trees import Tree, parse_trees
 
 EMPTY = re.compile(r"\s*\([^\s()]*\)\s*(?=[()]|$)")
 """A bracket around nothing, "(NP)" or "()", but before a stray word."""

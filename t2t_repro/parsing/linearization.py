@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from t2t_repro.trees import PUNCTUATION, TOP, TRACE, Tree
+from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
 ANY = "XX"
 """Symbol and tag of a word that could have any tag."""

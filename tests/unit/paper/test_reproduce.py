@@ -22,11 +22,11 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder, Origin, read_checkpoint
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.paper.reproduce import averaged, finish
+from t2t_repro.paper.results import read_results
 from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.wsj_parsing import WsjParsing
-from t2t_repro.reproduce import averaged, finish
-from t2t_repro.results import read_results
 from t2t_repro.textfile import read_lines
 from t2t_repro.training.checkpoint import averaged_count
 from t2t_repro.training.metrics_log import MetricsLog

@@ -1,0 +1,1 @@
+"""Getting text: archives that are downloaded, verified and unpacked, and parallel files."""

@@ -1,0 +1,1 @@
+"""The paper's tables: its figures, our measurements, and the commands that compare them."""

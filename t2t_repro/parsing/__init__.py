@@ -1,0 +1,1 @@
+"""Constituency parsing: trees, their linearization, and EVALB's scores."""
