@@ -149,13 +149,14 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
     _refuse_other_settings(values, datagen.load_description(values.data_dir, problem).settings)
 
-    tf = program.load_tensorflow()
-    tf.config.threading.set_intra_op_parallelism_threads(values.intra_op_parallelism_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(values.inter_op_parallelism_threads)
+    program.load_tensorflow()
+    from t2t_repro import devices
     from t2t_repro.training import loop
+    from t2t_repro.training.config import RunConfig
 
-    given = {field.name: values[field.name].value for field in dataclasses.fields(loop.RunConfig)}
-    config = loop.RunConfig(**given | {"local_eval_frequency": hparams.local_eval_frequency})
+    devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
+    given = {field.name: values[field.name].value for field in dataclasses.fields(RunConfig)}
+    config = RunConfig(**given | {"local_eval_frequency": hparams.local_eval_frequency})
     output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
     arguments = (output_dir, values.data_dir, values.problem, hparams, values.random_seed, config)
     if values.dry_run:

@@ -220,6 +220,9 @@ class ModelFolder:
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
                 f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
             )
+        from t2t_repro import devices  # imports TensorFlow
+
+        devices.use_exact_float32()
         model = registry.model(self.hparams.model)(
             self.hparams, self.vocabulary.size, self.problem.target_space_id, precision
         )

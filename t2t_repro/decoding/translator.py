@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding import long_lines as cut
 from t2t_repro.decoding.beam_search import NEVER, Hypotheses
@@ -103,6 +104,7 @@ class Translator:
     """
 
     def __init__(self, model: Any, vocabulary: Vocabulary, decode_hparams: DecodeHParams, max_length: int = 0) -> None:
+        devices.use_exact_float32()
         self.model, self.vocabulary, self.decode_hparams = model, vocabulary, decode_hparams
         self.max_length = max_length
         self._graphs: dict[Any, Any] = {}

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 Tensor = Any
-
-# Float32 means float32: GPUs from Ampere on would take 10 bits of each factor's 23.
-tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 class Layer(keras.layers.Layer):

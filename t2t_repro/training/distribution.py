@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.errors import UserError
 from t2t_repro.progress import say
 
@@ -37,6 +38,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
         UserError: fewer GPUs than that, a TF_CONFIG that is none, an address of it that cannot be taken, or workers
             that do not come.
     """
+    devices.use_exact_float32()
     addresses, own = _cluster()
     _choose_gpus(worker_gpu)
     if len(addresses) == 1:

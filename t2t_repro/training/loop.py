@@ -8,26 +8,24 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from t2t_repro import registry
-from t2t_repro.data.datagen import Description, load_problem
+from t2t_repro import devices, registry
+from t2t_repro.data.dataset import Data, load_data
 from t2t_repro.data.pipeline import Batch, Pipeline
-from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder, Origin, checkpoints_in, step_of
-from t2t_repro.problem import Problem
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 from t2t_repro.training import part_size
 from t2t_repro.training.checkpoint import BEST, Checkpoints, remove_unfinished, warm_start
+from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,
     count_replicas,
@@ -55,65 +53,6 @@ EVAL_BEAM = 4
 
 SHARED = "--output_dir must be on a disk that all workers share; if it is, start all again"
 """What to do where one worker does not see what another has written."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What a training does besides learning; hparams and the random seed say what is learned."""
-
-    local_eval_frequency: int = 1500
-    """Steps between two evaluations on the dev split."""
-    save_checkpoints_secs: int = 0
-    """Seconds between two checkpoints; 0 saves one with each evaluation."""
-    keep_checkpoint_max: int = 20
-    """Checkpoints that stay."""
-    eval_steps: int = 0
-    """Batches of an evaluation's loss; 0 is the whole dev split."""
-    eval_decode_lines: int = 0
-    """Lines of the dev split that each evaluation decodes and scores."""
-    early_stopping_patience: int = 0
-    """Evaluations without a lower dev loss after which training ends; 0 is none."""
-    log_step_count_steps: int = 100
-    """Steps between two lines of what the training does."""
-    max_tokens_per_replica: int = 0
-    """Positions, padding included, of a part; a device holds two parts at most at once. 0 finds it by trying."""
-    worker_gpu: int = 0
-    """GPUs of each machine; 0 is all."""
-    precision: str = "float32"
-    """float32, or mixed_bfloat16 or mixed_float16 for matrix products in 16 bits."""
-    warm_start_from: str = ""
-    """Model folder or checkpoint whose weights the training starts from; empty draws them from the random seed."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """What t2t-datagen made of a problem."""
-
-    problem: Problem
-    vocabulary: Vocabulary
-    description: Description
-    records: dict[str, Records]
-    """By split: "train" and "dev"."""
-
-
-def load_data(data_dir: str, problem_name: str) -> Data:
-    """Opens the data of a problem.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    problem, vocabulary, description = load_problem(data_dir, problem_name)
-    records = {
-        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed)
-        for split in ("train", "dev")
-    }
-    for split, found in records.items():
-        if len(found) != description.pairs[split]:
-            raise UserError(
-                f"{data_dir}: its {split} shards hold {len(found):,} pairs, its description says "
-                f"{description.pairs[split]:,}; run t2t-datagen again"
-            )
-    return Data(problem, vocabulary, description, records)
 
 
 def train(
@@ -197,6 +136,7 @@ def make_model(hparams: HParams, *arguments: Any) -> Any:
     Raises:
         UserError: it cannot be made of them; with the file and line that say so.
     """
+    devices.use_exact_float32()
     try:
         return registry.model(hparams.model)(hparams, *arguments)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

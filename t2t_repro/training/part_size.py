@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.data import batching
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
@@ -29,7 +29,6 @@ from t2t_repro.models import size
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.step import ROUNDS_AT_ONCE, TrainStep
-from t2t_repro.training.watch import devices
 
 FILE_NAME = "part_size.json"
 
@@ -92,33 +91,8 @@ class Demand:
 
 def here(replicas: int, precision: str, workers: int = 1) -> Place:
     """The place where this process trains."""
-    memory = 0 if tf.config.get_visible_devices("GPU") else memory_limit()
-    return Place(devices()[0], replicas, precision, memory, workers)
-
-
-def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes that this process may ever have: the machine's memory, or less where a control group says so.
-
-    Args:
-        control_groups: where Linux shows them, of version 1 or 2.
-        own: the list of those that this process is in.
-    """
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    lines = own.read_text().splitlines() if own.is_file() else []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            root, name = control_groups, "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = control_groups / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        # Those around it limit it too. In a container the path is often the host's, and its own limit at the root.
-        inner = root / group.strip("/")
-        for folder in (inner, *inner.parents):
-            with contextlib.suppress(OSError, ValueError):  # not there, or "max"
-                limits.append(int((folder / name).read_text()))
-    return min(limits)
+    memory = 0 if tf.config.get_visible_devices("GPU") else devices.memory_limit()
+    return Place(devices.names()[0], replicas, precision, memory, workers)
 
 
 def demand(lengths: np.ndarray, epoch: batching.Plan, replicas: int) -> Demand:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import os
-import platform
 import time
 from typing import Any
 
-import tensorflow as tf
-
+from t2t_repro import devices
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder
@@ -80,7 +76,7 @@ class Watch:
     def __init__(self, folder: ModelFolder, start: int, workers: int) -> None:
         self._folder, self._start = folder, start
         self._log = MetricsLog(folder.path, start)
-        hardware = devices()
+        hardware = devices.names()
         self._hardware: dict[str, Any] = {"hardware": hardware[0], "gpu_count": len(hardware) * workers}
         self.seconds_before = self._log.seconds
         """Of training, before this process."""
@@ -142,13 +138,3 @@ def markdown(rows: list[tuple[str, str, str]]) -> str:
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])
-
-
-def devices() -> list[str]:
-    """The names of this machine's GPUs, or of its processor where it has none."""
-    if gpus := tf.config.get_visible_devices("GPU"):
-        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        processor = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), processor)
-    return [f"{processor}, {os.cpu_count()} cores"]

@@ -160,10 +160,6 @@ def test_dropout_is_on_the_weights() -> None:
     np.testing.assert_allclose(mean, plain, atol=0.3)
 
 
-def test_float32_is_no_tensor_float_32() -> None:
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()
-
-
 def test_bfloat16_is_for_products_alone() -> None:
     layer = self_attention(precision="mixed_bfloat16")
     assert {weight.dtype for weight in layer.weights} == {"float32"}

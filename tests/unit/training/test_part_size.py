@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -243,42 +242,6 @@ def test_what_is_asked_for_is_what_the_plan_has(spread: float) -> None:
         assert most <= bound <= (3 if spread else 1) * most
         if replicas == 1:
             assert bound == pytest.approx(most, abs=1)
-
-
-@pytest.fixture
-def groups(tmp_path: Path) -> Callable[[str, dict[str, str]], int]:
-    """The memory limit of a process in given control groups, of which files say so."""
-
-    def limit(own: str, files: dict[str, str]) -> int:
-        (tmp_path / "own").write_text(own)
-        for name, text in files.items():
-            (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "cgroup" / name).write_text(text)
-        return part_size.memory_limit(tmp_path / "cgroup", tmp_path / "own")
-
-    return limit
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "expected"),
-    [
-        ("0::/a/b\n", {"a/b/memory.max": "3000\n", "a/memory.max": "2000\n"}, 2000),
-        ("0::/a/b\n", {"a/b/memory.max": "3000\n", "a/memory.max": "max\n"}, 3000),
-        ("0::/\n", {"memory.max": "4000\n"}, 4000),
-        ("0::/elsewhere/c\n", {"memory.max": "4000\n"}, 4000),
-        ("5:cpu,memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "5000\n"}, 5000),
-        ("5:memory:/host/path\n", {"memory/memory.limit_in_bytes": "6000\n"}, 6000),
-        ("5:memory:/a\n", {"memory/a/memory.limit_in_bytes": "9223372036854771712\n"}, 0),
-        ("5:cpu:/a\n0::/a\n", {"a/memory.max": "max\n", "memory/a/memory.limit_in_bytes": "7\n"}, 0),
-        ("", {"memory.max": "4000\n"}, 0),
-    ],
-)
-def test_memory_is_the_machines_or_a_control_groups(
-    groups: Callable[[str, dict[str, str]], int], own: str, files: dict[str, str], expected: int
-) -> None:
-    with open("/proc/meminfo") as file:
-        machine = 1024 * int(file.readline().split()[1])
-    assert groups(own, files) == (expected or pytest.approx(machine, rel=0.02))
 
 
 class Full:

@@ -1,0 +1,46 @@
+"""The generated data of a problem, opened for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from t2t_repro.data.datagen import Description, load_problem
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Problem
+
+
+@dataclass(frozen=True)
+class Data:
+    """The output of t2t-datagen for one problem."""
+
+    problem: Problem
+    vocabulary: Vocabulary
+    description: Description
+    records: dict[str, Records]
+    """Records of each split, "train" and "dev"."""
+
+
+def load_data(data_dir: str, problem_name: str) -> Data:
+    """Opens the data of a problem.
+
+    Args:
+        data_dir: data directory.
+        problem_name: name of the problem, with "_rev" for the other direction.
+
+    Raises:
+        UserError: if the data is missing or damaged.
+    """
+    problem, vocabulary, description = load_problem(data_dir, problem_name)
+    records = {
+        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed)
+        for split in ("train", "dev")
+    }
+    for split, split_records in records.items():
+        if len(split_records) != description.pairs[split]:
+            raise UserError(
+                f"{data_dir}: the {split} shards hold {len(split_records):,} pairs, but the description says "
+                f"{description.pairs[split]:,}; run t2t-datagen again"
+            )
+    return Data(problem, vocabulary, description, records)

@@ -1,0 +1,60 @@
+"""This machine's devices, its memory, and how TensorFlow computes on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+import tensorflow as tf
+
+
+def use_exact_float32() -> None:
+    """Switches TF32 off, with which GPUs from Ampere on read only 10 of the 23 mantissa bits of each factor."""
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def set_threads(intra_op: int, inter_op: int) -> None:
+    """Sets how many CPU threads an operation may use, and how many operations may run at a time.
+
+    Must be called before TensorFlow has computed anything. TensorFlow chooses a number that is 0.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(intra_op)
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+
+
+def names() -> list[str]:
+    """Returns the names of the visible GPUs, or the name of this machine's processor if there are none."""
+    if gpus := tf.config.get_visible_devices("GPU"):
+        return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        processor = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), processor)
+    return [f"{processor}, {os.cpu_count()} cores"]
+
+
+def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Path = Path("/proc/self/cgroup")) -> int:
+    """Returns how many bytes this process may use: the machine's memory, or the limit of a control group.
+
+    Args:
+        control_groups: folder in which Linux shows the control groups, of version 1 or 2.
+        memberships: list of the control groups of this process.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    lines = memberships.read_text().splitlines() if memberships.is_file() else []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            root, name = control_groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = control_groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # The limits of the enclosing groups hold too. In a container the path is often the host's, which does not exist
+        # here, and the container's limit is at the root.
+        inner = root / group.strip("/")
+        for folder in (inner, *inner.parents):
+            with contextlib.suppress(OSError, ValueError):  # the file does not exist, or says "max"
+                limits.append(int((folder / name).read_text()))
+    return min(limits)
