@@ -28,7 +28,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from commands import run
-from t2t_repro.model_folder import LOCK, checkpoints_in, step_of
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.model_folder import LOCK
 from t2t_repro.training import event_log, metrics_log
 from t2t_repro.training.checkpoint import UNFINISHED
 from t2t_repro.training.event_log import Event, SessionLog

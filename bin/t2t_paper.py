@@ -25,9 +25,10 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program
+from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, step_of
+from t2t_repro.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.models import size
 from t2t_repro.paper import rows as paper
 from t2t_repro.paper.results import of_training, read_results

@@ -18,15 +18,13 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from t2t_repro import registry
+from t2t_repro.checkpoint_reader import assign_weights, checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, from_json, to_json
@@ -34,13 +32,11 @@ from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 
-CHECKPOINT = "model.ckpt"
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
 """The file that a training holds a lock on."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that a training may be continued with other values of."""
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class ModelFolder:
 
     @staticmethod
     @contextlib.contextmanager
-    def held(path: str | Path) -> Iterator[None]:
+    def locked(path: str | Path) -> Iterator[None]:
         """Keeps other trainings out of a folder, which is made if it is not there.
 
         On file systems that know no locks it does nothing.
@@ -254,44 +250,6 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     return folders, [folder.checkpoint(checkpoint) for folder, checkpoint in zip(folders, given, strict=True)]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a checkpoint holds, but for the optimizer."""
-
-    weights: dict[str, np.ndarray]
-    """float32 arrays under the names that the model gives its variables."""
-    step: int
-    """Steps taken."""
-    vocabulary_fingerprint: str
-    """Twelve hex digits of the vocabulary the weights belong to."""
-
-
-def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: str, cure: str) -> None:
-    """Gives a model the weights of a checkpoint.
-
-    Args:
-        checkpoint: the checkpoint's path, for the error.
-        hparams: what the model was made by, for the error.
-        cure: for the error.
-
-    Raises:
-        UserError: a weight is missing, left over or of another shape.
-    """
-    left_over = content.weights.keys() - {variable.path for variable in model.trainable_variables}
-    if left_over:
-        raise UserError(f"{checkpoint}: the model of {hparams} has no weight {min(left_over)}; {cure}")
-    for variable in model.trainable_variables:
-        value = content.weights.get(variable.path)
-        if value is None or value.shape != tuple(variable.shape):
-            have = "none" if value is None else list(value.shape)
-            raise UserError(
-                f"{checkpoint}: weight {variable.path} has shape {have}, the model of {hparams} needs "
-                f"{list(variable.shape)}; {cure}"
-            )
-    for variable in model.trainable_variables:
-        variable.assign(content.weights[variable.path])
-
-
 def hparams_fingerprint(hparams: HParams) -> str:
     """Twelve hex digits of all that a training may not be continued with another value of.
 
@@ -301,41 +259,3 @@ def hparams_fingerprint(hparams: HParams) -> str:
     names = [name for name in vars(hparams) if name not in MAY_DIFFER]
     named = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(usual, name)}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def step_of(checkpoint: str) -> int:
-    """The number at the end of a checkpoint's path: the steps taken."""
-    return int(checkpoint.rpartition("-")[2])
-
-
-def checkpoints_in(folder: Path) -> list[str]:
-    """The paths of the checkpoints in a folder, oldest first."""
-    names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
-    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-\d+", name)]
-    return sorted((str(folder / name) for name in numbered), key=step_of)
-
-
-def read_checkpoint(path: str) -> Checkpoint:
-    """Reads weights, step and fingerprint of a checkpoint.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(path)
-        names = [name for name in reader.get_variable_to_shape_map() if name.startswith("weights/")]
-        return Checkpoint(
-            weights={_unescape(name[len("weights/") : -len(_VALUE)]): reader.get_tensor(name) for name in names},
-            step=int(reader.get_tensor("step" + _VALUE)),
-            vocabulary_fingerprint=reader.get_tensor("vocabulary_fingerprint" + _VALUE).decode(),
-        )
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
-
-
-def _unescape(name: str) -> str:
-    """A variable's name as it was before tf.train.Checkpoint escaped "/" as ".S" and "." as ".."."""
-    return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

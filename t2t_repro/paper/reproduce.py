@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data.datagen import test_sets_at_hand
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.model_folder import ModelFolder, step_of
+from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.results import FILE, Results, of_training
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say

@@ -11,17 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.checkpoint_reader import CHECKPOINT, assign_weights, checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import (
-    CHECKPOINT,
-    ModelFolder,
-    assign_weights,
-    checkpoints_in,
-    hparams_fingerprint,
-    read_checkpoint,
-    step_of,
-)
+from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.progress import say
 
 UNFINISHED = "unfinished-"
@@ -172,12 +165,7 @@ def _reason(error: Exception) -> str:
 
 def was_by_request(path: str) -> bool:
     """Whether a checkpoint was saved out of its turn, since the training was to stop; no where it cannot be read."""
-    name = f"{BY_REQUEST}/.ATTRIBUTES/VARIABLE_VALUE"
-    try:
-        reader = tf.train.load_checkpoint(path)
-        return bool(reader.has_tensor(name) and reader.get_tensor(name))
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError):
-        return False
+    return bool(read_value(path, BY_REQUEST))
 
 
 def refuse_unreadable(path: str) -> None:
@@ -351,9 +339,4 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 def averaged_count(path: str) -> int:
     """How many checkpoints the averaged one at `path` is the mean of; 0 where there is none, or none that is whole."""
-    name = "averaged/.ATTRIBUTES/VARIABLE_VALUE"
-    try:
-        reader = tf.train.load_checkpoint(path)
-        return int(reader.get_tensor(name)) if reader.has_tensor(name) else 0
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError):
-        return 0
+    return int(read_value(path, "averaged") or 0)

@@ -16,11 +16,12 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import devices, registry
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import Data, load_data
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin, checkpoints_in, step_of
+from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 from t2t_repro.training import part_size
@@ -210,7 +211,7 @@ class Training:
             self.random_seed, self.config.precision, self.config.warm_start_from,
         )  # fmt: skip
         if self.chief:
-            at_end.enter_context(ModelFolder.held(output_dir))
+            at_end.enter_context(ModelFolder.locked(output_dir))
             self._refuse_to_start_over(Path(output_dir))
             folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
             remove_unfinished(folder.path)

@@ -211,7 +211,7 @@ def test_a_damaged_checkpoint(road: Road, tmp_path: Path) -> None:
 
 
 def test_two_trainings_in_one_folder(road: Road) -> None:
-    with ModelFolder.held(road.model):
+    with ModelFolder.locked(road.model):
         refused(run("trainer", *road.flags, "--train_steps=41"), "another t2t-trainer is at work there")
 
 

@@ -19,9 +19,9 @@ import tensorflow as tf
 
 import clusters
 from programs import refused, run
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.model_folder import checkpoints_in, step_of
 
 MULTI30K = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multi30k"
 pytestmark = pytest.mark.skipif(not MULTI30K.exists(), reason="../shared/data/multi30k is not there")

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from programs import MINUTE, refused, run, write_pairs
-from t2t_repro.model_folder import checkpoints_in, step_of
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
 KILL_RESUME = Path(__file__).parents[2] / "benchmarks" / "kill_resume.py"

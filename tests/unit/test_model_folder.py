@@ -11,19 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro.checkpoint_reader import read_checkpoint, step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, to_json
-from t2t_repro.model_folder import (
-    MAY_DIFFER,
-    ModelFolder,
-    Origin,
-    hparams_fingerprint,
-    open_folders,
-    read_checkpoint,
-    step_of,
-)
+from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, Origin, hparams_fingerprint, open_folders
 from t2t_repro.models.transformer import Transformer
 
 
@@ -84,16 +77,16 @@ def test_without_weights_it_is_made_anew(
 
 def test_one_training_at_a_time(tmp_path: Path) -> None:
     for _ in range(2):
-        with ModelFolder.held(tmp_path / "new" / "model"):
+        with ModelFolder.locked(tmp_path / "new" / "model"):
             with pytest.raises(UserError, match="another t2t-trainer is at work there; wait for its end, or give"):
-                ModelFolder.held(tmp_path / "new" / "model").__enter__()
-            with ModelFolder.held(tmp_path / "another"):
+                ModelFolder.locked(tmp_path / "new" / "model").__enter__()
+            with ModelFolder.locked(tmp_path / "another"):
                 pass
 
 
 def test_what_is_discarded_is_what_was_made(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
     origin = Origin("numbers_ende", {}, "vocab.model", "0123456789ab", 1)
-    with ModelFolder.held(tmp_path / "model"):
+    with ModelFolder.locked(tmp_path / "model"):
         ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin).discard()
     assert list(tmp_path.iterdir()) == []
     data = tmp_path / "data"  # the user gave it as the model folder, too

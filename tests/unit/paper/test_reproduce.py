@@ -16,11 +16,12 @@ import sacrebleu
 import tensorflow as tf
 
 from t2t_repro import registry
+from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translation, Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder, Origin, read_checkpoint
+from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.paper.reproduce import averaged, finish
 from t2t_repro.paper.results import read_results

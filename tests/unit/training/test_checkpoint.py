@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 from disks import largest_file
+from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder, checkpoints_in, hparams_fingerprint, read_checkpoint, step_of
+from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import checkpoint
 from t2t_repro.training.checkpoint import Checkpoints, average_checkpoints, remove_unfinished, warm_start
