@@ -24,6 +24,7 @@ import sentencepiece
 import tensorflow as tf
 from absl import app, flags
 
+from t2t_repro.data.text_rules import one_line
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.serving.ctranslate2_export import TOKENIZER, export_ctranslate2
@@ -102,7 +103,7 @@ def main(argv: list[str]) -> None:
         for options in near:
             began = time.process_time()
             pieces = theirs(translator, tokenizer.encode(lines, out_type=str), decode_hparams, options)
-            found = [text.replace("\n", " ") for text in tokenizer.decode(pieces)]
+            found = [one_line(text) for text in tokenizer.decode(pieces)]
             speed = len(lines) / (time.process_time() - began)
             different = [number for number, pair in enumerate(zip(ours, found, strict=True), 1) if pair[0] != pair[1]]
             share = 1 - len(different) / len(lines)

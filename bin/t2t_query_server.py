@@ -22,6 +22,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.data.text_rules import one_line
 from t2t_repro.errors import UserError
 from t2t_repro.progress import Progress, say
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
@@ -250,7 +251,7 @@ def contents(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
 def line(answer: Answer, signature_name: str) -> str:
     """The output; of other signatures than serving_default all outputs, each followed by its score, between tabs."""
     if signature_name == "serving_default":
-        return answer.text.replace("\n", " ")
+        return one_line(answer.text)
     pairs = zip(answer.outputs, answer.scores, strict=True)
     return "\t".join(f"{text.translate(SPACES)}\t{score:.6f}" for text, score in pairs)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t_repro.data.text_rules import EOS_ID as EOS_ID
+from t2t_repro.data.text_rules import PAD_ID as PAD_ID
+from t2t_repro.data.text_rules import output_length
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
-
-PAD_ID = 0
-EOS_ID = 1
 
 SPACE = "\u2581"
 """How SentencePiece writes a space in a piece."""
@@ -110,17 +110,7 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """The text of each sequence of ids, up to its first end or padding id."""
-        return [str(self._processor.Decode(until_end(sequence))) for sequence in ids]
-
-
-def until_end(ids: Sequence[int]) -> list[int]:
-    """The ids before the first end or padding."""
-    kept = []
-    for i in map(int, ids):
-        if i in (PAD_ID, EOS_ID):
-            break
-        kept.append(i)
-    return kept
+        return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
+from t2t_repro.data.text_rules import is_empty, one_line, output_length
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding import long_lines as cut
 from t2t_repro.decoding.beam_search import NEVER, Hypotheses
@@ -262,7 +262,7 @@ class Translator:
             return len(self.vocabulary.encode([text.strip()], num_threads=1)[0])
 
         for text, (string_, ids) in enumerate(zip(texts, self.vocabulary.encode(texts), strict=True)):
-            if not string_.strip(string.whitespace):
+            if is_empty(string_):
                 continue
             if not longest or len(ids) <= longest:
                 found.append(Piece(text, 0, len(found), string_, ids))
@@ -305,7 +305,7 @@ class Translator:
         ids = [whole(row) for row in rows[kept].tolist()]
         found = zip(self.vocabulary.decode(ids), scores[kept].tolist(), ids, strict=True)
         # A model may emit the byte of a line end; lines out must be as many as lines in.
-        hypotheses = [Hypothesis(text.replace("\n", " "), score, tuple(row)) for text, score, row in found]
+        hypotheses = [Hypothesis(one_line(text), score, tuple(row)) for text, score, row in found]
         if details:
             repeated = [source for source, count in zip(sources, kept.sum(axis=1), strict=True) for _ in range(count)]
             hypotheses = [
@@ -409,9 +409,8 @@ def _joined(parts: Sequence[Translation], strings: Sequence[str]) -> Translation
 
 def whole(ids: list[int]) -> list[int]:
     """A row of `Hypotheses.ids` without what follows its end."""
-    if EOS_ID in ids:
-        return ids[: ids.index(EOS_ID) + 1]
-    return ids[: max((place for place, i in enumerate(ids, 1) if i != PAD_ID), default=0)]
+    length = output_length(ids)
+    return ids[: length + (ids[length : length + 1] == [EOS_ID])]
 
 
 @functools.cache

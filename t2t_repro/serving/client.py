@@ -10,7 +10,6 @@ import enum
 import json
 import math
 import re
-import string
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
+from t2t_repro.data.text_rules import is_empty
 from t2t_repro.errors import UserError
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Client:
             RequestError: this request failed, e.g. it took too long; another may do.
             UserError: the server cannot be reached, or has no such model or signature, or one of another kind.
         """
-        wanted = [number for number, text in enumerate(texts) if text.strip(string.whitespace)]
+        wanted = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
         if wanted:
             place = self._name, self._version, self._signature

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_text
 
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID
+from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.decoding.translator import Translator
@@ -126,15 +126,12 @@ class Served(tf.Module):
     def _texts(self, inputs: Any, params: Any) -> dict[str, Any]:
         """Strings [B] -> "outputs" string [B, n] and "scores" float32 [B, n]."""
         texts = utf8(inputs)
-        wanted = tf.where(tf.strings.strip(texts) != "")  # [W, 1]
+        wanted = tf.where(~graph_is_empty(texts))  # [W, 1]
         best = self._search(self._encoded(tf.gather_nd(texts, wanted)), params)
-        is_text = tf.cast((best.ids != EOS_ID) & (best.ids != PAD_ID), tf.int32)
-        lengths = tf.reduce_sum(tf.math.cumprod(is_text, axis=2), axis=2)
+        lengths = graph_output_length(best.ids)
         rows, count, longest = tf.unstack(tf.shape(best.ids))
         ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [rows * count, longest]), tf.reshape(lengths, [-1]))
-        found = tf.reshape(
-            tf.strings.regex_replace(self._tokenizer.detokenize(ids), "\n", " "), [rows, params.num_best]
-        )
+        found = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), [rows, params.num_best])
         shape = tf.stack([tf.shape(inputs)[0], params.num_best])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), wanted, tf.reshape(found, [rows, count])),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary, sample, train, until_end
+from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary, sample, train
 from t2t_repro.errors import UserError
 
 NAMES = ("dog", "cat", "fox", "street", "hill", "red", "green", "blue", "over", "under")
@@ -80,7 +80,6 @@ def test_texts_are_encoded_each_for_itself(words: Vocabulary) -> None:
 def test_decoding_stops_at_the_first_end_or_padding(words: Vocabulary) -> None:
     dog, cat = (words.encode([text])[0][:-1] for text in ("dog", "cat"))
     assert words.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
-    assert until_end([5, 6, 1, 7]) == [5, 6]
 
 
 def test_the_special_ids_are_tensor2tensors(words: Vocabulary) -> None:
