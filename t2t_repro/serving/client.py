@@ -1,4 +1,4 @@
-"""Asks a served model for translations, over gRPC or TensorFlow Serving's REST API; for the latter without TensorFlow.
+"""Asks a served model for translations, over gRPC or TensorFlow Serving's REST API.
 
 Shapes: B texts of a request, n hypotheses.
 """
@@ -6,47 +6,45 @@ Shapes: B texts of a request, n hypotheses.
 from __future__ import annotations
 
 import contextlib
-import enum
-import json
 import math
 import re
-import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from t2t_repro.data.text_rules import is_empty
 from t2t_repro.errors import UserError
+from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError
 
 T = TypeVar("T")
 
 GRPC_PORT, REST_PORT = 8500, 8501
-"""TensorFlow Serving's own."""
+"""TensorFlow Serving's default ports."""
 LONGEST_PAUSE = 30.0
-"""Seconds between two tries, at most."""
+"""Longest pause between two tries, in seconds."""
 
-WANTED = {"inputs": "string"}
-"""What a signature must take."""
+SIGNATURE_INPUTS = {"inputs": "string"}
+"""The inputs of each signature that the client can use, and their types."""
 
 
 class RequestError(UserError):
-    """The server could not translate these texts; others it may."""
+    """The server could not translate the texts of this request; it may translate others."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model gave for a text; for an empty text nothing."""
+    """The model's outputs for one text; none for an empty text."""
 
     outputs: tuple[str, ...]
-    """Hypotheses, best first; with serving_default one."""
+    """Hypotheses, best first; serving_default gives one."""
     scores: tuple[float, ...]
-    """log P / length penalty of each, in nats."""
+    """log P / length penalty of each hypothesis, in nats."""
 
     @property
     def text(self) -> str:
-        """The best output, or "" where there is none."""
+        """The best output, or "" if there is none."""
         return self.outputs[0] if self.outputs else ""
 
 
@@ -54,21 +52,21 @@ EMPTY = Answer((), ())
 
 
 class Client:
-    """A connection to one served model; use it in a `with` block, or close it.
+    """A connection to one served model. Use it in a `with` block, or close it.
 
     Args:
         server: host, or host:port.
         servable_name: the model's name on the server.
-        rest: speak TensorFlow Serving's REST API in place of gRPC.
+        rest: True for TensorFlow Serving's REST API, False for gRPC.
         signature_name: serving_default, or nbest for n hypotheses.
-        version: of the model; None is the latest.
-        timeout_secs: how long a request may take.
-        retries: how often a request is repeated while the server cannot be reached or says that it is unavailable.
-        first_pause: seconds before the first repetition; each further pause is twice as long.
-        tell: called with a line of text before requests are repeated.
+        version: version of the model; None for the latest.
+        timeout_secs: longest time that a request may take.
+        retries: how often a request is repeated while the server is unavailable.
+        first_pause: seconds before the first repetition; each later pause is twice as long as the one before.
+        tell: called with a line of text before the first repetition.
 
     Raises:
-        UserError: `server` is none.
+        UserError: `server` is not an address.
     """
 
     def __init__(
@@ -84,14 +82,14 @@ class Client:
         first_pause: float = 0.5,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
+        port = REST_PORT if rest else GRPC_PORT
         if not re.fullmatch(r"([\w.-]+|\[[\w:.%]+\])(:\d+)?", server, re.ASCII):
-            raise UserError(f"--server={server}: give host:port, e.g. localhost:{REST_PORT if rest else GRPC_PORT}")
-        if not re.search(r":\d+$", server):
-            server += f":{REST_PORT if rest else GRPC_PORT}"
-        self._server, self._name, self._version, self._signature = server, servable_name, version, signature_name
-        self._timeout, self._tell = timeout_secs, tell
+            raise UserError(f"--server={server}: give host:port, e.g. localhost:{port}")
+        self._server = server if re.search(r":\d+$", server) else f"{server}:{port}"
+        self._servable, self._signature = Servable(servable_name, version), signature_name
+        self._timeout_secs, self._tell = timeout_secs, tell
         self._pauses = [min(first_pause * 2**number, LONGEST_PAUSE) for number in range(retries)]
-        self._transport: Grpc | Rest = (Rest if rest else Grpc)(server, timeout_secs)
+        self._transport: Transport = (Rest if rest else Grpc)(self._server, timeout_secs)
 
     def __enter__(self) -> Client:
         return self
@@ -102,109 +100,111 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._transport.close()
 
     def translate(self, texts: Sequence[str]) -> list[Answer]:
-        """What the model gives for each text, in their order; one request.
-
-        Empty texts are not sent.
+        """Translates texts with one request and returns an answer for each, in order. Empty texts are not sent.
 
         Args:
             texts: one line each.
 
         Raises:
-            RequestError: this request failed, e.g. it took too long; another may do.
-            UserError: the server cannot be reached, or has no such model or signature, or one of another kind.
+            RequestError: this request failed, for example because it took too long; another one may succeed.
+            UserError: the server cannot be reached, lacks the model or the signature, or the signature has other
+                inputs or outputs.
         """
-        wanted = [number for number, text in enumerate(texts) if not is_empty(text)]
+        numbers = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
-        if wanted:
-            place = self._name, self._version, self._signature
+        if numbers:
+            sources = [texts[number] for number in numbers]
             try:
-                outputs = self._patiently(lambda: self._transport.predict(*place, [texts[number] for number in wanted]))
-            except Failure as failure:
-                raise self._explained(failure) from None
-            for number, answer in zip(wanted, self._read(outputs, len(wanted)), strict=True):
+                outputs = self._retry(lambda: self._transport.predict(self._servable, self._signature, sources))
+            except TransportError as error:
+                raise self._user_error(error) from None
+            for number, answer in zip(numbers, self._answers(outputs, len(numbers)), strict=True):
                 answers[number] = answer
         return answers
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """Calls it again after pauses while the server is away."""
+    def _retry(self, call: Callable[[], T]) -> T:
+        """Returns the result of `call`, which is repeated after pauses while the server is unavailable."""
         for number, pause in enumerate(self._pauses):
             try:
                 return call()
-            except Failure as failure:
-                if failure.trouble is not Trouble.AWAY:
+            except TransportError as error:
+                if error.cause is not Cause.UNAVAILABLE:
                     raise
                 if number == 0:
-                    self._tell(f"{self._server}: {failure.detail}; trying again for {sum(self._pauses):g} s")
+                    self._tell(f"{self._server}: {error.detail}; trying again for {sum(self._pauses):g} s")
             time.sleep(pause)
         return call()
 
-    def _read(self, outputs: Mapping[str, list], count: int) -> list[Answer]:
-        """Columns "outputs" [B] or [B, n] and "scores", alike, -> B answers."""
-        found = []
+    def _answers(self, outputs: Mapping[str, list], count: int) -> list[Answer]:
+        """Turns the columns "outputs" and "scores", both [B] or both [B, n], into B answers."""
+        answers = []
         for texts, scores in zip(outputs.get("outputs", []), outputs.get("scores", []), strict=False):
             pairs = list(zip(_row(texts), _row(scores), strict=False))
-            kept = [(text, score) for text, score in pairs if score != -math.inf]  # there may be fewer than n
             if pairs and all(isinstance(text, str) for text, _ in pairs):
-                found.append(Answer(tuple(text for text, _ in kept), tuple(score for _, score in kept)))
-        if len(found) != count:
+                # A text with fewer than n hypotheses has scores of -inf in place of the others.
+                hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
+                answers.append(Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)))
+        if len(answers) != count:
             raise UserError(
-                f"signature {self._signature!r} of model {self._name!r} on {self._server} does not give outputs "
-                "(string) and scores (float); give --servable_name of a model that t2t-exporter has written"
+                f"signature {self._signature!r} of model {self._servable.name!r} on {self._server} does not give "
+                "outputs (string) and scores (float); give --servable_name of a model that t2t-exporter wrote"
             )
-        return found
+        return answers
 
-    def _explained(self, failure: Failure) -> UserError:
-        """The error for what failed, and its cure."""
-        if failure.trouble is Trouble.AWAY:
+    def _user_error(self, error: TransportError) -> UserError:
+        """Returns the error that tells the user why a request failed and what to do."""
+        if error.cause is Cause.UNAVAILABLE:
             return UserError(
-                f"{self._server}: not available ({failure.detail}); see that a server runs there and is ready, or mend "
-                f"--server (TensorFlow Serving's ports are {GRPC_PORT} for gRPC and {REST_PORT} for --rest)"
+                f"{self._server}: not available ({error.detail}); check that a server runs there and is ready, or "
+                f"correct --server (TensorFlow Serving's ports are {GRPC_PORT} for gRPC and {REST_PORT} for --rest)"
             )
-        if failure.trouble is Trouble.LATE:
+        if error.cause is Cause.TIMEOUT:
             return RequestError(
-                f"no answer from {self._server} within {self._timeout:g} s; raise --timeout_secs, lower --batch_size, "
-                "or see whether the server is well"
+                f"no answer from {self._server} within {self._timeout_secs:g} s; raise --timeout_secs, lower "
+                "--batch_size, or check the server"
             )
-        found = self._mismatch() if failure.trouble in (Trouble.REFUSED, Trouble.UNKNOWN) else None
-        return found or RequestError(f"{self._server}: {failure.detail}; its log may say more")
+        mismatch = self._mismatch() if error.cause in (Cause.REFUSED, Cause.NOT_FOUND) else None
+        return mismatch or RequestError(f"{self._server}: {error.detail}; see the server's log")
 
     def _mismatch(self) -> UserError | None:
-        """The error where the server has not what is asked for, by its own account of what it has."""
-        name = self._name
+        """Asks the server what it has; returns an error if the model or a usable signature is missing."""
+        model = self._servable.name
         try:
-            _, signatures = self._transport.metadata(name, self._version)
-        except Failure as failure:
-            return self._unknown() if failure.trouble is Trouble.UNKNOWN else None
-        fitting = " or ".join(sorted(each for each, inputs in signatures.items() if inputs == WANTED))
-        cure = f"--signature_name={fitting}" if fitting else "--servable_name of a model that t2t-exporter has written"
+            signatures = self._transport.metadata(self._servable).signatures
+        except TransportError as error:
+            return self._unknown_model() if error.cause is Cause.NOT_FOUND else None
+        usable = " or ".join(
+            sorted(signature for signature, inputs in signatures.items() if inputs == SIGNATURE_INPUTS)
+        )
+        cure = f"--signature_name={usable}" if usable else "--servable_name of a model that t2t-exporter wrote"
         inputs = signatures.get(self._signature)
         if inputs is None:
-            there = ", ".join(sorted(signatures)) or "none"
+            names = ", ".join(sorted(signatures)) or "none"
             return UserError(
-                f"model {name!r} on {self._server} has no signature {self._signature!r}; there are: {there}; "
+                f"model {model!r} on {self._server} has no signature {self._signature!r}; there are: {names}; "
                 f"give {cure}"
             )
-        if inputs != WANTED:
-            takes = ", ".join(f"{each} ({kind})" for each, kind in sorted(inputs.items())) or "nothing"
+        if inputs != SIGNATURE_INPUTS:
+            types = ", ".join(f"{field} ({dtype})" for field, dtype in sorted(inputs.items())) or "nothing"
             return UserError(
-                f"signature {self._signature!r} of model {name!r} on {self._server} takes {takes}, not inputs "
-                f"(string) alone; give {cure}"
+                f"signature {self._signature!r} of model {model!r} on {self._server} takes {types}, not only inputs "
+                f"(string); give {cure}"
             )
         return None
 
-    def _unknown(self) -> UserError:
-        """The error where there is no such model, or not this version of it."""
-        name = self._name
-        if self._version is not None:
-            with contextlib.suppress(Failure):
-                latest, _ = self._transport.metadata(name, None)
+    def _unknown_model(self) -> UserError:
+        """Returns the error for a model, or a version of it, that the server lacks."""
+        name, version = self._servable
+        if version is not None:
+            with contextlib.suppress(TransportError):
+                latest = self._transport.metadata(Servable(name, None)).version
                 return UserError(
-                    f"model {name!r} on {self._server} has no version {self._version}; the latest is {latest}: give "
-                    "that as --servable_version, or leave it out"
+                    f"model {name!r} on {self._server} has no version {version}; the latest is {latest}: give "
+                    "that as --servable_version, or omit the flag"
                 )
         return UserError(
             f"{self._server} serves no model {name!r}; give --servable_name as the server has it: its --model_name, or "
@@ -212,216 +212,5 @@ class Client:
         )
 
 
-class Trouble(enum.Enum):
-    """Why a request failed."""
-
-    AWAY = enum.auto()
-    """The server cannot be reached, or says that it is unavailable."""
-    LATE = enum.auto()
-    """No answer in time."""
-    UNKNOWN = enum.auto()
-    """The server has not what is named in the request."""
-    REFUSED = enum.auto()
-    """The request is not as the server wants it."""
-    FAILED = enum.auto()
-    """Anything else."""
-
-
-TROUBLES: dict[str | int, Trouble] = {
-    "UNAVAILABLE": Trouble.AWAY,
-    "DEADLINE_EXCEEDED": Trouble.LATE,
-    "NOT_FOUND": Trouble.UNKNOWN,
-    "INVALID_ARGUMENT": Trouble.REFUSED,
-    "FAILED_PRECONDITION": Trouble.REFUSED,
-    400: Trouble.REFUSED,
-    404: Trouble.UNKNOWN,
-    502: Trouble.AWAY,
-    503: Trouble.AWAY,
-}
-"""By gRPC's codes and HTTP's; all others are FAILED."""
-
-
-class Failure(Exception):  # noqa: N818, it becomes a UserError
-    """A request that failed.
-
-    Args:
-        trouble: why.
-        detail: the same in the server's or the system's words.
-    """
-
-    def __init__(self, trouble: Trouble, detail: str) -> None:
-        super().__init__(detail)
-        printable = "".join(sign if sign.isprintable() else " " for sign in detail)
-        self.trouble, self.detail = trouble, textwrap.shorten(printable, 300, placeholder=" ...")
-
-
-class Grpc:
-    """gRPC without encryption, past any proxy."""
-
-    def __init__(self, server: str, timeout: float) -> None:
-        import grpc
-        from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
-
-        self._error, self._timeout = grpc.RpcError, timeout
-        self._channel = grpc.insecure_channel(
-            server,
-            options=[
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.enable_http_proxy", 0),
-                # Between two tries to connect a channel answers for the server; when to try is decided here.
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 400),
-            ],
-        )
-
-        self._stub = PredictionServiceStub(self._channel)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._channel.close()
-
-    def predict(self, name: str, version: int | None, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """Columns of what the signature gives for "inputs", each [B] or [B, n].
-
-        Raises:
-            Failure: no answer, or an error for one.
-        """
-        import tensorflow as tf
-        from tensorflow_serving.apis.predict_pb2 import PredictRequest
-
-        request = PredictRequest(model_spec=self._model(name, version, signature))
-        request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
-        response = self._call(self._stub.Predict, request)
-        return {key: tensor_values(tensor) for key, tensor in response.outputs.items()}
-
-    def metadata(self, name: str, version: int | None) -> tuple[str, dict[str, dict[str, str]]]:
-        """The model's version, and of each signature the inputs and their types.
-
-        Raises:
-            Failure: no answer, or an error for one.
-        """
-        from tensorflow.core.framework.types_pb2 import DataType
-        from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest, SignatureDefMap
-
-        request = GetModelMetadataRequest(model_spec=self._model(name, version), metadata_field=["signature_def"])
-        response = self._call(self._stub.GetModelMetadata, request)
-        found = SignatureDefMap()
-        response.metadata["signature_def"].Unpack(found)
-        return str(response.model_spec.version.value), {
-            signature: {
-                key: DataType.Name(info.dtype).removeprefix("DT_").lower() for key, info in definition.inputs.items()
-            }
-            for signature, definition in found.signature_def.items()
-            if not signature.startswith("__")
-        }
-
-    def _model(self, name: str, version: int | None, signature: str = "") -> Any:
-        from tensorflow_serving.apis.model_pb2 import ModelSpec
-
-        model = ModelSpec(name=name, signature_name=signature)
-        if version is not None:
-            model.version.value = version
-        return model
-
-    def _call(self, call: Callable[..., Any], request: Any) -> Any:
-        try:
-            return call(request, timeout=self._timeout)
-        except self._error as error:
-            code = error.code().name
-            detail = (error.details() or code).rpartition("last error: ")[2]  # of all addresses that were tried
-            raise Failure(TROUBLES.get(code, Trouble.FAILED), detail) from None
-
-
-class Rest:
-    """HTTP without encryption, past any proxy, on a connection that is kept."""
-
-    def __init__(self, server: str, timeout: float) -> None:
-        from http.client import HTTPConnection
-
-        self._connection = HTTPConnection(server, timeout=timeout)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._connection.close()
-
-    def predict(self, name: str, version: int | None, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """As `Grpc.predict`."""
-        request = json.dumps({"signature_name": signature, "inputs": {"inputs": list(texts)}}, ensure_ascii=False)
-        outputs = self._call("POST", f"{_path(name, version)}:predict", request.encode("utf-8")).get("outputs")
-        # Of a signature with one output its name is left out.
-        return outputs if isinstance(outputs, dict) else {"": outputs or []}
-
-    def metadata(self, name: str, version: int | None) -> tuple[str, dict[str, dict[str, str]]]:
-        """As `Grpc.metadata`."""
-        response = self._call("GET", f"{_path(name, version)}/metadata", None)
-        try:
-            return str(response["model_spec"]["version"]), {
-                signature: {
-                    key: value["dtype"].removeprefix("DT_").lower() for key, value in definition["inputs"].items()
-                }
-                for signature, definition in response["metadata"]["signature_def"]["signature_def"].items()
-                if not signature.startswith("__")
-            }
-        except (KeyError, TypeError, AttributeError):
-            raise Failure(Trouble.FAILED, "not TensorFlow Serving's metadata") from None
-
-    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        status, data = self._send(method, path, body)
-        text = data.decode("utf-8", errors="replace")
-        try:
-            response = json.loads(text, strict=False)
-        except ValueError:  # an error page; and older versions of TensorFlow Serving write errors that are no JSON
-            response = None
-        if status == 200 and isinstance(response, dict):
-            return response
-        reason = response.get("error") if isinstance(response, dict) else text
-        detail = f"HTTP {status}, {reason}" if reason else f"HTTP {status}"
-        raise Failure(TROUBLES.get(status, Trouble.FAILED), detail)
-
-    def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        from http.client import HTTPException
-
-        connection = self._connection
-        while True:
-            is_kept = connection.sock is not None
-            try:
-                connection.request(method, path, body, {"Content-Type": "application/json"})
-                response = connection.getresponse()
-                return response.status, response.read()
-            except TimeoutError:
-                connection.close()
-                raise Failure(Trouble.LATE, "timed out") from None
-            except UnicodeError:  # of a name that no host can have
-                raise Failure(Trouble.AWAY, "no such host") from None
-            except (OSError, HTTPException) as error:
-                connection.close()
-                if not is_kept:  # a kept connection may have been closed by the server meanwhile: once more
-                    detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
-                    raise Failure(Trouble.AWAY, detail) from None
-
-
-def tensor_values(tensor: Any) -> list:
-    """The strings or floats of a TensorProto, [B] or [B, n]; of other types and ranks none."""
-    import numpy as np
-    import tensorflow as tf
-
-    if tensor.dtype not in (tf.string.as_datatype_enum, tf.float32.as_datatype_enum):
-        return []
-    array = tf.make_ndarray(tensor)
-    if array.ndim not in (1, 2):
-        return []
-    if tensor.dtype == tf.float32.as_datatype_enum:
-        return array.tolist()
-    rows = [[value.decode("utf-8", errors="replace") for value in row] for row in np.atleast_2d(array)]
-    return rows if array.ndim == 2 else rows[0]
-
-
-def _row(value: Any) -> list:
+def _row(value: object) -> list:
     return value if isinstance(value, list) else [value]
-
-
-def _path(name: str, version: int | None) -> str:
-    from urllib.parse import quote
-
-    return f"/v1/models/{quote(name, safe='')}" + ("" if version is None else f"/versions/{version}")

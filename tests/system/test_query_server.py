@@ -214,7 +214,7 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
     files = [f"--decode_from_file={path}", f"--decode_to_file={tmp_path / 'new' / 'x.de'}"]
     served.faults = Faults(unavailable=2)
     result = run("query-server", *flags, *files, "--retries=1")
-    refused(result, flags[0].removeprefix("--server="), "not available", "mend --server")
+    refused(result, flags[0].removeprefix("--server="), "not available", "correct --server")
     assert result.stderr.count("\n") == 2
     assert "trying again for 0.5 s\n" in result.stderr
     served.faults = Faults(code=grpc.StatusCode.INTERNAL)

@@ -20,8 +20,9 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError, tensor_values
+from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.serving.export import export
+from t2t_repro.serving.transports import tensor_values
 
 FEWER = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
 TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
@@ -132,9 +133,9 @@ def test_what_the_server_has_not_is_named_with_what_it_has(ask: Any) -> None:
 
 def test_models_of_another_kind(ask: Any) -> None:
     assert "'tokens' of model 'echo'" in (message := error(ask(signature_name="tokens")))
-    assert "takes inputs (int32), not inputs (string) alone; give --signature_name=nbest or" in message
+    assert "takes inputs (int32), not only inputs (string); give --signature_name=nbest or" in message
     message = error(ask("tensor2tensor's"))
-    assert "takes input (string), not inputs (string) alone; give --servable_name of a model that t2t" in message
+    assert "takes input (string), not only inputs (string); give --servable_name of a model that t2t" in message
     for name in ("lengths", "one_output"):
         assert f"'{name}'" in (message := error(ask(name), "a", "b", "c"))
         assert "does not give outputs (string) and scores (float)" in message
@@ -164,7 +165,7 @@ def test_a_server_that_is_not_there(ask: Any) -> None:
         message = error(ask(server=server, retries=1, tell=told.append))
     assert message.startswith(f"{server}: not available (")
     assert "Connection refused" in message
-    assert "mend --server" in message
+    assert "correct --server" in message
     assert len(told) == 1
     port = {"grpc": 8500, "rest": 8501}[ask.interface]
     assert error(ask(server="no-such-host.invalid", retries=0)).startswith(
@@ -240,8 +241,8 @@ def test_what_is_no_address(server: str) -> None:
     [
         (404, "<html>\n<h1>Not Found</h1>", "serves no model 'echo'"),
         (500, '{ "error": "caf\\303\\251 is \\\'bad\\\'" }', r"HTTP 500, { \"error\": .*is .*bad"),
-        (500, "", "HTTP 500; its log"),
-        (400, "[]", r"HTTP 400, \[\]; its log"),
+        (500, "", "HTTP 500; see the server's log"),
+        (400, "[]", r"HTTP 400, \[\]; see the server's log"),
         (200, "<html>", "HTTP 200, <html>"),
         (200, "{}", "does not give outputs"),
         (200, '{"outputs": {"outputs": ["a"], "scores": []}}', "does not give outputs"),

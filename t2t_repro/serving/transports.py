@@ -1,0 +1,266 @@
+"""How the client speaks to TensorFlow Serving: over gRPC, or over its REST API, which needs no TensorFlow.
+
+Neither transport encrypts, and neither goes through a proxy.
+
+Shapes: B texts of a request, n hypotheses.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import textwrap
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection, HTTPException
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+
+class Servable(NamedTuple):
+    """A model on a server."""
+
+    name: str
+    version: int | None
+    """None for the latest version."""
+
+
+class Metadata(NamedTuple):
+    """The server's description of a model."""
+
+    version: str
+    signatures: dict[str, dict[str, str]]
+    """For each signature, the types of its inputs by name."""
+
+
+class Transport(Protocol):
+    """What the client needs of a connection to a server. Each method but `close` raises TransportError if it fails."""
+
+    def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
+        """Returns the signature's outputs by name, each [B] or [B, n], for the input "inputs" [B]."""
+        ...
+
+    def metadata(self, servable: Servable) -> Metadata:
+        """Returns the server's description of a model."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+        ...
+
+
+class Cause(enum.Enum):
+    """Why a request failed."""
+
+    UNAVAILABLE = enum.auto()
+    """The server cannot be reached, or reports that it is unavailable."""
+    TIMEOUT = enum.auto()
+    """No answer arrived in time."""
+    NOT_FOUND = enum.auto()
+    """The server lacks the model or the version that the request names."""
+    REFUSED = enum.auto()
+    """The server rejects the form of the request."""
+    OTHER = enum.auto()
+
+
+CAUSES: dict[str | int, Cause] = {
+    "UNAVAILABLE": Cause.UNAVAILABLE,
+    "DEADLINE_EXCEEDED": Cause.TIMEOUT,
+    "NOT_FOUND": Cause.NOT_FOUND,
+    "INVALID_ARGUMENT": Cause.REFUSED,
+    "FAILED_PRECONDITION": Cause.REFUSED,
+    400: Cause.REFUSED,
+    404: Cause.NOT_FOUND,
+    502: Cause.UNAVAILABLE,
+    503: Cause.UNAVAILABLE,
+}
+"""Causes by gRPC's and HTTP's status codes. All other codes are OTHER."""
+
+
+class TransportError(Exception):
+    """A failed request.
+
+    Args:
+        cause: why it failed.
+        detail: the reason in the words of the server or the operating system.
+    """
+
+    def __init__(self, cause: Cause, detail: str) -> None:
+        super().__init__(detail)
+        printable = "".join(char if char.isprintable() else " " for char in detail)
+        self.cause, self.detail = cause, textwrap.shorten(printable, 300, placeholder=" ...")
+
+
+class Grpc:
+    """A `Transport` over gRPC. It imports TensorFlow, of which tensorflow-serving-api's messages are a part.
+
+    Args:
+        server: host:port.
+        timeout_secs: longest time that a request may take.
+    """
+
+    def __init__(self, server: str, timeout_secs: float) -> None:
+        import grpc
+        from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+
+        self._error, self._timeout_secs = grpc.RpcError, timeout_secs
+        self._channel = grpc.insecure_channel(
+            server,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.enable_http_proxy", 0),
+                # While a channel waits to reconnect it fails every call at once. Keep that short: the client decides
+                # when to retry.
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 400),
+            ],
+        )
+        self._stub = PredictionServiceStub(self._channel)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self._channel.close()
+
+    def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
+        """See `Transport`."""
+        import tensorflow as tf
+        from tensorflow_serving.apis.predict_pb2 import PredictRequest
+
+        request = PredictRequest(model_spec=_model_spec(servable, signature))
+        request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
+        response = self._call(self._stub.Predict, request)
+        return {name: tensor_values(tensor) for name, tensor in response.outputs.items()}
+
+    def metadata(self, servable: Servable) -> Metadata:
+        """See `Transport`."""
+        from tensorflow.core.framework.types_pb2 import DataType
+        from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest, SignatureDefMap
+
+        request = GetModelMetadataRequest(model_spec=_model_spec(servable), metadata_field=["signature_def"])
+        response = self._call(self._stub.GetModelMetadata, request)
+        definitions = SignatureDefMap()
+        response.metadata["signature_def"].Unpack(definitions)
+        types = {
+            signature: {name: DataType.Name(tensor.dtype) for name, tensor in definition.inputs.items()}
+            for signature, definition in definitions.signature_def.items()
+        }
+        return Metadata(str(response.model_spec.version.value), _public(types))
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return method(request, timeout=self._timeout_secs)
+        except self._error as error:
+            code = error.code().name
+            # A server with several addresses fails with a list of them all; the reason stands at the end.
+            detail = (error.details() or code).rpartition("last error: ")[2]
+            raise TransportError(CAUSES.get(code, Cause.OTHER), detail) from None
+
+
+class Rest:
+    """A `Transport` over TensorFlow Serving's REST API. It keeps its connection open between requests.
+
+    Args:
+        server: host:port.
+        timeout_secs: longest time that a request may take.
+    """
+
+    def __init__(self, server: str, timeout_secs: float) -> None:
+        self._connection = HTTPConnection(server, timeout=timeout_secs)
+
+    def close(self) -> None:
+        """See `Transport`."""
+        self._connection.close()
+
+    def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
+        """See `Transport`."""
+        request = json.dumps({"signature_name": signature, "inputs": {"inputs": list(texts)}}, ensure_ascii=False)
+        outputs = self._call("POST", f"{_path(servable)}:predict", request.encode("utf-8")).get("outputs")
+        # The API omits the name of an output that is the signature's only one.
+        return outputs if isinstance(outputs, dict) else {"": outputs or []}
+
+    def metadata(self, servable: Servable) -> Metadata:
+        """See `Transport`."""
+        response = self._call("GET", f"{_path(servable)}/metadata")
+        try:
+            types = {
+                signature: {name: tensor["dtype"] for name, tensor in definition["inputs"].items()}
+                for signature, definition in response["metadata"]["signature_def"]["signature_def"].items()
+            }
+            return Metadata(str(response["model_spec"]["version"]), _public(types))
+        except (KeyError, TypeError, AttributeError):
+            raise TransportError(Cause.OTHER, "not TensorFlow Serving's metadata") from None
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+        """Returns the JSON object that answers a request."""
+        status, data = self._send(method, path, body)
+        text = data.decode("utf-8", errors="replace")
+        try:
+            response = json.loads(text, strict=False)
+        except ValueError:  # an error page, or an older TensorFlow Serving, whose errors are not valid JSON
+            response = None
+        if status == 200 and isinstance(response, dict):
+            return response
+        reason = response.get("error") if isinstance(response, dict) else text
+        detail = f"HTTP {status}, {reason}" if reason else f"HTTP {status}"
+        raise TransportError(CAUSES.get(status, Cause.OTHER), detail)
+
+    def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Returns the status and the body of the answer to a request."""
+        connection = self._connection
+        while True:
+            was_open = connection.sock is not None
+            try:
+                connection.request(method, path, body, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                return response.status, response.read()
+            except TimeoutError:
+                connection.close()
+                raise TransportError(Cause.TIMEOUT, "timed out") from None
+            except UnicodeError:  # the name has an empty label or one that is too long
+                raise TransportError(Cause.UNAVAILABLE, "no such host") from None
+            except (OSError, HTTPException) as error:
+                connection.close()
+                if not was_open:  # else the server may have closed an idle connection: try again with a new one
+                    detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
+                    raise TransportError(Cause.UNAVAILABLE, detail) from None
+
+
+def tensor_values(tensor: Any) -> list:
+    """Returns the strings or floats of a TensorProto, [B] or [B, n]. Other types and ranks give an empty list."""
+    import numpy as np
+    import tensorflow as tf
+
+    if tensor.dtype not in (tf.string.as_datatype_enum, tf.float32.as_datatype_enum):
+        return []
+    array = tf.make_ndarray(tensor)
+    if array.ndim not in (1, 2):
+        return []
+    if tensor.dtype == tf.float32.as_datatype_enum:
+        return array.tolist()
+    rows = [[value.decode("utf-8", errors="replace") for value in row] for row in np.atleast_2d(array)]
+    return rows if array.ndim == 2 else rows[0]
+
+
+def _model_spec(servable: Servable, signature: str = "") -> Any:
+    """Returns the protocol buffer that names a model and one of its signatures."""
+    from tensorflow_serving.apis.model_pb2 import ModelSpec
+
+    spec = ModelSpec(name=servable.name, signature_name=signature)
+    if servable.version is not None:
+        spec.version.value = servable.version
+    return spec
+
+
+def _path(servable: Servable) -> str:
+    """Returns the model's path in the REST API."""
+    version = "" if servable.version is None else f"/versions/{servable.version}"
+    return f"/v1/models/{quote(servable.name, safe='')}{version}"
+
+
+def _public(types: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Returns the signatures without TensorFlow's internal ones, with types named as in Python: DT_STRING is string."""
+    return {
+        signature: {name: dtype.removeprefix("DT_").lower() for name, dtype in inputs.items()}
+        for signature, inputs in types.items()
+        if not signature.startswith("__")
+    }
