@@ -1,0 +1,105 @@
+"""Imports go one way: no cycles between modules or folders, and the direction that docs/architecture.md describes."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGINE = "t2t_repro"
+RANKS = {"layers": 0, "models": 1, "decoding": 2, "serving": 3, "training": 3, "paper": 4}
+"""Folders of the engine. None imports a folder of a higher rank."""
+APPLICATIONS = ("problems", "hparams", "bin")
+"""Top-level folders, installed inside the engine. The engine does not import them, and only bin imports bin."""
+
+
+def source_files() -> dict[str, Path]:
+    """Returns each module's file by the module's installed name."""
+    files = {}
+    for folder in (ENGINE, *APPLICATIONS):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            parts = parts if parts[0] == ENGINE else (ENGINE, *parts)
+            files[".".join(parts).removesuffix(".__init__")] = path
+    return files
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Yields the names that code imports, at module level and inside functions, except under TYPE_CHECKING."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert not child.level, f"relative import of {child.module}"
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        else:
+            yield from imports(child)
+
+
+def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
+    """Returns the modules of the tree that each module imports."""
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        names = imports(ast.parse(path.read_text("utf-8")))
+        modules = (name if name in files else name.rpartition(".")[0] for name in names)
+        graph[module] = {name for name in modules if name in files and name != ENGINE}
+    return graph
+
+
+def folder_of(module: str) -> str:
+    """Returns a module's top-level folder in the engine; a file directly inside t2t_repro/ stands for itself."""
+    return module.split(".")[1] if module != ENGINE else ENGINE
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Returns the nodes of one cycle, or nothing."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """The modules that each module imports."""
+    return dependencies(source_files())
+
+
+def test_modules_do_not_import_each_other_in_a_cycle(graph: dict[str, set[str]]) -> None:
+    assert len(graph) > 60 and sum(map(len, graph.values())) > 200
+    assert cycle(graph) == []
+
+
+def test_folders_do_not_import_each_other_in_a_cycle(graph: dict[str, set[str]]) -> None:
+    folders: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        folder = folder_of(module)
+        folders.setdefault(folder, set()).update({folder_of(name) for name in imported} - {folder})
+    assert cycle(folders) == []
+
+
+def test_imports_go_from_programs_to_the_engine_and_down_through_it(graph: dict[str, set[str]]) -> None:
+    wrong = []
+    for module, imported in graph.items():
+        source = folder_of(module)
+        for target in {folder_of(name) for name in imported} - {source}:
+            is_upward = RANKS.get(source, max(RANKS.values())) < RANKS.get(target, 0)
+            enters_bin = target == "bin"
+            leaves_engine = target in APPLICATIONS and source not in APPLICATIONS
+            if is_upward or enters_bin or leaves_engine:
+                wrong.append(f"{module} imports {target}")
+    assert wrong == []
+
+
+def test_a_cycle_is_found_in_lazy_imports_and_not_in_those_for_types() -> None:
+    lazy = "def f():\n    if True:\n        from a import b\n    import c.d"
+    assert list(imports(ast.parse(lazy))) == ["a.b", "c.d"]
+    assert list(imports(ast.parse("if TYPE_CHECKING:\n    import a"))) == []
+    assert set(cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
