@@ -25,7 +25,7 @@ flags.DEFINE_integer(
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and averages."""
-    program.required(values, "output_dir")
+    program.require(values, "output_dir")
     from t2t_repro.model_folder import ModelFolder
 
     if values.num_last_checkpoints < 0:

@@ -54,11 +54,11 @@ def main(values: flags.FlagValues) -> None:
 
         print("\n".join(test_sets.names(language_pair)))
         return
-    program.required(values, "translation")
+    program.require(values, "translation")
     if values.test_set and values.reference:
         raise UserError("--reference and --test_set: give one of them")
     if not values.test_set:
-        program.required(values, "reference")
+        program.require(values, "reference")
     translations = list(read_lines(values.translation))
     if not translations:
         raise UserError(f"{values.translation}: empty; nothing to score")

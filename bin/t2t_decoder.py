@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HISTORY = Path("~/.t2t_decoder_history")
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS, several=True)
+program.define_model_folder(FLAGS, ensemble=True)
 for name, text in (
     ("decode_from_file", "text to translate, plain or .gz; default, and -: standard input"),
     ("decode_to_file", "where to write; default, and -: standard output"),
@@ -59,7 +59,7 @@ program.define_decode_hparams(FLAGS)
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and translates."""
-    program.required(values, "output_dir")
+    program.require(values, "output_dir")
     refuse_contradictions(values)
     from t2t_repro.model_folder import open_folders
 
@@ -90,7 +90,7 @@ def main(values: flags.FlagValues) -> None:
 
 def refuse_contradictions(values: flags.FlagValues) -> None:
     """Raises UserError where one flag would do nothing beside another."""
-    to_file = values.decode_to_file not in program.STANDARD
+    to_file = values.decode_to_file not in program.STANDARD_STREAMS
     if values.shards < 1 or not 0 <= values.shard_id < values.shards:
         raise UserError(
             f"--shards={values.shards} --shard_id={values.shard_id}: shards are counted from 0 to --shards less 1"
@@ -123,7 +123,7 @@ def read_job(values: flags.FlagValues, params: DecodeHParams) -> list[tuple[str,
     Raises:
         UserError: the files have different numbers of lines.
     """
-    if values.decode_from_file in program.STANDARD:
+    if values.decode_from_file in program.STANDARD_STREAMS:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
@@ -154,7 +154,7 @@ def decode(
 
     first, last = (len(job) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
     texts, prefixes, references = ([line[column] for line in job[first:last]] for column in range(3))
-    output = None if values.decode_to_file in program.STANDARD else Path(values.decode_to_file)
+    output = None if values.decode_to_file in program.STANDARD_STREAMS else Path(values.decode_to_file)
     if output and values.shards > 1:
         output = output.with_name(f"{output.name}-{values.shard_id:05d}-of-{values.shards:05d}")
     if output and output.is_dir():
@@ -264,7 +264,7 @@ def score(translator: Translator, pairs: Sequence[tuple[str, ...]], values: flag
     scores = translator.score(sources, targets, progress.advance)
     progress.close()
     write(
-        None if values.decode_to_file in program.STANDARD else Path(values.decode_to_file),
+        None if values.decode_to_file in program.STANDARD_STREAMS else Path(values.decode_to_file),
         [pair_line(*each, translator.vocabulary, values.output_format)
          for each in zip(sources, targets, scores, strict=True)],
     )  # fmt: skip

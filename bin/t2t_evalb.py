@@ -40,7 +40,7 @@ def main(values: flags.FlagValues) -> None:
         UserError: a flag or file is missing, the line counts differ, a gold line is no tree, the parameter file is
             wrong, or there are more errors than MAX_ERROR lets pass.
     """
-    program.required(values, "gold", "test")
+    program.require(values, "gold", "test")
     parameters = evalb.read_parameters(values.params) if values.params else evalb.COLLINS
     if values.max_error is not None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)

@@ -44,7 +44,7 @@ flags.DEFINE_string(
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and exports."""
-    program.required(values, "output_dir")
+    program.require(values, "output_dir")
     is_saved_model = values.format == "saved_model"
     for name in ("quantization",) if is_saved_model else ("decode_hparams", "servable_name", "warmup_from_file"):
         if values[name].value:

@@ -139,7 +139,7 @@ def main(values: flags.FlagValues) -> None:
         UserError: an unknown table, a folder that is no model folder or has nothing to show, or operations a second
             that cannot be read.
     """
-    program.required(values, "table")
+    program.require(values, "table")
     known = [str(number) for number in TITLES]
     for given in values.table:
         if given not in known:

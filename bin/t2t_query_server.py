@@ -74,11 +74,11 @@ class Lost:
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and translates."""
-    program.required(values, "server", "servable_name")
+    program.require(values, "server", "servable_name")
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
             raise UserError(f"--{name} does nothing beside --inputs_once; leave one out")
-    is_file = values.decode_from_file not in program.STANDARD
+    is_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if is_file else []
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say is in our errors
     if not values.rest:
@@ -98,7 +98,7 @@ def main(values: flags.FlagValues) -> None:
             answer(client, values.inputs_once, values)
         elif is_file:
             translate(client, lines, len(lines), values)
-        elif values.decode_to_file in program.STANDARD and sys.stdin.isatty() and sys.stdout.isatty():
+        elif values.decode_to_file in program.STANDARD_STREAMS and sys.stdin.isatty() and sys.stdout.isatty():
             converse(client, values)
         else:
             translate(client, decode_lines(sys.stdin.buffer, "standard input"), None, values)
@@ -128,8 +128,8 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
     Raises:
         UserError: some lines have no answer; the others are written.
     """
-    source = "standard input" if values.decode_from_file in program.STANDARD else values.decode_from_file
-    if values.decode_to_file in program.STANDARD:
+    source = "standard input" if values.decode_from_file in program.STANDARD_STREAMS else values.decode_from_file
+    if values.decode_to_file in program.STANDARD_STREAMS:
         lost = send(client, lines, total, values, lambda answers: write(answers, values), is_stream=True)
         if lost:
             raise UserError(f"{source}: no answer for {ranges(lost)}: {lost[0].reason}")

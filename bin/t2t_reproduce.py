@@ -46,7 +46,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("give --row or --hparams_set, not both")
     if values.eval_steps:
         raise UserError("--eval_steps: the report's perplexity is that of the whole dev split; leave it out")
-    program.required(values, "problem", "hparams_set" if values.hparams_set else "row")
+    program.require(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = set_of(values.row, values.problem)
     if os.environ.get("TF_CONFIG"):

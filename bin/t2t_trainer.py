@@ -111,7 +111,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
 
     None after a dry run, and in workers other than the chief.
     """
-    program.required(values, "problem", "hparams_set")
+    program.require(values, "problem", "hparams_set")
     problem = program.problem(values)
     hparams = override(registry.hparams(values.hparams_set), values.hparams)
     if values.model:
@@ -168,7 +168,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
 def _refuse_other_settings(values: flags.FlagValues, settings: dict) -> None:
     """Raises UserError where a setting is given that is not the one that the data was made with."""
     made_with = registry.problem(values.problem, settings).settings
-    for name, value in program.given_settings(values).items():
+    for name, value in program.problem_settings(values).items():
         if getattr(made_with, name) != value:
             raise UserError(
                 f"--{name}={value}: the data in {values.data_dir} was made with --{name}={getattr(made_with, name)}; "

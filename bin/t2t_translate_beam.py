@@ -23,7 +23,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import override, refuse_decode_hparams
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS, several=True)
+program.define_model_folder(FLAGS, ensemble=True)
 for name, text in (
     ("decode_from_file", 'text to translate, plain or .gz: a file, or a pattern such as "x-*.en"'),
     ("decode_to_file", "what the names of the written shards begin with"),
@@ -48,7 +48,7 @@ program.define_decode_hparams(FLAGS)
 
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and runs the pipeline."""
-    program.required(values, "output_dir", "decode_from_file", "decode_to_file")
+    program.require(values, "output_dir", "decode_from_file", "decode_to_file")
     if values.batch_lines < 1:
         raise UserError(f"--batch_lines={values.batch_lines} must be 1 or more")
     from t2t_repro.model_folder import open_folders

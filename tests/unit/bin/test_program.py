@@ -24,11 +24,11 @@ def test_a_gpu_that_tensorflow_does_not_see_is_spoken_of(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(program, "GPU", tmp_path if there else tmp_path / "none")
+    monkeypatch.setattr(program, "GPU_DEVICE", tmp_path if there else tmp_path / "none")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: seen)
     program.load_tensorflow()
-    assert ("there is a GPU that TensorFlow does not see" in capsys.readouterr().err) == said
+    assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == said
 
 
 def test_a_seed_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
