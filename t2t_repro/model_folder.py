@@ -7,7 +7,6 @@ model.ckpt-*      checkpoints: weights under the model's own names, optimizer, s
 averaged/         what t2t-avg-checkpoints made of them
 best/             the checkpoint with the lowest dev loss
 metrics.jsonl     what was measured during the training; tensorboard/ has the same, and pictures
-part_size.json    --max_tokens_per_replica, as it was found by trying
 decoded/, results.json, report.md    what t2t-reproduce made
 """
 
