@@ -132,11 +132,11 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
         if values[name].value:
             hparams = dataclasses.replace(hparams, **{name: values[name].value})
 
-    from t2t_repro.data import datagen
+    from t2t_repro.data import datagen, description
 
-    missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
+    missing = not description.description_path(values.data_dir, problem.base_name).exists()
     if missing and (values.dry_run or not problem.is_self_contained):
-        datagen.load_description(values.data_dir, problem)  # raises, and names the command that generates
+        description.load_description(values.data_dir, problem)  # raises, and names the command that generates
     if values.dry_run and values.generate_data:
         raise UserError("--dry_run writes nothing and is of the data that is there; leave out --generate_data")
     if missing or values.generate_data:
@@ -146,7 +146,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
                 f"--problem={values.problem} --data_dir={values.data_dir} before them"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    _refuse_other_settings(values, datagen.load_description(values.data_dir, problem).settings)
+    _refuse_other_settings(values, description.load_description(values.data_dir, problem).settings)
 
     program.load_tensorflow()
     from t2t_repro import devices

@@ -17,7 +17,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data.datagen import generate_data, load_problem
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.description import load_problem
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator

@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import batching, datagen, summary
+from t2t_repro.data import batching, description, summary
 from t2t_repro.data.batching import Plan
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
@@ -179,7 +179,7 @@ def test_a_file_that_is_damaged_is_written_anew_and_costs_no_data(tmp_path: Path
 
 def test_it_is_no_description_of_a_problem(made: Path) -> None:
     with pytest.raises(UserError, match=r"\(it holds toy\)"):
-        datagen.load_problem(made, "numbers_ende")
+        description.load_problem(made, "numbers_ende")
 
 
 def test_people_read_the_same_figures(said: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
