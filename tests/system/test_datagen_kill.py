@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import run
+from programs import run_process as run
 from t2t_repro.textfile import read_lines
 from toys import contents
 

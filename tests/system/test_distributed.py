@@ -18,7 +18,8 @@ import pytest
 import tensorflow as tf
 
 import clusters
-from programs import refused, run
+from programs import refused
+from programs import run_process as run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline

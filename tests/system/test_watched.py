@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from programs import MINUTE, Road, refused, run
+from programs import MINUTE, Road, refused
+from programs import run_process as run
 from t2t_repro.data.records import Records, find_shards
 
 DEV_LINES = 50
