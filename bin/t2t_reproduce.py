@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_trainer
-from t2t_repro.data import description, test_set_files
+from t2t_repro.data import datagen
 from t2t_repro.errors import Stopped, UserError, unknown
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.paper import rows as paper
@@ -53,10 +53,10 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(
             "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
         )
-    there = description.description_path(values.data_dir, program.problem(values).base_name).exists()
+    there = datagen.description_path(values.data_dir, program.problem(values).base_name).exists()
     if there and not (values.dry_run or values.generate_data):
-        problem, _, _ = description.load_problem(values.data_dir, values.problem)
-        test_set_files.ensure(problem, values.data_dir, values.tmp_dir)  # before days of training
+        problem, _, _ = datagen.load_problem(values.data_dir, values.problem)
+        datagen.test_sets_at_hand(problem, values.data_dir, values.tmp_dir)  # before days of training
     try:
         folder = t2t_trainer.train(values)
     except Stopped as stopped:  # with t2t-trainer all is well then; the chain has not come to its report

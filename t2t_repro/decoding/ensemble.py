@@ -17,11 +17,18 @@ class Ensemble:
     Its log-probability of a token is the mean of the members', so that of a text is too.
     """
 
+    name = "ensemble"
     is_normalized = True
 
     def __init__(self, models: Sequence[Any]) -> None:
         self.models = list(models)
+        self.has_attention = all(model.has_attention for model in self.models)
+        self.missing_methods = tuple(method for model in self.models for method in model.missing_methods)
         self.trainable_variables = [variable for model in self.models for variable in model.trainable_variables]
+
+    def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """Log-probabilities [B, T, V] of given targets; see `Model`."""
+        return mean([tf.nn.log_softmax(model(inputs, targets, seed)) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
         """Source ids [B, S] -> each member's memory."""
@@ -50,8 +57,9 @@ class Ensemble:
         """Log-probabilities [B, T, V] of given targets; see `Transformer.decode`."""
         log_probs, weights = [], list[Any]()
         for model, seen in zip(self.models, memory, strict=True):
-            own: list[tf.Tensor] = []
-            log_probs.append(tf.nn.log_softmax(model.decode(targets, seen, save_weights_to=own)))
+            own: list[tf.Tensor] | None = None if save_weights_to is None else []
+            given = {} if own is None else {"save_weights_to": own}
+            log_probs.append(tf.nn.log_softmax(model.decode(targets, seen, **given)))
             weights.append(own)
         _save_mean(weights, save_weights_to)
         return mean(log_probs)

@@ -18,13 +18,14 @@ from t2t_repro import devices
 from t2t_repro.data.text_rules import is_empty, one_line, output_length
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding import long_lines as cut
-from t2t_repro.decoding.beam_search import MISSING, Hypotheses
+from t2t_repro.decoding.beam_search import NEVER, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import generate_outputs, target_log_probs
+from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.progress import say
 
 LONG_LINES = ("split", "truncate", "error")
@@ -97,16 +98,18 @@ class Translator:
     """Translates text with a trained model, which it holds ready.
 
     Args:
-        model: a model with encode, start and decode_step, such as the Transformer.
+        model: the model; it must be a `DecodingModel`, except to score.
         vocabulary: its vocabulary.
         decode_hparams: how to search.
         max_length: longest source, in tokens with the end token, that the model was trained on; 0 is any.
     """
 
-    def __init__(self, model: Any, vocabulary: Vocabulary, decode_hparams: DecodeHParams, max_length: int = 0) -> None:
+    def __init__(
+        self, model: Model, vocabulary: Vocabulary, decode_hparams: DecodeHParams, max_length: int = 0
+    ) -> None:
         devices.use_exact_float32()
-        self.model, self.vocabulary, self.decode_hparams = model, vocabulary, decode_hparams
-        self.max_length = max_length
+        self.model: Any = model
+        self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._graphs: dict[Any, Any] = {}
 
     @classmethod
@@ -239,11 +242,15 @@ class Translator:
         return self._scores(*ids, self.decode_hparams.batch_size, advance)
 
     def checked(self, params: DecodeHParams) -> DecodeHParams:
-        """`params`, if this model can search so.
+        """Returns `params` if this model can search with them.
 
         Raises:
-            UserError: a beam larger than the vocabulary, or what only files have.
+            UserError: the model cannot decode or lacks the attention that a penalty needs, the beam is larger than the
+                vocabulary, or a field applies only to files.
         """
+        as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
+        if params.coverage_penalty and not self.model.has_attention:
+            raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; leave that out")
         refuse_decode_hparams(params, ["prefix_file", "write_beam_scores"], "they are of t2t-decoder's files")
         if not params.is_random and params.beam_size > self.vocabulary.size:
             raise UserError(
@@ -300,7 +307,7 @@ class Translator:
             given["random"] = np.stack(drawn)
         best = self._search(params, given)
         rows, scores = best.ids.numpy(), best.scores.numpy()
-        kept = scores > MISSING  # fewer where the vocabulary or the limit left no more
+        kept = scores > NEVER  # fewer where the vocabulary or the limit left no more
         kept[:, 0] = True  # a model that has diverged scores nothing
         ids = [whole(row) for row in rows[kept].tolist()]
         found = zip(self.vocabulary.decode(ids), scores[kept].tolist(), ids, strict=True)
@@ -319,12 +326,12 @@ class Translator:
         ]
 
     def _search(self, params: DecodeHParams, given: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a graph, which is made once for each way of searching."""
+        """Runs `search` as a graph, which is made once for each way of searching."""
         key = (dataclasses.replace(params, batch_size=1, sampling_seed=0, max_input_size=0), *given)
         if key not in self._graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name=name) for name, array in given.items()}
             self._graphs[key] = tf.function(
-                lambda given: generate_outputs(self.model, params, **given), autograph=False, input_signature=[specs]
+                lambda given: search(self.model, params, **given), autograph=False, input_signature=[specs]
             )
         return self._graphs[key](given)
 

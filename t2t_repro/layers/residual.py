@@ -41,6 +41,13 @@ class Residual(Layer):
 
     def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], seeds: Seeds | None) -> Tensor:
         """x [B, T, D] -> [B, T, D]."""
-        if self.norm_before:
-            return x + dropout(sublayer(self.norm(x)), self.rate, seeds)
-        return self.norm(x + dropout(sublayer(x), self.rate, seeds))
+        return self.output(x, sublayer(self.input(x)), seeds)
+
+    def input(self, x: Tensor) -> Tensor:
+        """Returns what the sub-layer reads."""
+        return self.norm(x) if self.norm_before else x
+
+    def output(self, x: Tensor, y: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the sum of `x` and the sub-layer's output `y`, each [B, T, D]."""
+        x = x + dropout(y, self.rate, seeds)
+        return x if self.norm_before else self.norm(x)

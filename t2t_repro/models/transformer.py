@@ -19,14 +19,10 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.position import LearnedPositions, Sinusoids
 from t2t_repro.layers.residual import LayerNorm, Residual
+from t2t_repro.models.model import Cache, KeysValues, Memory
 from t2t_repro.models.size import TARGET_SPACES
 
 Tensor = Any
-Memory = dict[str, Any]
-"""What the decoder sees of the encoder: "bias" [B, 1, 1, S] and, a layer, "k" [B, H, S, d_k] and "v" [B, H, S, d_v]."""
-Cache = list[dict[str, Any]]
-"""The past of K hypotheses a sentence, a layer: "k" [B * K, H, t, d_k] and "v" [B * K, H, t, d_v]; of restricted
-self-attention, as many of the last positions as a neighbourhood reaches."""
 
 
 class EncoderLayer(Layer):
@@ -67,22 +63,17 @@ class DecoderLayer(Layer):
     def step(
         self,
         x: Tensor,
-        past: dict[str, Tensor],
+        past: KeysValues,
         k: Tensor,
         v: Tensor,
         memory_bias: Tensor,
         save_weights_to: list | None = None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[Tensor, KeysValues]:
         """One position of K hypotheses x [B, K, D] after those of `past` -> [B, K, D] and the longer past."""
-        longer: dict[str, Tensor] = {}
-
-        def attend(y: Tensor) -> Tensor:
-            y, longer["k"], longer["v"] = self.self_attention.step(y, past["k"], past["v"])
-            return y
-
-        x = self.residuals[0](x, attend, None)
+        attended, *longer = self.self_attention.step(self.residuals[0].input(x), *past)
+        x = self.residuals[0].output(x, attended, None)
         x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, None, save_weights_to), None)
-        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), longer
+        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), KeysValues(*longer)
 
 
 class Transformer(Layer):
@@ -94,6 +85,9 @@ class Transformer(Layer):
         target_space_id: row of the target-space embedding, where hparams ask for one.
         precision: "float32", or "mixed_bfloat16" for matrix products in bfloat16.
     """
+
+    has_attention, is_normalized = True, False
+    missing_methods: tuple[str, ...] = ()
 
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> None:
         super().__init__(precision, name="transformer")
@@ -142,8 +136,7 @@ class Transformer(Layer):
             x = layer(x, bias, seeds)
         if self.encoder_norm:
             x = self.encoder_norm(x)
-        keys_values = [layer.memory_attention.keys_values(x) for layer in self.decoder]
-        return {"bias": bias, "k": [k for k, _ in keys_values], "v": [v for _, v in keys_values]}
+        return Memory(bias, tuple(KeysValues(*layer.memory_attention.keys_values(x)) for layer in self.decoder))
 
     def decode(
         self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
@@ -158,19 +151,18 @@ class Transformer(Layer):
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         length = ops.shape(targets)[1]
         x = dropout(x + self.target_position(0, length), self.hparams.layer_prepostprocess_dropout, seeds)
-        for layer, k, v in zip(self.decoder, memory["k"], memory["v"], strict=True):
-            x = layer(x, k, v, memory["bias"], seeds, save_weights_to)
+        for layer, (k, v) in zip(self.decoder, memory.layers, strict=True):
+            x = layer(x, k, v, memory.bias, seeds, save_weights_to)
         return self._logits(x)
 
     def start(self, hypotheses: Tensor) -> Cache:
         """The empty past of so many hypotheses."""
         heads, hparams = self.hparams.num_heads, self.hparams
-        sizes = {"k": hparams.key_channels // heads, "v": hparams.value_channels // heads}
+        sizes = hparams.key_channels // heads, hparams.value_channels // heads
         dtype = self.decoder[0].compute_dtype
-        return [
-            {name: ops.zeros((hypotheses, heads, 0, size), dtype=dtype) for name, size in sizes.items()}
-            for _ in self.decoder
-        ]
+        return tuple(
+            KeysValues(*(ops.zeros((hypotheses, heads, 0, size), dtype=dtype) for size in sizes)) for _ in self.decoder
+        )
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
@@ -190,10 +182,10 @@ class Transformer(Layer):
         """
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer = []
-        for layer, past, k, v in zip(self.decoder, cache, memory["k"], memory["v"], strict=True):
-            x, past = layer.step(x, past, k, v, memory["bias"], save_weights_to)
+        for layer, past, (k, v) in zip(self.decoder, cache, memory.layers, strict=True):
+            x, past = layer.step(x, past, k, v, memory.bias, save_weights_to)
             longer.append(past)
-        return self._logits(x), longer
+        return self._logits(x), tuple(longer)
 
     def _logits(self, x: Tensor) -> Tensor:
         """Decoder output [B, T, D] -> [B, T, V]."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from t2t_repro.checkpoint_reader import step_of
-from t2t_repro.data import test_set_files
+from t2t_repro.data.datagen import test_sets_at_hand
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder
@@ -48,7 +48,7 @@ def finish(
     """
     checkpoint = averaged(folder)
     found: Scores = {}
-    sets = test_set_files.ensure(folder.problem, data_dir, tmp_dir)
+    sets = test_sets_at_hand(folder.problem, data_dir, tmp_dir)
     usual = folder.problem.decode_hparams
     search = search or usual
     changed = [

@@ -15,7 +15,7 @@ import tensorflow_text
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
 from t2t_repro.decoding.beam_search import Hypotheses
-from t2t_repro.decoding.search import generate_outputs, target_log_probs
+from t2t_repro.decoding.search import search, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.serving.versions import new_version
 
@@ -50,13 +50,12 @@ class Served(tf.Module):
             ("serving_default", self.translate, [texts]),
             ("nbest", self.translate_nbest, [texts]),
             ("tokens", self.translate_tokens, [ids]),
+            ("score", self.score, [texts, texts]),
         ]
-        if hasattr(translator.model, "decode"):
-            offered.append(("score", self.score, [texts, texts]))
         self.functions = {
             name: tf.function(call, autograph=False, input_signature=spec) for name, call, spec in offered
         }
-        """What a server offers, by the signature's name; "score" only of models that can."""
+        """What a server offers, by the signature's name."""
 
     def translate(self, inputs: Any) -> dict[str, Any]:
         """Translates raw strings.
@@ -147,7 +146,7 @@ class Served(tf.Module):
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
     def _search(self, sources: Any, params: Any) -> Hypotheses:
-        return generate_outputs(self._translator.model, params, sources)
+        return search(self._translator.model, params, sources)
 
 
 def utf8(texts: Any) -> Any:

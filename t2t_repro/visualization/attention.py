@@ -5,16 +5,18 @@ The paper's appendix has such pictures of three heads. Shapes: H heads, T target
 
 from __future__ import annotations
 
-import inspect
 import io
 import struct
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from t2t_repro.data.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from t2t_repro.models.model import DecodingModel
 
 MOST_TOKENS = 40
 """Tokens on either side that a picture shows; of longer texts, the first."""
@@ -42,16 +44,11 @@ class Picture(NamedTuple):
     height: int
 
 
-def shows_attention(model: Any) -> bool:
-    """Whether `attention_of` can draw a model: one of the user's own may decode without attention."""
-    return "save_weights_to" in inspect.signature(getattr(model, "decode", object)).parameters
-
-
-def attention_of(model: Any, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray) -> Picture:
+def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray) -> Picture:
     """Draws the attention over the source in the last decoder layer, for a pair of texts.
 
     Args:
-        model: a Transformer, or another of which `shows_attention` holds.
+        model: a model with attention.
         vocabulary: its vocabulary.
         inputs: source ids [S], ended by the end token; padding is left out.
         targets: target ids [T], the same. Each row of a panel is what the layer looks at to predict that token.

@@ -23,8 +23,7 @@ import pytest
 import tensorflow as tf
 
 from models import Copier
-from programs import Road, refused
-from programs import run_process as run
+from programs import Road, refused, run
 from serving import Faults, Served, serve
 from t2t_repro.data import vocabulary
 from t2t_repro.decoding.translator import Translator

@@ -234,8 +234,7 @@ def test_saved_attention_is_where_each_layer_looks(norm_before: bool) -> None:
     assert [tuple(weights.shape) for weights in saved] == [(2, 2, 4, 5)] * 2
     for row, (source, target) in enumerate(((5, 4), (3, 2))):
         keys_values = [
-            (np.asarray(k)[row, :, :source], np.asarray(v)[row, :, :source])
-            for k, v in zip(memory["k"], memory["v"], strict=True)
+            (np.asarray(keys)[row, :, :source], np.asarray(values)[row, :, :source]) for keys, values in memory.layers
         ]
         expected = attention_over_memory(model, TARGETS[row, :target], keys_values)
         for ours, theirs in zip(saved, expected, strict=True):
@@ -342,7 +341,7 @@ def test_self_attention_alone_is_restricted(r: int) -> None:
     other = inputs.copy()
     other[:, 20] = 1
     layers = HPARAMS.num_hidden_layers
-    changed = np.abs(memory["k"][0] - model.encode(tf.constant(other))["k"][0]).max(axis=(0, 1, 3)) > 0
+    changed = np.abs(memory.layers[0].keys - model.encode(tf.constant(other)).layers[0].keys).max(axis=(0, 1, 3)) > 0
     assert np.flatnonzero(changed).tolist() == list(range(20 - layers * reach, 20 + layers * reach + 1))
     logits = np.asarray(model(inputs, targets))
     assert (np.abs(np.asarray(model(other, targets)) - logits).max(axis=(0, 2)) > 0).all()
@@ -368,7 +367,7 @@ def test_cached_decoding_far_beyond_a_neighborhood(r: int) -> None:
     for t, ids in enumerate([np.zeros(2, np.int32), *targets.T[:-1]]):
         logits, cache = model.decode_step(tf.constant(ids[:, None]), tf.constant(t), cache, memory)
         np.testing.assert_allclose(logits[:, 0], expected[:, t], atol=1e-5)
-    assert all(tensor.shape[2] == min(75, r // 2 + 1) for past in cache for tensor in past.values())
+    assert all(tensor.shape[2] == min(75, r // 2 + 1) for past in cache for tensor in past)
 
 
 def test_a_restricted_model_learns() -> None:
