@@ -95,10 +95,11 @@ def _define_settings(values: flags.FlagValues) -> None:
     """Defines a flag for each field of the problem's settings, if the program has --problem."""
     if "problem" not in values or not values.problem:
         return
-    settings = registry.problem_class(values.problem).Settings
-    for field in dataclasses.fields(settings):
+    problem_class = registry.problem_class(values.problem)
+    for field in dataclasses.fields(problem_class.Settings):
         define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
-        text = f"{field.metadata.get('help', '')} (setting of --problem={values.problem}; default: {field.default!r})"
+        help = problem_class.setting_help(field.name)
+        text = f"{help} (setting of --problem={values.problem}; default: {field.default!r})"
         define(field.name, None, text, flag_values=values)
 
 

@@ -121,7 +121,7 @@ class WmtEnde(Wmt14):
     class Settings(Problem.Settings):
         """The paper's vocabulary."""
 
-        vocab_size: int = setting(37000, Problem.Settings.__dataclass_fields__["vocab_size"].metadata["help"])
+        vocab_size: int = setting(37000)
 
 
 @registry.register_problem

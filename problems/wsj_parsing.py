@@ -38,7 +38,7 @@ class WsjParsing(Problem):
     class Settings(Problem.Settings):
         """Which files are in which split, and how a tree is written."""
 
-        vocab_size: int = setting(16000, Problem.Settings.__dataclass_fields__["vocab_size"].metadata["help"])
+        vocab_size: int = setting(16000)
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
         dev_sections: str = setting("22", "sections and files to watch progress on")
         test_sections: str = setting("23", "sections and files to report a score on")
@@ -185,7 +185,7 @@ class WsjParsingSemi(WsjParsing):
     class Settings(WsjParsing.Settings):
         """Also where the parsed trees lie."""
 
-        vocab_size: int = setting(32000, Problem.Settings.__dataclass_fields__["vocab_size"].metadata["help"])
+        vocab_size: int = setting(32000)
         parsed_trees: str = setting(
             "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or .gz"
         )

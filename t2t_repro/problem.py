@@ -1,4 +1,4 @@
-"""What to learn: where text comes from, its settings, its metrics and how its outputs are searched for."""
+"""What to learn: the source of the text, its settings, its scores and how its outputs are searched for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 
 
-def setting(default: Any, help: str) -> Any:
-    """A field of a problem's `Settings`.
+def setting(default: Any, help: str = "") -> Any:
+    """Defines a field of a problem's `Settings`.
 
     Args:
-        help: one line for --help.
+        help: one line for --help; by default, the help of the base class's field with the same name.
     """
     return dataclasses.field(default=default, metadata={"help": help})
 
@@ -25,110 +25,123 @@ def setting(default: Any, help: str) -> Any:
 class Problem:
     """A mapping from text to text that a model can learn.
 
-    A subclass says where its text comes from, by `generate`; what it offers to the user's choice, by its `Settings`,
-    each field of which is a flag of t2t-datagen; and what else differs from the defaults below.
+    A subclass must define `generate`, which yields the text. It may define more `Settings`, each of which becomes a
+    flag of t2t-datagen, and replace the other defaults below.
 
     Args:
         settings: values for fields of `Settings`.
-        was_reversed: whether to learn the other direction ("_rev" in tensor2tensor).
-        name: the registered name, without "_rev".
+        was_reversed: True to learn the opposite direction ("_rev" in tensor2tensor).
+        name: registered name, without "_rev".
 
     Raises:
-        UserError: an unknown setting.
+        UserError: if a setting is unknown.
     """
 
     @dataclass(frozen=True)
     class Settings:
-        """What the user may choose; each field is a flag of t2t-datagen."""
+        """The choices that a user has; each field is a flag of t2t-datagen."""
 
-        vocab_size: int = setting(
-            32000, "subwords in the vocabulary that both sides share; fewer where the text is too small for as many"
-        )
-        clean_max_words: int = setting(0, "leave out training pairs with a side of more words; 0 keeps all")
+        vocab_size: int = setting(32000, "subwords in the shared vocabulary; a small text yields fewer")
+        clean_max_words: int = setting(0, "drop training pairs with more words than this on a side; 0 keeps all")
         clean_max_ratio: float = setting(
-            0.0, "leave out training pairs with a side of more than so many times the other's words; 0 keeps all"
+            0.0, "drop training pairs with a side longer, in words, than this many times the other; 0 keeps all"
         )
-        clean_duplicates: bool = setting(False, "leave out training pairs that repeat an earlier one")
+        clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
     num_train_shards: ClassVar[int] = 100
-    """Files that the training data is spread over; other splits have one."""
+    """Number of files for the training data. Other splits have one file."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
-    """How outputs are searched for by default; the paper's values for translation."""
+    """Default search for outputs; the paper's values for translation."""
     symbols: ClassVar[tuple[str, ...]] = ()
-    """Strings that the vocabulary holds as one piece each, wherever they occur."""
+    """Strings that are always a single piece of the vocabulary."""
     test_sets: ClassVar[tuple[str, ...]] = ()
-    """Names of its test sets, each of which t2t-datagen writes as two files of text."""
+    """Names of the test sets. t2t-datagen writes each as two text files."""
     dev_set: ClassVar[str] = "dev"
-    """Which of the test sets is the text of the dev split."""
+    """Name of the test set with the text of the dev split."""
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
-    """Ends of the names of text files with sources and with targets, e.g. languages."""
+    """File name suffixes of source and target text, e.g. languages."""
     target_space_id: ClassVar[int] = 0
-    """tensor2tensor's number of the target language and unit, for use_target_space_embedding; 0 is any."""
+    """tensor2tensor's number of the target language and unit, for use_target_space_embedding; 0 is generic."""
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
-        names = [field.name for field in dataclasses.fields(self.Settings)]
-        for given in settings:
-            if given not in names:
-                raise unknown(f"setting of problem {name!r}", given, names)
+        setting_names = [field.name for field in dataclasses.fields(self.Settings)]
+        for setting_name in settings:
+            if setting_name not in setting_names:
+                raise unknown(f"setting of problem {name!r}", setting_name, setting_names)
         self.settings: Any = self.Settings(**settings)
         self.was_reversed = was_reversed
         self.base_name = name
 
     @property
     def name(self) -> str:
-        """The name as the user writes it, with "_rev" where the problem is reversed."""
+        """Name as the user writes it, with "_rev" if the problem is reversed."""
         return self.base_name + ("_rev" if self.was_reversed else "")
 
     @property
     def changed_settings(self) -> dict[str, Any]:
-        """The settings that are not their defaults."""
-        given = [(field, getattr(self.settings, field.name)) for field in dataclasses.fields(self.settings)]
-        return {field.name: value for field, value in given if value != field.default}
+        """Settings that differ from their defaults."""
+        values = [(field, getattr(self.settings, field.name)) for field in dataclasses.fields(self.settings)]
+        return {field.name: value for field, value in values if value != field.default}
+
+    @classmethod
+    def setting_help(cls, name: str) -> str:
+        """Returns the help of a setting: its own, or that of the nearest base class that has one."""
+        for settings in cls.Settings.__mro__:
+            field = getattr(settings, "__dataclass_fields__", {}).get(name)
+            if field and field.metadata.get("help"):
+                return str(field.metadata["help"])
+        return ""
 
     @property
     def is_self_contained(self) -> bool:
-        """Whether `generate` needs nothing that is not at hand; if so, t2t-trainer calls it where data is missing."""
+        """True if the data can be generated without downloads and without files that the settings do not name.
+
+        t2t-trainer then generates missing data itself.
+        """
         return True
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """The pairs of a split, in the unreversed direction, in the same order each time.
+        """Yields the pairs of a split in the unreversed direction, in the same order on each call.
 
         Args:
             split: "train" or "dev".
             tmp_dir: folder of downloads and raw sources.
 
         Raises:
-            UserError: a source is missing or damaged.
+            UserError: if a source is missing or damaged.
         """
         raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """The pairs of a published test set, in the unreversed direction.
+        """Yields the pairs of a test set in the unreversed direction.
 
         Raises:
-            UserError: no such set, or its source is missing or damaged.
+            UserError: if the name is unknown, or the source is missing or damaged.
         """
         raise unknown("test set", name, self.test_sets)
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
-        """What t2t-decoder writes, a line for each source, and what is to be said of it on the terminal, if anything.
+        """Turns a model's outputs into the lines that t2t-decoder writes.
 
         Args:
-            sources: lines that were decoded.
-            outputs: the model's output for each.
+            sources: decoded lines.
+            outputs: the model's output for each source.
+
+        Returns:
+            One line per source, and a report to print, or None.
         """
         return list(outputs), None
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """How good outputs are, as `finish` gave them, by the measures of the task; the first is the one to report."""
-        from t2t_repro.metrics import bleu  # here, since sacreBLEU takes a while to import
+        """Scores outputs, as `finish` returns them, by the task's metrics. The first score is the main one."""
+        from t2t_repro.metrics import bleu  # Lazy, because sacreBLEU is slow to import.
 
         language = self.file_suffixes[0 if self.was_reversed else 1]
         return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")
 
     def check(self) -> None:
-        """Raises UserError where the settings do not suffice to generate data; called before anything is written."""
-        for name, least in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
+        """Raises UserError if no data can be generated with the settings. Called before anything is written."""
+        for name, minimum in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
-            if not value >= least:  # nor is nan
-                raise UserError(f"--{name}={value} must be {least} or more")
+            if not value >= minimum:  # NaN fails, too.
+                raise UserError(f"--{name}={value} must be {minimum} or more")

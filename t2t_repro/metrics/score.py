@@ -1,7 +1,8 @@
-"""A score with the signature that says how it was computed."""
+"""A score with a signature that states how it was computed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -10,11 +11,29 @@ class Score:
     """One score of a whole text.
 
     Args:
-        label: what was computed, for people.
-        score: 0 to 100, higher is better.
-        signature: how it was computed, in sacreBLEU's form of name:value pairs; equal signatures may be compared.
+        label: metric, and its variant after a comma, e.g. "BLEU, lower-cased".
+        score: 0 to 100; higher is better.
+        signature: how the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal
+            signatures are comparable.
     """
 
     label: str
     score: float
     signature: str
+
+    @property
+    def name(self) -> str:
+        """Name of the metric without its variant, as in metrics.jsonl: "bleu", "f1", "exact_matches"."""
+        return "_".join(self.label.partition(",")[0].lower().split())
+
+
+def exact_matches(outputs: Sequence[str], references: Sequence[str]) -> Score:
+    """Returns the percentage of outputs that equal their references.
+
+    Raises:
+        ValueError: if there are no outputs, or if their number differs from that of the references.
+    """
+    if not outputs or len(outputs) != len(references):
+        raise ValueError(f"{len(outputs)} outputs but {len(references)} references")
+    matches = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    return Score("exact matches", 100 * matches / len(outputs), "match:line|case:mixed")

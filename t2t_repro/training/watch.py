@@ -9,7 +9,6 @@ from typing import Any
 
 from t2t_repro import devices
 from t2t_repro.data.pipeline import Batch
-from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.event_log import EventLog
@@ -115,7 +114,7 @@ class Watch:
         if decoded:
             first = decoded.scores[0]
             if math.isfinite(first.score):  # a parser without any brackets yet has no F1
-                values[f"dev_{score_name(first)}"] = first.score
+                values[f"dev_{first.name}"] = first.score
                 told["signature"] = f"{first.signature}|lines:{decoded.lines}"
             rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]
             self._events.text(step, "dev_translations", markdown(rows))
@@ -126,11 +125,6 @@ class Watch:
     def picture(self, step: int, attention: Picture) -> None:
         """Shows the attention of a sentence."""
         self._events.image(step, "attention", *attention)
-
-
-def score_name(score: Score) -> str:
-    """What was scored, e.g. "bleu" or "f1"."""
-    return score.label.partition(",")[0].split()[-1].lower()
 
 
 def markdown(rows: list[tuple[str, str, str]]) -> str:

@@ -1,0 +1,19 @@
+"""Writes the demo's held-out numbers as text: python benchmarks/demo_text.py demo/held_out writes .en and .de files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from t2t_repro import registry
+
+
+def write(prefix: str) -> None:
+    """Writes the dev split of numbers_ende, which the model is not trained on."""
+    pairs = list(registry.problem("numbers_ende").generate("dev", ""))
+    for side, suffix in (("inputs", ".en"), ("targets", ".de")):
+        Path(prefix + suffix).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

@@ -1,0 +1,32 @@
+"""The score "exact matches", and the names of metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from t2t_repro.metrics.score import Score, exact_matches
+
+
+def test_exact_matches_are_a_percentage_of_the_lines() -> None:
+    assert exact_matches(["a", "b ", "c", "d"], ["a", "b", "C", "d"]).score == 50.0
+    assert exact_matches(["a"], ["a"]).score == 100.0
+
+
+@pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], ["a", "b"])])
+def test_each_output_needs_a_reference(outputs: list[str], references: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"{len(outputs)} outputs but {len(references)} references"):
+        exact_matches(outputs, references)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("BLEU", "bleu"),
+        ("BLEU, lower-cased", "bleu"),
+        ("chrF", "chrf"),
+        ("F1", "f1"),
+        ("exact matches", "exact_matches"),
+    ],
+)
+def test_a_metric_is_named_without_its_variant(label: str, name: str) -> None:
+    assert Score(label, 0.0, "").name == name
