@@ -1,4 +1,7 @@
-"""Our model, loss, gradients, search and learning rates against the numbers that tensor2tensor itself computed."""
+"""Compares the model, loss, gradients, search and learning rates with numbers that tensor2tensor computed.
+
+data/README.md describes the numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,7 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
 
-GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
-pytestmark = pytest.mark.skipif(not GOLDEN.exists(), reason="../shared/golden is not there")
-
+GOLDEN = Path(__file__).parent / "data" / "tensor2tensor"
 HPARAMS = HParams(
     num_hidden_layers=2,
     hidden_size=32,
@@ -35,50 +36,48 @@ EXTRA_LENGTH = 50
 
 
 def load(name: str) -> dict[str, np.ndarray]:
-    return dict(np.load(GOLDEN / "tensor2tensor" / f"{name}.npz"))
+    return dict(np.load(GOLDEN / f"{name}.npz"))
 
 
-def by_our_names(theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """tensor2tensor's variables, or gradients of them, under the names of ours."""
-    ours = {}
+def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Renames tensor2tensor's variables, or gradients of them, and joins kernels that this project keeps as one."""
 
-    def take(name: str) -> np.ndarray:
-        return theirs[f"transformer/{name}"]
+    def tensor(name: str) -> np.ndarray:
+        return tensors[f"transformer/{name}"]
 
-    shards = [take(f"symbol_modality_100_32/shared/weights_{i}") for i in range(16)]
-    ours["embedding/table"] = np.concatenate(shards)
-    ours["target_space_embedding"] = take("body/target_space_embedding/kernel")
-    sublayers = {
+    renamed = {
+        "embedding/table": np.concatenate([tensor(f"symbol_modality_100_32/shared/weights_{i}") for i in range(16)]),
+        "target_space_embedding": tensor("body/target_space_embedding/kernel"),
+    }
+    attention_names = {
         "encoder": {"self_attention": "self_attention"},
         "decoder": {"self_attention": "self_attention", "encdec_attention": "memory_attention"},
     }
-    for stack, attentions in sublayers.items():
+    for stack, attentions in attention_names.items():
         for layer in range(2):
             source, target = f"body/{stack}/layer_{layer}", f"{stack}/layer_{layer}"
             for number, sublayer in enumerate([*attentions, "ffn"]):
-                for part in ("scale", "bias"):
-                    ours[f"{target}/residual_{number}/norm/{part}"] = take(
-                        f"{source}/{sublayer}/layer_postprocess/layer_norm/layer_norm_{part}"
-                    )
+                norm = f"{source}/{sublayer}/layer_postprocess/layer_norm/layer_norm"
+                for weight in ("scale", "bias"):
+                    renamed[f"{target}/residual_{number}/norm/{weight}"] = tensor(f"{norm}_{weight}")
             for number in (1, 2):
-                for part in ("kernel", "bias"):
-                    ours[f"{target}/feed_forward/{part}{number}"] = take(f"{source}/ffn/conv{number}/{part}")
-            for theirs_name, name in attentions.items():
-                q, k, v, output = (
-                    take(f"{source}/{theirs_name}/multihead_attention/{kernel}/kernel")
-                    for kernel in ("q", "k", "v", "output_transform")
-                )
-                ours[f"{target}/{name}/output"] = output
+                for weight in ("kernel", "bias"):
+                    renamed[f"{target}/feed_forward/{weight}{number}"] = tensor(f"{source}/ffn/conv{number}/{weight}")
+            for source_name, name in attentions.items():
+                attention = f"{source}/{source_name}/multihead_attention"
+                q, k, v, output = (tensor(f"{attention}/{part}/kernel") for part in ("q", "k", "v", "output_transform"))
+                renamed[f"{target}/{name}/output"] = output
                 if name == "self_attention":
-                    ours[f"{target}/{name}/qkv"] = np.concatenate([q, k, v], axis=1)
+                    renamed[f"{target}/{name}/qkv"] = np.concatenate([q, k, v], axis=1)
                 else:
-                    ours[f"{target}/{name}/q"] = q
-                    ours[f"{target}/{name}/kv"] = np.concatenate([k, v], axis=1)
-    return {f"transformer/{name}": value for name, value in ours.items()}
+                    renamed[f"{target}/{name}/q"] = q
+                    renamed[f"{target}/{name}/kv"] = np.concatenate([k, v], axis=1)
+    return {f"transformer/{name}": value for name, value in renamed.items()}
 
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
+    """The Transformer with tensor2tensor's weights."""
     model = Transformer(HPARAMS, 100, TARGET_SPACE_ID)
     weights = by_our_names(load("model_v1_postnorm_vars"))
     assert weights.keys() == {variable.path for variable in model.trainable_variables}
@@ -87,14 +86,14 @@ def model() -> Transformer:
     return model
 
 
-def test_position_signal() -> None:
+def test_the_position_signal_is_the_same() -> None:
     golden = load("timing_signal")
     signal = Sinusoids(512, "position")
     np.testing.assert_allclose(signal(0, 50), golden["len50_ch512"], atol=1e-4)
     np.testing.assert_allclose(signal(7, 50), golden["len50_ch512_start7"], atol=1e-4)
 
 
-def test_logits_and_loss(model: Transformer) -> None:
+def test_logits_and_losses_are_the_same(model: Transformer) -> None:
     golden = load("model_v1_postnorm_fwd")
     logits = model(golden["inputs"], golden["targets"])
     np.testing.assert_allclose(logits, golden["logits"], atol=1e-4)
@@ -106,7 +105,7 @@ def test_logits_and_loss(model: Transformer) -> None:
     assert plain == pytest.approx(float(golden["eval_loss"]), abs=1e-5)
 
 
-def test_gradients(model: Transformer) -> None:
+def test_gradients_are_the_same(model: Transformer) -> None:
     golden = load("model_v1_postnorm_fwd")
     expected = by_our_names(load("model_v1_postnorm_grads"))
     with tf.GradientTape() as tape:
@@ -120,7 +119,7 @@ def test_gradients(model: Transformer) -> None:
 
 
 def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float, num_best: int) -> Hypotheses:
-    # tensor2tensor's limit is that of the batch's longest input, for all.
+    # tensor2tensor limits all outputs of a batch by its longest input.
     limits = tf.fill([len(inputs)], inputs.shape[1] + EXTRA_LENGTH)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
@@ -131,36 +130,36 @@ def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float,
     return run(inputs)
 
 
-def ended(ids: Any) -> list[int]:
-    """The ids up to the first end token, with it."""
+def without_padding(ids: Any) -> list[int]:
+    """The ids through the first end token, or all but the padding if there is no end token."""
     ids = [int(i) for i in ids]
     return ids[: ids.index(1) + 1] if 1 in ids else [i for i in ids if i]
 
 
 @pytest.mark.parametrize(("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)])
-def test_all_beams(model: Transformer, name: str, alpha: float) -> None:
+def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], 4, alpha, 4)
     ids, scores = golden[f"{name}/ids"], golden[f"{name}/scores"]
     for row in range(len(ids)):
-        assert ended(ours.ids[row, 0]) == ended(ids[row, 0])
+        assert without_padding(ours.ids[row, 0]) == without_padding(ids[row, 0])
         assert float(ours.scores[row, 0]) == pytest.approx(scores[row, 0], abs=1e-4)
         for beam in range(1, 4):
-            same = ended(ours.ids[row, beam]) == ended(ids[row, beam])
-            close = float(ours.scores[row, beam]) == pytest.approx(scores[row, beam], abs=1e-4)
-            assert (same and close) or float(ours.scores[row, beam]) > scores[row, beam], (row, beam)
+            is_same = without_padding(ours.ids[row, beam]) == without_padding(ids[row, beam])
+            is_close = float(ours.scores[row, beam]) == pytest.approx(scores[row, beam], abs=1e-4)
+            assert (is_same and is_close) or float(ours.scores[row, beam]) > scores[row, beam], (row, beam)
 
 
 @pytest.mark.parametrize(("name", "beam_size", "alpha"), [("beam4_a06_top1", 4, 0.6), ("greedy", 1, 0.0)])
-def test_best_alone(model: Transformer, name: str, beam_size: int, alpha: float) -> None:
+def test_the_best_hypothesis_is_the_same(model: Transformer, name: str, beam_size: int, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], beam_size, alpha, 1)
     for row, (ids, score) in enumerate(zip(golden[f"{name}/ids"], golden[f"{name}/scores"], strict=True)):
-        assert ended(ours.ids[row, 0]) == ended(ids)
+        assert without_padding(ours.ids[row, 0]) == without_padding(ids)
         assert float(ours.scores[row, 0]) == pytest.approx(score, abs=1e-4)
 
 
-def test_schedules() -> None:
+def test_learning_rates_are_the_same() -> None:
     golden = json.loads((GOLDEN / "lr_schedules.json").read_text())
     tiny = {"hidden_size": 128, "num_heads": 4}
     v3 = registry.hparams("transformer_base_v3")
