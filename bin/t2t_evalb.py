@@ -1,11 +1,11 @@
-"""Scores parse trees against gold trees, as EVALB does.
+"""Scores parse trees against gold trees as EVALB does.
 
     t2t-evalb --gold=section23.gold --test=section23.parsed
 
-Both files, plain or .gz, have a tree a line; line n of one belongs to line n of the other. What is printed has EVALB's
-layout (its version of 2006): a row a sentence, a summary of all, and one of the sentences of at most 40 words. Without
---params the brackets counted are those of COLLINS.prm. Sentences that cannot be scored are named on standard error, and
-too many of them end the run: see MAX_ERROR in EVALB's parameter files, or --max_error.
+Both files, plain or .gz, have one tree per line; line n of one belongs to line n of the other. The output has the
+layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of those of at most 40
+words. Without --params, COLLINS.prm decides which brackets count. Sentences that cannot be scored are named on standard
+error. If there are too many of them, the run stops: see MAX_ERROR in EVALB's parameter files, or --max_error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Summary
+from t2t_repro.parsing.evalb_parameters import COLLINS, read_parameters
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("gold", "", "file of gold trees, one a line, plain or .gz", flag_values=FLAGS)
-flags.DEFINE_string("test", "", "file of the trees to score, one a line, plain or .gz", flag_values=FLAGS)
-flags.DEFINE_string("params", "", "EVALB parameter file; default: what COLLINS.prm says", flag_values=FLAGS)
-flags.DEFINE_integer("max_error", None, "in place of the parameters' MAX_ERROR", lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_bool("summary_only", False, "print no rows for single sentences", flag_values=FLAGS)
+flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
+flags.DEFINE_string("test", "", "file of the trees to score, one per line, plain or .gz", flag_values=FLAGS)
+flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's values", flag_values=FLAGS)
+flags.DEFINE_integer("max_error", None, "overrides the parameters' MAX_ERROR", lower_bound=0, flag_values=FLAGS)
+flags.DEFINE_bool("summary_only", False, "print the summaries without the rows", flag_values=FLAGS)
 
 LINE = "=" * 76
 HEADER = f"""\
@@ -36,12 +37,11 @@ HEADER = f"""\
 def main(values: flags.FlagValues) -> None:
     """Prints the table and the summaries.
 
-    Raises:
-        UserError: a flag or file is missing, the line counts differ, a gold line is no tree, the parameter file is
-            wrong, or there are more errors than MAX_ERROR lets pass.
+    Raises UserError if a flag or file is missing, the line counts differ, a gold line is no tree, the parameter file is
+    wrong, or there are more errors than MAX_ERROR allows.
     """
     program.require(values, "gold", "test")
-    parameters = evalb.read_parameters(values.params) if values.params else evalb.COLLINS
+    parameters = read_parameters(values.params) if values.params else COLLINS
     if values.max_error is not None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)
     sentences = []
@@ -54,44 +54,45 @@ def main(values: flags.FlagValues) -> None:
     if not values.summary_only:
         print(HEADER, *map(row, sentences), LINE, totals(everything), sep="\n")
     print("=== Summary ===\n")
-    print("-- All --", summary(everything), sep="\n", end="\n\n")
-    print(f"-- len<={parameters.cutoff_len} --", summary(short), sep="\n")
+    print("-- All --", summary_lines(everything), sep="\n", end="\n\n")
+    print(f"-- len<={parameters.cutoff_len} --", summary_lines(short), sep="\n")
 
 
-def row(one: Sentence) -> str:
-    """A sentence's line of the table."""
+def row(sentence: Sentence) -> str:
+    """Returns a sentence's line of the table."""
     return (
-        f"{one.number:4d}  {one.length:3d}    {one.status:d}  {one.recall:6.2f} {one.precision:6.2f}   {one.matched:3d}"
-        f"    {one.gold:3d}  {one.test:3d}    {one.crossing:3d}   {one.words:4d}  {one.correct_tags:4d}"
-        f"   {one.tagging_accuracy:6.2f}"
+        f"{sentence.number:4d}  {sentence.length:3d}    {sentence.status:d}"
+        f"  {sentence.recall:6.2f} {sentence.precision:6.2f}   {sentence.matched:3d}"
+        f"    {sentence.gold:3d}  {sentence.test:3d}    {sentence.crossing:3d}"
+        f"   {sentence.words:4d}  {sentence.correct_tags:4d}   {sentence.tagging_accuracy:6.2f}"
     )
 
 
-def totals(all_of: Summary) -> str:
-    """The line below the table; without brackets in one of the files EVALB leaves their part out."""
+def totals(summary: Summary) -> str:
+    """Returns the line below the table. Like EVALB, omits the brackets if either file has none."""
     brackets = (
-        f"{'':16}{all_of.recall:6.2f} {all_of.precision:6.2f} {all_of.matched:6d} {all_of.gold:5d} {all_of.test:5d}"
-        f"  {all_of.crossing:5d}"
+        f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
+        f" {summary.gold:5d} {summary.test:5d}  {summary.crossing:5d}"
     )
-    words = f"  {all_of.words:5d} {all_of.correct_tags:5d}   {all_of.tagging_accuracy:6.2f}"
-    return brackets + words if all_of.gold and all_of.test else words
+    words = f"  {summary.words:5d} {summary.correct_tags:5d}   {summary.tagging_accuracy:6.2f}"
+    return brackets + words if summary.gold and summary.test else words
 
 
-def summary(found: Summary) -> str:
-    """The lines of one summary."""
+def summary_lines(summary: Summary) -> str:
+    """Returns the lines of one summary."""
     figures = {
-        "Number of sentence": found.sentences,
-        "Number of Error sentence": found.errors,
-        "Number of Skip  sentence": found.skipped,
-        "Number of Valid sentence": found.valid,
-        "Bracketing Recall": found.recall,
-        "Bracketing Precision": found.precision,
-        "Bracketing FMeasure": found.f_measure,
-        "Complete match": found.complete_match,
-        "Average crossing": found.average_crossing,
-        "No crossing": found.no_crossing,
-        "2 or less crossing": found.two_or_less_crossing,
-        "Tagging accuracy": found.tagging_accuracy,
+        "Number of sentence": summary.sentences,
+        "Number of Error sentence": summary.errors,
+        "Number of Skip  sentence": summary.skipped,
+        "Number of Valid sentence": summary.valid,
+        "Bracketing Recall": summary.recall,
+        "Bracketing Precision": summary.precision,
+        "Bracketing FMeasure": summary.f_measure,
+        "Complete match": summary.complete_match,
+        "Average crossing": summary.average_crossing,
+        "No crossing": summary.no_crossing,
+        "2 or less crossing": summary.two_or_less_crossing,
+        "Tagging accuracy": summary.tagging_accuracy,
     }
     return "\n".join(
         f"{name:<26}= {figure:{'6d' if isinstance(figure, int) else '6.2f'}}" for name, figure in figures.items()

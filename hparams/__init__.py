@@ -1,4 +1,4 @@
-"""How to learn: every module in this folder registers its hparams sets when the registry imports the package."""
+"""Hparams sets. Every module in this folder registers its sets when the registry imports the package."""
 
 import importlib
 import pkgutil

@@ -1,9 +1,9 @@
-"""The paper's parsers (section 6.3, Table 4): four layers of width 1,024, the rest as base.
+"""The paper's parsers (section 6.3, Table 4): four layers of width 1,024, otherwise like base.
 
-The paper chose dropout, learning rate and beam size on section 22 and prints none of them but the beam; all else it
-left as in base. What is open takes the dropouts, the warmup and the longest length of tensor2tensor's parsing sets,
-whose learning_rate had no effect. The schedule's constant stays equation 3's 1, as in base; theirs came to be 2 with a
-later base. Checkpoints are averaged as for base, the last five.
+The paper tuned dropout, learning rate and beam size on section 22 but prints only the beam size; the rest is base's.
+Dropouts, warmup and maximum length are therefore those of tensor2tensor's parsing sets. The constant of the learning
+rate stays equation 3's 1, as in base: tensor2tensor's own learning_rate had no effect there, and its later base used 2.
+Like base, the parsers average the last five checkpoints.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from t2t_repro.hparams.transformer import transformer_base
 
 @registry.register_hparams
 def transformer_parsing_4layer() -> HParams:
-    """Table 4, WSJ only: expect a labelled F1 of 91.3 on section 23 (the paper's).
+    """Table 4, WSJ only: the parser that is trained on the treebank's 39,832 sentences.
 
-    39,832 sentences of about 60 target tokens: 25,000 a step are about 100 steps an epoch, so 20,000 steps are about
-    200 epochs. The number of steps is ours: the paper names none.
+    At about 60 target tokens per sentence and 25,000 per step, an epoch is about 100 steps, so 20,000 steps are about
+    200 epochs. The paper does not give the number of steps; this one is ours.
     """
     return replace(
         transformer_base(),
         num_hidden_layers=4,
         hidden_size=1024,
-        # tensor2tensor's parsing_base: so little text for so wide a model asks for twice base's dropout, and for
-        # attention's too, which the paper mentions (section 6.3).
+        # As in tensor2tensor's parsing_base. So wide a model on so little text needs twice base's dropout, also on the
+        # attention weights, where the paper mentions it (section 6.3).
         layer_prepostprocess_dropout=0.2,
         attention_dropout=0.2,
-        # Also its values: trees are long, and a slow start keeps post-norm stable on few examples. Of the 20,000 steps
-        # 16,000 are warmup, so the rate's peak, 0.00025, is half of what base's warmup would make it at this width.
-        # The number of steps and the interval are ours: an evaluation every 5 epochs, of a dev set of 1,700 sentences.
+        # As in tensor2tensor. Trees are long, and a slow start keeps post-norm stable on few examples. 16,000 of the
+        # 20,000 steps are warmup, so the rate peaks at 0.00025, half of its peak with base's warmup at this width.
+        # The number of steps and the interval are ours: an evaluation every 5 epochs, on a dev set of 1,700 sentences.
         max_length=512,
         learning_rate_warmup_steps=16000,
         train_steps=20000,
@@ -42,11 +42,11 @@ def transformer_parsing_4layer() -> HParams:
 
 @registry.register_hparams
 def transformer_parsing_4layer_semi() -> HParams:
-    """Table 4, semi-supervised: expect a labelled F1 of 92.7 on section 23 (the paper's).
+    """Table 4, semi-supervised: the parser that also learns from 17 M automatically parsed sentences.
 
-    17 M parsed sentences beside the treebank's: about 41,000 steps an epoch, so base's 100,000 steps are about 2.5
-    epochs. With so much text base's warmup and residual dropout are enough (tensor2tensor's parsing_big has both); the
-    paper mentions attention dropout too (section 6.3), which takes the same value. The interval is base's, too.
+    An epoch is about 41,000 steps, so base's 100,000 steps are about 2.5 epochs. With this much text, base's warmup and
+    residual dropout suffice (tensor2tensor's parsing_big has both). Attention dropout, which the paper mentions for its
+    parsers (section 6.3), has the same value. The evaluation interval is also base's.
     """
     return replace(
         transformer_parsing_4layer(),

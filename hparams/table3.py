@@ -1,7 +1,7 @@
-"""The paper's Table 3: variations on base, trained on WMT EN-DE, scored on newstest2013.
+"""The paper's Table 3: variations on base, trained on WMT EN-DE and scored on newstest2013.
 
-Names are tensor2tensor's, values the paper's. Batch, steps and the rest are base's; none of the rows averages
-checkpoints. Perplexities are per word-piece and BLEU is on newstest2013, as the paper reports them.
+The names are tensor2tensor's and the values the paper's. Everything that a row does not change is base's, except that
+none of the rows averages checkpoints. `t2t-paper --table=3` prints the paper's figures for each set.
 """
 
 from __future__ import annotations
@@ -13,115 +13,37 @@ from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import transformer_base
 
-
-def variation(**changes: Any) -> HParams:
-    """Base with changes, as a row of Table 3."""
-    return replace(transformer_base(), num_last_checkpoints=1, **changes)
-
-
-@registry.register_hparams
-def transformer_h1() -> HParams:
-    """Table 3, row A: one head of width 512; perplexity 5.29, BLEU 24.9."""
-    return variation(num_heads=1)
-
-
-@registry.register_hparams
-def transformer_h4() -> HParams:
-    """Table 3, row A: 4 heads of width 128; perplexity 5.00, BLEU 25.5."""
-    return variation(num_heads=4)
-
-
-@registry.register_hparams
-def transformer_h16() -> HParams:
-    """Table 3, row A: 16 heads of width 32; perplexity 4.91, BLEU 25.8."""
-    return variation(num_heads=16)
-
-
-@registry.register_hparams
-def transformer_h32() -> HParams:
-    """Table 3, row A: 32 heads of width 16; perplexity 5.01, BLEU 25.4."""
-    return variation(num_heads=32)
+VARIATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "h1": ("A: 1 head of width 512", {"num_heads": 1}),
+    "h4": ("A: 4 heads of width 128", {"num_heads": 4}),
+    "h16": ("A: 16 heads of width 32", {"num_heads": 16}),
+    "h32": ("A: 32 heads of width 16", {"num_heads": 32}),
+    "k128": ("B: keys of width 16 (128 over all heads), values of width 64", {"attention_key_channels": 128}),
+    "k256": ("B: keys of width 32 (256 over all heads), values of width 64", {"attention_key_channels": 256}),
+    "l2": ("C: 2 layers", {"num_hidden_layers": 2}),
+    "l4": ("C: 4 layers", {"num_hidden_layers": 4}),
+    "l8": ("C: 8 layers", {"num_hidden_layers": 8}),
+    "hs256": ("C: width 256, heads of width 32", {"hidden_size": 256}),
+    "hs1024": ("C: width 1,024, heads of width 128", {"hidden_size": 1024}),
+    "ff1024": ("C: inner width 1,024", {"filter_size": 1024}),
+    "ff4096": ("C: inner width 4,096", {"filter_size": 4096}),
+    "dr0": ("D: no dropout", {"layer_prepostprocess_dropout": 0.0}),
+    "dr2": ("D: dropout 0.2", {"layer_prepostprocess_dropout": 0.2}),
+    "ls0": ("D: no label smoothing", {"label_smoothing": 0.0}),
+    "ls2": ("D: label smoothing 0.2", {"label_smoothing": 0.2}),
+    "pos_emb": ("E: learned positions instead of sinusoids", {"pos": "emb"}),
+}
+"""The row and the change of each set, by the set's name without "transformer_"."""
 
 
-@registry.register_hparams
-def transformer_k128() -> HParams:
-    """Table 3, row B: keys of width 16 (128 in all), values of 64; perplexity 5.16, BLEU 25.1, 58 M parameters."""
-    return variation(attention_key_channels=128)
+def _register(name: str, row: str, changes: dict[str, Any]) -> None:
+    def make() -> HParams:
+        return replace(transformer_base(), num_last_checkpoints=1, **changes)
+
+    make.__qualname__ = name
+    make.__doc__ = f"Table 3, row {row}."
+    registry.register_hparams(name)(make)
 
 
-@registry.register_hparams
-def transformer_k256() -> HParams:
-    """Table 3, row B: keys of width 32 (256 in all), values of 64; perplexity 5.01, BLEU 25.4, 60 M parameters."""
-    return variation(attention_key_channels=256)
-
-
-@registry.register_hparams
-def transformer_l2() -> HParams:
-    """Table 3, row C: 2 layers; perplexity 6.11, BLEU 23.7, 36 M parameters."""
-    return variation(num_hidden_layers=2)
-
-
-@registry.register_hparams
-def transformer_l4() -> HParams:
-    """Table 3, row C: 4 layers; perplexity 5.19, BLEU 25.3, 50 M parameters."""
-    return variation(num_hidden_layers=4)
-
-
-@registry.register_hparams
-def transformer_l8() -> HParams:
-    """Table 3, row C: 8 layers; perplexity 4.88, BLEU 25.5, 80 M parameters."""
-    return variation(num_hidden_layers=8)
-
-
-@registry.register_hparams
-def transformer_hs256() -> HParams:
-    """Table 3, row C: width 256, heads of width 32; perplexity 5.75, BLEU 24.5, 28 M parameters."""
-    return variation(hidden_size=256)
-
-
-@registry.register_hparams
-def transformer_hs1024() -> HParams:
-    """Table 3, row C: width 1,024, heads of width 128; perplexity 4.66, BLEU 26.0, 168 M parameters."""
-    return variation(hidden_size=1024)
-
-
-@registry.register_hparams
-def transformer_ff1024() -> HParams:
-    """Table 3, row C: inner width 1,024; perplexity 5.12, BLEU 25.4, 53 M parameters."""
-    return variation(filter_size=1024)
-
-
-@registry.register_hparams
-def transformer_ff4096() -> HParams:
-    """Table 3, row C: inner width 4,096; perplexity 4.75, BLEU 26.2, 90 M parameters."""
-    return variation(filter_size=4096)
-
-
-@registry.register_hparams
-def transformer_dr0() -> HParams:
-    """Table 3, row D: no dropout; perplexity 5.77, BLEU 24.6."""
-    return variation(layer_prepostprocess_dropout=0.0)
-
-
-@registry.register_hparams
-def transformer_dr2() -> HParams:
-    """Table 3, row D: dropout 0.2; perplexity 4.95, BLEU 25.5."""
-    return variation(layer_prepostprocess_dropout=0.2)
-
-
-@registry.register_hparams
-def transformer_ls0() -> HParams:
-    """Table 3, row D: no label smoothing; perplexity 4.67, BLEU 25.3."""
-    return variation(label_smoothing=0.0)
-
-
-@registry.register_hparams
-def transformer_ls2() -> HParams:
-    """Table 3, row D: label smoothing 0.2; perplexity 5.47, BLEU 25.7."""
-    return variation(label_smoothing=0.2)
-
-
-@registry.register_hparams
-def transformer_pos_emb() -> HParams:
-    """Table 3, row E: learned positions in place of sinusoids; perplexity 4.92, BLEU 25.7."""
-    return variation(pos="emb")
+for _name, (_row, _changes) in VARIATIONS.items():
+    _register(f"transformer_{_name}", _row, _changes)

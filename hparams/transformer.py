@@ -1,7 +1,8 @@
 """The Transformer's hparams sets: the paper's, small ones for one machine, and tensor2tensor's versions of base.
 
-batch_size counts target tokens of a step over all devices, so a set means the same training everywhere. The paper's
-25,000 are what tensor2tensor's batch_size=4096 came to on 8 GPUs: 8 * 4096 positions, about a quarter of them padding.
+batch_size counts the target tokens of a step over all devices, so a set means the same training on every machine. The
+paper's 25,000 tokens correspond to tensor2tensor's batch_size=4096 on 8 GPUs: 8 * 4096 positions, about a quarter of
+them padding. t2t-paper prints the paper's figures for its sets.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from t2t_repro.hparam import HParams
 def transformer_base() -> HParams:
     """The paper's base model, as in section 5 and Table 3.
 
-    WMT EN-DE, 4.5 M pairs, about 130 M target tokens: 25,000 a step is about 5,000 steps an epoch, so 100,000 steps
-    are about 19 epochs. The paper took 12 hours on 8 P100 and reports 27.3 BLEU on newstest2014, 25.8 and a perplexity
-    of 4.92 per word-piece on newstest2013, with 65 M parameters.
+    WMT EN-DE has 4.5 M pairs and about 130 M target tokens. At 25,000 tokens per step, an epoch is about 5,000 steps,
+    so 100,000 steps are about 19 epochs.
     """
     return HParams()
 
@@ -27,8 +27,7 @@ def transformer_base() -> HParams:
 def transformer_big() -> HParams:
     """The paper's big model for EN-DE: width 1,024, 16 heads, dropout 0.3, 300,000 steps.
 
-    The batch is base's, so 300,000 steps are about 58 epochs of WMT EN-DE. The paper took 3.5 days on 8 P100 and
-    reports 28.4 BLEU on newstest2014, 26.4 and a perplexity of 4.33 on newstest2013, with 213 M parameters.
+    The batch is base's, so 300,000 steps are about 58 epochs of WMT EN-DE.
     """
     return replace(
         transformer_base(),
@@ -37,7 +36,7 @@ def transformer_big() -> HParams:
         num_heads=16,
         layer_prepostprocess_dropout=0.3,
         train_steps=300000,
-        local_eval_frequency=600,  # ten minutes at the paper's 1.0 s a step
+        local_eval_frequency=600,  # ten minutes at the paper's 1.0 s per step
         num_last_checkpoints=20,
     )
 
@@ -46,8 +45,8 @@ def transformer_big() -> HParams:
 def transformer_big_enfr() -> HParams:
     """The paper's big model for EN-FR: transformer_big with dropout 0.1.
 
-    WMT EN-FR, 36 M pairs: 25,000 tokens a step are about 45,000 steps an epoch, so 300,000 steps are about 7 epochs.
-    The paper took 3.5 days on 8 P100 and reports 41.8 BLEU on newstest2014.
+    WMT EN-FR has 36 M pairs. At 25,000 tokens per step, an epoch is about 45,000 steps, so 300,000 steps are about 7
+    epochs.
     """
     return replace(transformer_big(), layer_prepostprocess_dropout=0.1)
 
@@ -56,18 +55,18 @@ def transformer_big_enfr() -> HParams:
 def transformer_base_v1() -> HParams:
     """tensor2tensor's first base: the paper's model with a target-space embedding.
 
-    Batch and steps: tensor2tensor's 4,096 positions on each of 8 GPUs are about base's 25,000 tokens; its trainer
-    stopped at 250,000 steps. Expect transformer_base's results.
+    tensor2tensor's 4,096 positions on each of 8 GPUs are about base's 25,000 tokens, and its trainer stopped at 250,000
+    steps. Expect transformer_base's results.
     """
     return replace(transformer_base(), use_target_space_embedding=True, train_steps=250000)
 
 
 @registry.register_hparams
 def transformer_base_v2() -> HParams:
-    """tensor2tensor's second base: norm before each sub-layer, dropout inside too, twice the rate after 8,000 steps.
+    """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, twice the rate after 8,000 steps.
 
-    Batch and steps are those of transformer_base_v1. Expect a training that is more stable; tensor2tensor's users
-    report BLEU about as with version 1.
+    Batch and steps are those of transformer_base_v1. Training is more stable; tensor2tensor's users report about the
+    same BLEU as with version 1.
     """
     return replace(
         transformer_base_v1(),
@@ -81,10 +80,11 @@ def transformer_base_v2() -> HParams:
 
 @registry.register_hparams
 def transformer_base_v3() -> HParams:
-    """tensor2tensor's last base (its "transformer_base"): version 2 with Adam's beta2 at 0.997.
+    """tensor2tensor's last base (its "transformer_base"): version 2 with an Adam beta2 of 0.997.
 
-    Batch and steps are those of transformer_base_v1. The rate is written as a product of factors; it is version 2's,
-    one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on 8 GPUs.
+    Batch and steps are those of transformer_base_v1. The learning rate, written as a product of factors, is version
+    2's, delayed by one step. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on 8
+    GPUs.
     """
     return replace(
         transformer_base_v2(),
@@ -95,10 +95,10 @@ def transformer_base_v3() -> HParams:
 
 @registry.register_hparams
 def transformer_small() -> HParams:
-    """2 layers of width 256, for one GPU or a patient CPU and corpora of some 100,000 pairs.
+    """2 layers of width 256, for one GPU or a patient CPU, and corpora of some 100,000 pairs.
 
-    8,000 tokens a step; a corpus of 200,000 pairs of 25 tokens is 625 steps an epoch, so 20,000 steps are 32 epochs.
-    Not measured; the rate is transformer_tiny's, lower for the greater width.
+    At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. This
+    set was not measured; its learning rate is transformer_tiny's, reduced for the greater width.
     """
     return replace(
         transformer_tiny(),
@@ -114,11 +114,11 @@ def transformer_small() -> HParams:
 
 @registry.register_hparams
 def transformer_tiny() -> HParams:
-    """2 layers of width 128, for trying things out on a CPU, and for corpora of some 10,000 pairs.
+    """2 layers of width 128, for experiments on a CPU and corpora of some 10,000 pairs.
 
-    2,048 tokens a step: on Multi30k (29,000 pairs of 16 tokens) 224 steps an epoch, so 2,688 steps are 12 epochs;
-    docs/multi30k.md says what that gives. The rate falls to 0 at the last step: a short training ends far from where
-    equation 3's rate would have come down.
+    At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
+    epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because equation
+    3's rate would still be high at the end of so short a training.
     """
     return replace(
         transformer_base(),

@@ -1,1 +1,1 @@
-"""The paper's tables: its figures, our measurements, and the commands that compare them."""
+"""The paper's tables, the comparison of our results with them, and the program that reproduces a row."""

@@ -1,14 +1,16 @@
-"""What was measured of a model: results.json in its folder, and of its training alone metrics.jsonl."""
+"""The results of a trained model: results.json in its model folder, or the training's own metrics."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError
+from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
 FILE = "results.json"
@@ -16,19 +18,19 @@ FILE = "results.json"
 
 @dataclass(frozen=True)
 class Results:
-    """Figures of one trained model; None, or empty, is what was not measured.
+    """The results of one trained model. None or an empty value marks what was not measured.
 
     Attributes:
-        steps: taken.
-        dev_perplexity: per subword of the model's own vocabulary, on the dev split.
-        dev_bleu: on the dev split, computed the paper's way.
-        bleu: by test set, computed the paper's way.
-        f1: labelled, in percent, as EVALB has it.
+        steps: training steps taken.
+        dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
+        dev_bleu: BLEU on the dev split, computed by the paper's method.
+        bleu: BLEU by test set, computed by the paper's method.
+        f1: labelled F1 in percent, computed as EVALB does.
         train_seconds: wall time of the training.
-        hardware: e.g. "NVIDIA H200"; "8 x P100, then 1 x H200" where the training was taken from one to another.
-        gpu_count: devices of that kind; None where there were several kinds.
-        signatures: how the scores were computed.
-        search: the decode_hparams that are not the problem's, such as "beam_size=1"; empty where all are.
+        hardware: for example "NVIDIA H200", or "8 x P100, then 1 x H200" if the training moved between machines.
+        gpu_count: number of devices; None if the training moved between machines.
+        signatures: how each score was computed.
+        search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
 
     steps: int | None = None
@@ -43,50 +45,64 @@ class Results:
     search: str = ""
 
 
-def of_training(folder: str | Path) -> Results:
-    """What the training in a model folder told of itself."""
+def training_results(folder: str | Path) -> Results:
+    """Returns what the metrics of a training show: steps, dev perplexity, time and hardware."""
     lines = read_metrics(folder)
-    trained = [line for line in lines if "seconds" in line]
-    places = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in trained))
-    (hardware, gpu_count), *others = places or [("", None)]
-    if others:
-        hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in places), None
+    timed_lines = [line for line in lines if "seconds" in line]
+    machines = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines))
+    hardware, gpu_count = machines[0] if machines else ("", None)
+    if len(machines) > 1:
+        hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in machines), None
     steps = lines[-1]["step"] if lines else None
-    # Of other steps, or of a few batches, it is not the model's.
-    whole = [line for line in lines if line["step"] == steps and "dev_perplexity" in line and "eval_steps" not in line]
-    perplexity = whole[-1]["dev_perplexity"] if whole else None
+    # A perplexity from an earlier step or from a partial evaluation does not describe this model.
+    perplexities = [
+        line["dev_perplexity"]
+        for line in lines
+        if line["step"] == steps and "dev_perplexity" in line and "eval_steps" not in line
+    ]
     return Results(
         steps=steps,
-        dev_perplexity=perplexity if perplexity is not None and math.isfinite(perplexity) else None,  # it diverged
-        train_seconds=trained[-1]["seconds"] if trained else None,
+        dev_perplexity=finite(perplexities[-1]) if perplexities else None,
+        train_seconds=timed_lines[-1]["seconds"] if timed_lines else None,
         hardware=hardware,
         gpu_count=gpu_count,
     )
 
 
-def read_results(folder: str | Path) -> Results | None:
-    """The results in a model folder, None where it has no results.json; keys of other names are left aside.
+def finite(value: float) -> float | None:
+    """Returns the value, or None if it is infinite or NaN, which JSON cannot hold."""
+    return value if math.isfinite(value) else None
 
-    Raises:
-        UserError: the file is no JSON object, or a value is of another type.
+
+def write_results(folder: str | Path, results: Results) -> None:
+    """Writes results.json into a model folder.
+
+    Raises UserError if the disk is full.
+    """
+    with whole_file(Path(folder) / FILE, "w") as file:
+        file.write(json.dumps(asdict(results), indent=2) + "\n")
+
+
+def read_results(folder: str | Path) -> Results | None:
+    """Returns the results in a model folder, or None if it has no results.json. Ignores unknown keys.
+
+    Raises UserError if the file holds no JSON object or a value has the wrong type.
     """
     path = Path(folder) / FILE
     try:
-        found = json.loads(path.read_text("utf-8"))
+        values = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); delete it, and measure again") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise UserError(f"{path}: holds no JSON object; delete it, and measure again")
-    values = {}
-    for name in (each.name for each in fields(Results)):
-        if found.get(name) is None:
-            continue
-        wanted, holds = _KINDS[name]
-        if not holds(found[name]):
-            raise UserError(f"{path}: {name}={found[name]!r} must be {wanted}; delete the file, and measure again")
-        values[name] = found[name]
+    names = [item.name for item in fields(Results)]
+    values = {name: values[name] for name in names if values.get(name) is not None}
+    for name, value in values.items():
+        description, is_valid = _CHECKS[name]
+        if not is_valid(value):
+            raise UserError(f"{path}: {name}={value!r} must be {description}; delete the file, and measure again")
     return Results(**values)
 
 
@@ -102,9 +118,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-_COUNT = ("a whole number, 0 or more", _is_count)
-_FIGURE = ("a number, 0 or more", _is_figure)
-_KINDS = {
+_Check = tuple[str, Callable[[Any], bool]]
+_COUNT: _Check = ("a whole number, 0 or more", _is_count)
+_FIGURE: _Check = ("a number, 0 or more", _is_figure)
+_TEXT: _Check = ("a string", _is_text)
+_CHECKS: dict[str, _Check] = {
     "steps": _COUNT,
     "dev_perplexity": _FIGURE,
     "dev_bleu": _FIGURE,
@@ -114,8 +132,8 @@ _KINDS = {
     ),
     "f1": _FIGURE,
     "train_seconds": _FIGURE,
-    "hardware": ("a string", _is_text),
+    "hardware": _TEXT,
     "gpu_count": _COUNT,
-    "search": ("a string", _is_text),
+    "search": _TEXT,
     "signatures": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
 }

@@ -1,32 +1,36 @@
-"""What the paper prints: Tables 2, 3 and 4, a row each, with the hparams set that stands for it.
+"""The figures of the paper's Tables 2, 3 and 4, one row each, with the hparams set that reproduces the row.
 
-Facts alone; nothing is registered here. They live with the sets since they name experiments, and the engine knows none.
-Figures are those of Vaswani et al. 2017 (arXiv 1706.03762v5); None is a cell that the paper leaves empty.
+This file only holds data and registers nothing. The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5); None
+marks a cell that the paper leaves empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from t2t_repro.errors import unknown
+
+PREFIX = "transformer_"
+"""Prefix of our hparams sets' names; a row's short name omits it."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Single-precision operations a second that the paper takes a GPU to sustain, times 10^12 (section 6.1's footnote)."""
+"""Sustained single-precision operations per second, times 10^12, by GPU (footnote of section 6.1)."""
 HARDWARE, GPU_COUNT = "P100", 8
-"""What the paper's models were trained on (section 5.2)."""
+"""The machine that trained the paper's models (section 5.2)."""
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
-    """The cost of a training as Table 2 has it: time times GPUs times sustained operations a second."""
+    """Returns the training cost by Table 2's method: time x GPUs x sustained operations per second."""
     return seconds * gpu_count * tflops * 1e12
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a model is trained on; its lengths decide the size of a step's attention products.
+    """A training corpus. Its mean lengths determine the size of the attention products in a step.
 
     Attributes:
-        problem: its registered name.
-        source_length: tokens of a mean source, with the end token.
-        target_length: tokens of a mean target, with the end token.
+        problem: registered name of the problem.
+        source_length: mean tokens of a source, including the end token.
+        target_length: mean tokens of a target, including the end token.
     """
 
     problem: str
@@ -34,42 +38,44 @@ class Corpus:
     target_length: int
 
 
-# 4.5 M pairs of about 130 M tokens a side, 36 M of about 1.1 G; a step holds as many source as target tokens (5.1).
+# EN-DE has 4.5 M pairs with about 130 M tokens per side, EN-FR 36 M pairs with about 1.1 G tokens per side. A step has
+# equal numbers of source and target tokens (section 5.1).
 EN_DE = Corpus("wmt_ende", 29, 29)
 EN_FR = Corpus("wmt_enfr", 31, 31)
-# Measured on the treebank's free sample with a vocabulary of 8,000.
+# Measured on the treebank's free sample with a vocabulary of 8,000 entries.
 PARSING = Corpus("wsj_parsing", 31, 63)
 PARSING_SEMI = Corpus("wsj_parsing_semi", 31, 63)
 
-# The paper names 37,000 for EN-DE (5.1), but with no one vocabulary do all of Table 3's sizes come out: those of its
-# last row do with 35,368 to 36,344 entries, all others with 41,004 to 41,208.
+# The paper gives about 37,000 entries for EN-DE (section 5.1). No single vocabulary size reproduces all of Table 3's
+# parameter counts: its last row needs 35,368 to 36,344 entries, and all other rows need 41,004 to 41,208.
 BASE_VOCABULARY, BIG_VOCABULARY = 41_100, 36_000
 EN_FR_VOCABULARY = 32_000
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: where it stands, the set that is it, and what the paper prints there.
+    """One row of a table in the paper.
 
     Attributes:
-        table: the table's number.
-        row: what stands in the row's first cell, e.g. "(A)" or "Transformer (big)".
-        hparams_set: the set of ours; "" for other systems.
-        hparams_set_enfr: the set for EN-FR (Table 2); that of EN-DE is hparams_set.
-        corpus: what hparams_set is trained on.
-        vocab_size: entries of the shared vocabulary with which `parameters` is what the paper prints, to its rounding;
-            where it prints none, that of Table 3's base or big, and for parsing the paper's own; 0 for other systems.
-        n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None is base's value.
-        note: Table 3's only change that is no number.
-        steps: of training.
-        perplexity: on newstest2013, per word-piece.
-        bleu_dev: on newstest2013.
-        parameters: in units, rounded to millions.
-        bleu_ende, bleu_enfr: on newstest2014.
-        flops_ende, flops_enfr: cost of training.
-        hours: of training on HARDWARE (5.2), the same for both pairs of languages.
+        table: number of the table.
+        row: text of the row's first cell, for example "(A)" or "Transformer (big)".
+        hparams_set: our hparams set for this row; "" for other systems.
+        hparams_set_enfr: our hparams set for EN-FR (Table 2). `hparams_set` is the one for EN-DE.
+        corpus: training corpus of `hparams_set`.
+        vocab_size: entries of the shared vocabulary that reproduce the printed `parameters` after rounding. A row
+            without `parameters` has the size that fits base or big in Table 3, and a parser has the paper's own size.
+            0 for other systems.
+        n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
+        note: the one variation in Table 3 that is not a number.
+        steps: training steps.
+        perplexity: perplexity per word-piece on newstest2013.
+        bleu_dev: BLEU on newstest2013.
+        parameters: number of parameters, rounded to millions.
+        bleu_ende, bleu_enfr: BLEU on newstest2014.
+        flops_ende, flops_enfr: training cost in floating-point operations.
+        hours: training time on HARDWARE (section 5.2), the same for both language pairs.
         training: Table 4's second column.
-        f1: labelled, on section 23.
+        f1: labelled F1 on section 23.
     """
 
     table: int
@@ -101,7 +107,7 @@ class Row:
 
 
 def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: float | None) -> Row:
-    """Another system of Table 2."""
+    """Returns the row of another system in Table 2."""
     flops_ende, flops_enfr = flops or (None, None)
     return Row(2, row, bleu_ende=bleu_ende, bleu_enfr=bleu_enfr, flops_ende=flops_ende, flops_enfr=flops_enfr)
 
@@ -109,16 +115,16 @@ def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: 
 def _variation(
     row: str, name: str, perplexity: float, bleu_dev: float, millions: int | None = None, **changes: float | str
 ) -> Row:
-    """A row of Table 3 between base and big."""
+    """Returns a row of Table 3 between base and big."""
     parameters = None if millions is None else millions * 10**6
     return Row(
-        3, row, f"transformer_{name}", vocab_size=BASE_VOCABULARY, perplexity=perplexity, bleu_dev=bleu_dev,
+        3, row, PREFIX + name, vocab_size=BASE_VOCABULARY, perplexity=perplexity, bleu_dev=bleu_dev,
         parameters=parameters, **changes,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def _parser(row: str, training: str, f1: float) -> Row:
-    """Another system of Table 4."""
+    """Returns the row of another system in Table 4."""
     return Row(4, row, training=training, f1=f1)
 
 
@@ -180,4 +186,35 @@ ROWS = (
     _parser("Luong et al. (2015)", "multi-task", 93.0),
     _parser("Dyer et al. (2016)", "generative", 93.3),
 )  # fmt: skip
-"""All rows, in the paper's order."""
+"""All rows in the paper's order."""
+
+
+def find_hparams_set(row: str, problem: str) -> str:
+    """Returns the hparams set of a row, given by name with or without the prefix. EN-FR may have a set of its own.
+
+    Raises UserError if no row has that name.
+    """
+    name = PREFIX + row.removeprefix(PREFIX)
+    enfr_sets = {row.hparams_set: row.hparams_set_enfr for row in ROWS if row.hparams_set_enfr}
+    names = {row.hparams_set for row in ROWS if row.hparams_set} | set(enfr_sets.values())
+    if name not in names:
+        raise unknown("row", name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in names])
+    return enfr_sets.get(name, name) if problem == EN_FR.problem else name
+
+
+def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
+    """Returns the paper's figures for an hparams set and a problem: "steps", "perplexity", and a score per test set.
+
+    We take the paper's newstest2014 to be all 3,003 pairs, as most comparisons do; see docs/data.md.
+    """
+    figures: list[tuple[str, float | None]] = []
+    for row in ROWS:
+        if (row.hparams_set, row.corpus.problem) == (hparams_set, problem):
+            steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell means base's value
+            figures += [("steps", steps), ("perplexity", row.perplexity)]
+            figures += [("wmt13", row.bleu_dev), ("wmt14/full", row.bleu_ende), ("test", row.f1)]
+        if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
+            # Both language pairs trained for the same number of steps (section 5.2).
+            steps = next(other.steps for other in (BASE, BIG) if other.hours == row.hours)
+            figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
+    return {name: figure for name, figure in figures if figure is not None}

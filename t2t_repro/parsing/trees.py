@@ -1,6 +1,6 @@
-"""Constituency trees: bracketed text in and out, as the Penn Treebank writes it, and its trees made ready for parsing.
+"""Constituency trees: reading and writing the Penn Treebank's bracketed text, and preparing its trees for parsing.
 
-Only ASCII white space separates, so that a no-break space stays inside its word, as in EVALB.
+Only ASCII white space separates words. A no-break space stays inside its word, as in EVALB.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ T = TypeVar("T")
 
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 TOP = "TOP"
-"""Label of a bracket around a whole tree; EVALB scores no such bracket."""
+"""Label of the bracket around a whole tree. EVALB does not score this bracket."""
 OUTER_LABELS = ("", TOP, "ROOT", "S1")
-"""What treebanks and parsers write in TOP's place."""
+"""Labels that treebanks and parsers give to the outer bracket."""
 PUNCTUATION = (",", ":", "``", "''", ".")
-"""Tags whose words EVALB leaves aside, with the field's COLLINS.prm."""
+"""Tags of the words that EVALB ignores with COLLINS.prm, the usual parameter file."""
 TRACE = "-NONE-"
-"""Tag of an empty element, a word that is not in the text."""
+"""Tag of an empty element, which stands for no word of the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A constituent, or a tagged word.
+    """A constituent or a tagged word.
 
     Attributes:
-        label: of the constituent or the word's part of speech; "" for a treebank's outer bracket.
-        children: the constituents and words in it; none for a word.
+        label: the constituent's label or the word's part of speech; "" for a treebank's outer bracket.
+        children: the constituents and words inside; empty for a word.
         word: the word; "" for a constituent.
     """
 
@@ -42,28 +42,28 @@ class Tree:
     word: str = ""
 
     def leaves(self) -> Iterator[Tree]:
-        """The tagged words, from left to right."""
-        waiting = [self]
-        while waiting:
-            tree = waiting.pop()
+        """Yields the tagged words from left to right."""
+        stack = [self]
+        while stack:
+            tree = stack.pop()
             if tree.word:
                 yield tree
-            waiting.extend(reversed(tree.children))
+            stack.extend(reversed(tree.children))
 
     def fold(self, of_word: Callable[[Tree], T], of_constituent: Callable[[Tree, list[T]], T]) -> T:
-        """A value of the tree, from the values of its parts; without recursion, so a tree may be of any depth.
+        """Computes a value for the tree from the values of its parts. Not recursive, so a tree may have any depth.
 
         Args:
-            of_word: the value of a tagged word.
-            of_constituent: the value of a constituent, given those of its children.
+            of_word: returns the value of a tagged word.
+            of_constituent: returns the value of a constituent, given its children's values.
         """
         if self.word:
             return of_word(self)
-        # Of each constituent from the root down to where we are: its children to come, and the values of the others.
+        # Each constituent from the root to the current one, its remaining children, and its other children's values.
         path: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, iter(self.children), [])]
         while True:
-            tree, coming, values = path[-1]
-            for child in coming:
+            tree, remaining, values = path[-1]
+            for child in remaining:
                 if not child.word:
                     path.append((child, iter(child.children), []))
                     break
@@ -76,42 +76,42 @@ class Tree:
                 path[-1][2].append(value)
 
     def __str__(self) -> str:
-        """The tree on one line, as `parse_trees` reads it."""
+        """Returns the tree on one line, in the format of `parse_trees`."""
         return self.fold(
             lambda leaf: f"({leaf.label} {leaf.word})",
             lambda tree, parts: f"({' '.join([tree.label, *parts])})",
         )
 
 
-def parse_trees(lines: Iterable[str], source: str, first: int = 1) -> Iterator[Tree]:
-    """The trees in lines of bracketed text; a tree may take several lines, and a line hold several trees.
+def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Iterator[Tree]:
+    """Yields the trees in lines of bracketed text. A tree may span lines, and a line may hold several trees.
 
     Args:
-        source: what the text is called in errors.
-        first: the number of the first line in errors.
+        lines: the text.
+        source: name of the text in errors.
+        first_line: number of the first line in errors.
 
-    Raises:
-        UserError: unbalanced brackets, a word outside a tree, a word beside constituents, or an empty bracket.
+    Raises UserError for unbalanced brackets, a word outside a tree or beside constituents, or an empty bracket.
     """
-    # Of each open bracket: its line, its label, its children, its word.
+    # For each open bracket: its line number, the label and word read so far, and its children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
-    for number, line in enumerate(lines, first):
+    for number, line in enumerate(lines, first_line):
         for token in TOKEN.findall(line):
             if token == "(":
                 opened.append((number, [], []))
             elif not opened:
-                raise UserError(f"{source}:{number}: {token!r} outside a tree; mend the brackets")
+                raise UserError(f"{source}:{number}: {token!r} is outside a tree; fix the brackets")
             elif token != ")":
                 opened[-1][1].append(token)
             else:
-                begun, names, children = opened.pop()
-                tree = _close(f"{source}:{begun}", names, children)
+                start, names, children = opened.pop()
+                tree = _close(f"{source}:{start}", names, children)
                 if opened:
                     opened[-1][2].append(tree)
                 else:
                     yield tree
     if opened:
-        raise UserError(f"{source}:{opened[0][0]}: a tree begins here and never ends; mend the brackets")
+        raise UserError(f"{source}:{opened[0][0]}: a tree starts here but never ends; fix the brackets")
 
 
 def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
@@ -119,31 +119,26 @@ def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
         return Tree(names[0] if names else "", tuple(children))
     if not children and len(names) == 2:
         return Tree(names[0], word=names[1])
-    what = " ".join(names)
-    raise UserError(f"{place}: '({what} ...)' is neither a tagged word, (TAG word), nor (LABEL with constituents)")
+    text = " ".join(names)
+    raise UserError(
+        f"{place}: cannot read '({text} ...)'; write a tagged word, (TAG word), or (LABEL with constituents)"
+    )
 
 
 def read_trees(path: str) -> Iterator[Tree]:
-    """The trees in a file, plain or .gz; see `parse_trees`.
-
-    Raises:
-        UserError: also if the file is missing or unreadable.
-    """
+    """Yields the trees in a plain or .gz file. Raises UserError as `parse_trees` does, or if the file is unreadable."""
     return parse_trees(read_lines(path), path)
 
 
 def prepare(tree: Tree) -> Tree | None:
-    """A treebank's tree as the field trains on and scores: of its annotation, only the brackets.
+    """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no words remain.
 
-    - Traces, and constituents that hold nothing else, are removed.
-    - Labels end before their first "-", "=" or "|": function tags and indices go (NP-SBJ-1, NP=2), and of two labels
-      that an annotator wavered between the first stays (ADVP|PRT; all that there are are ADVP and PRT, which EVALB
-      takes for the same). A label that begins with such a sign is kept: -LRB-.
-    - The outer bracket is removed. Where it holds several constituents, or a mere word, it stays, as TOP.
-    - A constituent with one child of the same label, (NP (NP ...)), is kept: EVALB counts both.
-
-    Returns:
-        None where the tree holds nothing but traces.
+    - Traces are removed, and so are constituents that hold nothing else.
+    - Labels end before their first "-", "=" or "|". This cuts function tags and indices (NP-SBJ-1, NP=2). Of two labels
+      between which an annotator wavered, the first stays: ADVP|PRT, the only such pair, whose labels EVALB takes as
+      equal. A label that starts with one of these signs stays whole: -LRB-.
+    - The outer bracket is removed. If it holds several constituents or a bare word, it stays as TOP.
+    - A constituent with one child of the same label, (NP (NP ...)), stays, because EVALB counts both.
     """
     prepared = tree.fold(
         lambda leaf: None if leaf.label == TRACE else Tree(_bare(leaf.label), word=leaf.word), _prepare_constituent
@@ -166,22 +161,22 @@ def _bare(label: str) -> str:
 
 
 def under_top(tree: Tree) -> Tree:
-    """The tree inside an outer bracket, as files for EVALB have it."""
+    """Returns the tree inside an outer bracket, as in EVALB's files."""
     return tree if tree.label == TOP else Tree(TOP, (tree,))
 
 
 def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -> Tree:
-    """The parser that knows nothing: (S the (VP dog (VP barks loudly) .)), a baseline to hold a score against.
+    """Returns the tree of a baseline parser that knows no grammar: (S the (VP dog (VP barks loudly) .)).
 
     Args:
-        words: at least one, tagged. Punctuation opens no constituent: EVALB would see the next one twice.
-        root: label of the whole.
-        inner: label of each constituent inside.
+        words: at least one tagged word. Punctuation starts no constituent: EVALB would count the next one twice.
+        root: label of the whole tree.
+        inner: label of every constituent inside it.
     """
-    others = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
+    starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
     rest: tuple[Tree, ...] = ()
-    for position in reversed(range(others[0] + 1, len(words))):
+    for position in reversed(range(starts[0] + 1, len(words))):
         rest = (words[position], *rest)
-        if position in others[:-1]:
+        if position in starts[:-1]:
             rest = (Tree(inner, rest),)
-    return Tree(root, (*words[: others[0] + 1], *rest))
+    return Tree(root, (*words[: starts[0] + 1], *rest))

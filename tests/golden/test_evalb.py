@@ -10,6 +10,7 @@ import pytest
 from t2t_repro.bin import t2t_evalb
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Status
+from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
 
 EVALB = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "evalb"
 pytestmark = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb is not there")
@@ -22,8 +23,8 @@ SAMPLES = [
 ]
 
 
-def scored(name: str, parameters: str) -> tuple[evalb.Parameters, list[Sentence]]:
-    read = evalb.read_parameters(str(EVALB / parameters))
+def scored(name: str, parameters: str) -> tuple[Parameters, list[Sentence]]:
+    read = read_parameters(str(EVALB / parameters))
     gold, test = (str(EVALB / name / f"{name}.{ending}") for ending in ("gld", "tst"))
     return read, list(evalb.score_files(gold, test, read))
 
@@ -60,7 +61,7 @@ def test_summaries(name: str, parameters: str, output: str) -> None:
         if f_measure:  # sample.rsl is from before F-measures were printed
             expected["Bracketing FMeasure"] = f_measure
         assert len(expected) == 12
-        assert figures(t2t_evalb.summary(evalb.summarise(some)).splitlines()) == expected
+        assert figures(t2t_evalb.summary_lines(evalb.summarise(some)).splitlines()) == expected
 
 
 @pytest.mark.parametrize(("name", "parameters", "output"), SAMPLES)
@@ -83,4 +84,4 @@ def test_messages() -> None:
 
 
 def test_parameters_by_default() -> None:
-    assert evalb.read_parameters(str(EVALB / "COLLINS.prm")) == evalb.COLLINS
+    assert read_parameters(str(EVALB / "COLLINS.prm")) == COLLINS

@@ -163,7 +163,7 @@ def test_line_counts_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_gold_must_be_trees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where a row before it has an error to report."""
     message = failure(capsys, *trees(tmp_path, [*GOLD, "(S (X a)"], [*TEST, "(S (X a))"]))
-    assert message.startswith(f"{tmp_path}/gold:6: a tree begins here")
+    assert message.startswith(f"{tmp_path}/gold:6: a tree starts here")
 
 
 def test_wrong_parameter_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

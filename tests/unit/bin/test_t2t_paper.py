@@ -1,4 +1,4 @@
-"""What t2t-paper prints, in its three forms and of model folders, and how it ends when asked for the impossible."""
+"""t2t-paper prints the paper's tables in three formats, adds model folders, and reports wrong flags in one line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESULTS = {
 
 
 def paper(*arguments: str) -> int:
-    """Runs the program in this process; the flags are copied, since `program.run` adds to them."""
+    """Runs the program in this process with a copy of its flags, because `program.run` adds to them."""
     return program.run(t2t_paper.main, copy.deepcopy(t2t_paper.FLAGS), t2t_paper.__doc__, ["t2t_paper.py", *arguments])
 
 
@@ -53,7 +53,7 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str,
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on standard error of a run that must end with code 2 and print nothing else."""
+    """Returns the one line on standard error of a run that must end with code 2 and print nothing else."""
     assert paper(*arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -79,8 +79,8 @@ class Folders:
         **origin: str,
     ) -> str:
         folder = self.path / name
-        of_data = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1, **origin)
-        ModelFolder.create(folder, hparams, self.vocabulary, of_data)
+        full_origin = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1, **origin)
+        ModelFolder.create(folder, hparams, self.vocabulary, full_origin)
         if results is not None:
             (folder / "results.json").write_text(json.dumps(results))
         for step in steps:
@@ -93,58 +93,76 @@ def folders(tmp_path: Path, tiny_vocabulary: Vocabulary) -> Folders:
     return Folders(tmp_path, tiny_vocabulary)
 
 
-def test_csv_has_a_line_for_each_row_and_parameters_in_units(capsys: pytest.CaptureFixture[str]) -> None:
-    found = lines(capsys)
-    assert [line["table"] for line in found] == 10 * ["2"] + 20 * ["3"] + 12 * ["4"]
-    base = next(line for line in found if line["hparams_set"] == "transformer_base")
+def test_csv_has_one_line_per_row_and_exact_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = lines(capsys)
+    assert [line["table"] for line in rows] == 10 * ["2"] + 20 * ["3"] + 12 * ["4"]
+    base = next(line for line in rows if line["hparams_set"] == "transformer_base")
     assert base["row"] == "Transformer (base)"
     assert int(base["parameters"]) == size.parameters(registry.hparams("transformer_base"), int(base["vocab_size"]))
     assert (base["target_tokens_per_step"], base["source_tokens_per_step"]) == ("25000", "25000")
     assert (base["paper_bleu_ende"], base["paper_bleu_enfr"], base["output_dir"]) == ("27.3", "38.1", "")
-    for line in found:
+    for line in rows:
         assert bool(line["parameters"]) == bool(line["flops_by_products"]) == bool(line["hparams_set"])
     assert [line["table"] for line in lines(capsys, "--table=4,2")] == 10 * ["2"] + 12 * ["4"]
 
 
-def test_text_and_markdown_show_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    text, markdown = output(capsys, "--table=3"), output(capsys, "--table=3", "--format=markdown")
-    cells = ["(B)", "transformer_k128", "16", "5.16", "25.1", "58", "41,100", "58,066,944", "-7", "-7.1"]
-    cells += ["25,000", "25,000", "100,000", "8.8e12", "8.8e17"]
-    (line,) = (line for line in text.splitlines() if "transformer_k128" in line)
-    assert line.split() == cells
-    (row,) = (line for line in markdown.splitlines() if "transformer_k128" in line)
-    assert [cell.strip() for cell in row.split("|") if cell.strip()] == cells
-    assert "Table 2" not in text + markdown
-    assert "PPL dev" in text
-    assert "F1" not in text
+def test_text_and_markdown_show_the_same_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    compared = ["(B)", "transformer_k128", "16", "5.16", "25.1", "58", "58,066,944"]
+    every = [*compared[:-1], "41,100", "58,066,944", "-7", "-7.1", "25,000", "25,000", "100,000", "8.8e12", "8.8e17"]
+    for flags, cells in (([], compared), (["--columns=all"], every)):
+        text, markdown = (output(capsys, "--table=3", f"--format={name}", *flags) for name in ("text", "markdown"))
+        (line,) = (line for line in text.splitlines() if "transformer_k128" in line)
+        assert line.split() == cells
+        (row,) = (line for line in markdown.splitlines() if "transformer_k128" in line)
+        assert [cell.strip() for cell in row.split("|") if cell.strip()] == cells
+        assert "Table 2" not in text + markdown
+        assert "PPL" in text
+        assert "F1" not in text
 
 
-def test_a_vocabulary_for_all(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [line for line in lines(capsys, "--vocab_size=500") if line["hparams_set"]]
-    for line in found:
+@pytest.mark.parametrize("table", ["2", "3", "4"])
+def test_by_default_a_table_fits_into_120_characters(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert max(map(len, output(capsys, f"--table={table}").splitlines())) <= 120
+
+
+def test_chosen_columns_come_in_the_chosen_order(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+    path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
+    names = "output_dir,row,measured_bleu:wmt14"
+    chosen = lines(capsys, "--table=3", f"--output_dirs={path}", f"--columns={names}")
+    assert list(chosen[0]) == ["table", *names.split(",")]
+    assert list(chosen[0].values()) == ["3", path, "base", "26.25"]
+    text = output(capsys, "--table=3", "--columns=row,difference").splitlines()
+    assert text[-1].split() == ["big", "+148.0"]
+    message = failure(capsys, "--columns=row,paramters")
+    assert message == "unknown column 'paramters'; did you mean 'parameters'?"
+    assert failure(capsys, f"--columns={names}").startswith("unknown column 'measured_bleu:wmt14'; did you mean 'meas")
+
+
+def test_one_vocabulary_size_can_count_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line for line in lines(capsys, "--vocab_size=500") if line["hparams_set"]]
+    for line in rows:
         hparams = registry.hparams(line["hparams_set"])
         assert int(line["parameters"]) == size.parameters(hparams, 500)
-    enfr = size.parameters(registry.hparams("transformer_big_enfr"), 500)
-    assert [line["parameters_enfr"] for line in found[:2]][1] == str(enfr)
+    assert rows[1]["parameters_enfr"] == str(size.parameters(registry.hparams("transformer_big_enfr"), 500))
 
 
-def test_a_folder_stands_beside_its_rows(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+def test_a_folder_appears_in_its_rows(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     base = replace(registry.hparams("transformer_base"), train_steps=90_000)
     path = folders.make("base", "wmt_ende", base, RESULTS)
-    plain, found = lines(capsys), lines(capsys, f"--output_dirs={path}")
-    assert len(found) == len(plain)
-    own = [line for line in found if line["output_dir"]]
-    assert [(line["table"], line["hparams_set"]) for line in own] == [
+    rows = lines(capsys, f"--output_dirs={path}")
+    assert len(rows) == len(lines(capsys))
+    measured = [line for line in rows if line["output_dir"]]
+    assert [(line["table"], line["hparams_set"]) for line in measured] == [
         ("2", "transformer_base"),
         ("3", "transformer_base"),
     ]
-    for line in own:
+    for line in measured:
         assert line["output_dir"] == path
         assert line["problem"] == "wmt_ende"
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
         assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
-        vocab_size = folders.vocabulary.size  # its own; the row's is the paper's
+        vocab_size = folders.vocabulary.size  # the folder's; `vocab_size` is the row's
         assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
         assert line["measured_parameters"] == str(size.parameters(base, vocab_size))
         assert (line["train_seconds"], line["gpu_count"]) == ("43200", "4")
@@ -155,17 +173,17 @@ def test_a_folder_stands_beside_its_rows(capsys: pytest.CaptureFixture[str], fol
     assert text.endswith(f"\n\n{path}: BLEU nrefs:1|case:mixed\n")
 
 
-def test_folders_of_the_same_row_have_a_line_each(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+def test_each_folder_of_a_row_has_its_own_line(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     hparams = registry.hparams("transformer_big_enfr")
     paths = [folders.make(name, "wmt_enfr", hparams, {"bleu": {"wmt14": 41.0}}) for name in ("one", "two")]
-    found = lines(capsys, "--table=2,3", f"--output_dirs={','.join(paths)}")
-    assert len(found) == 31
-    assert [(line["row"], line["output_dir"]) for line in found if line["output_dir"]] == [
+    rows = lines(capsys, "--table=2,3", f"--output_dirs={','.join(paths)}")
+    assert len(rows) == 31
+    assert [(line["row"], line["output_dir"]) for line in rows if line["output_dir"]] == [
         ("Transformer (big)", path) for path in paths
     ]
 
 
-def test_a_folder_is_not_lost_where_its_table_is_not_asked_for(
+def test_a_folder_whose_table_is_not_printed_still_appears(
     capsys: pytest.CaptureFixture[str], folders: Folders
 ) -> None:
     path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
@@ -173,7 +191,7 @@ def test_a_folder_is_not_lost_where_its_table_is_not_asked_for(
     assert (line["table"], line["measured_steps"]) == ("", "90000")
 
 
-def test_parsers_by_their_problem(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+def test_a_parser_is_recognised_by_its_problem(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     path = folders.make("semi", "wsj_parsing_semi", registry.hparams("transformer_parsing_4layer_semi"), {"f1": 92.125})
     (line,) = (line for line in lines(capsys, f"--output_dirs={path}") if line["output_dir"])
     assert (line["hparams_set"], line["measured_f1"]) == ("transformer_parsing_4layer_semi", "92.125")
@@ -188,7 +206,7 @@ def test_parsers_by_their_problem(capsys: pytest.CaptureFixture[str], folders: F
         ("wmt_ende", {"hidden_size": 128}),
     ],
 )
-def test_other_problems_and_other_hparams_are_of_no_row(
+def test_a_folder_with_another_problem_or_other_hparams_fits_no_row(
     problem: str, changes: dict[str, int], capsys: pytest.CaptureFixture[str], folders: Folders
 ) -> None:
     hparams = replace(registry.hparams("transformer_base"), **changes)
@@ -203,36 +221,34 @@ def test_other_problems_and_other_hparams_are_of_no_row(
     assert "Model folders of no row above\n\n" in output(capsys, f"--output_dirs={path}")
 
 
-def test_without_results_the_training_tells_of_itself(
+def test_without_results_the_metrics_of_the_training_are_shown(
     capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams
 ) -> None:
     path = folders.make("model", "numbers_ende", replace(tiny_hparams, train_steps=110), steps=(20, 110, 90))
     log = MetricsLog(path, 0)
     log.add(90, seconds=7200.0, train_loss=1.0, hardware="P100", gpu_count=2)
     log.add(110, dev_loss=1.0, dev_perplexity=2.75)
-    told = lines(capsys, f"--output_dirs={path}")[-1]
+    line = lines(capsys, f"--output_dirs={path}")[-1]
     names = ("measured_steps", "measured_perplexity", "train_seconds", "gpu_count", "hardware")
-    assert [told[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
-    assert told["measured_bleu_dev"] == "" and not any(name.startswith("measured_bleu:") for name in told)
-    for steps, bleu in ((110, "27.5"), (100, "")):  # those of 100 steps are of a training that has gone on
+    assert [line[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
+    assert line["measured_bleu_dev"] == "" and not any(name.startswith("measured_bleu:") for name in line)
+    for steps, bleu in ((110, "27.5"), (100, "")):  # results of 100 steps are older than the training
         (Path(path) / "results.json").write_text(json.dumps({"steps": steps, "dev_bleu": 27.5}))
-        told = lines(capsys, f"--output_dirs={path}")[-1]
-        assert (told["measured_steps"], told["measured_bleu_dev"]) == ("110", bleu)
+        line = lines(capsys, f"--output_dirs={path}")[-1]
+        assert (line["measured_steps"], line["measured_bleu_dev"]) == ("110", bleu)
 
 
-def test_what_a_reader_should_know_stands_below(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+def test_notes_below_a_table_say_what_limits_a_comparison(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     hparams = registry.hparams("transformer_parsing_4layer")
     results = {"f1": 43.0, "search": "beam_size=1", "train_seconds": 5, "hardware": "2 x K80, then 1 x P100"}
     path = folders.make("model", "wsj_parsing", hparams, results, settings={"train_sections": "0001-0159"})
     (note, _, _) = notes = output(capsys, "--table=4", f"--output_dirs={path}").split("\n\n")[2:]
     assert note == f"{path}: decoded with beam_size=1"
-    assert notes[1] == f"{path}: no FLOPs by time, since it was trained in several places"
+    assert notes[1] == f"{path}: no FLOPs by time, because it was trained on several machines"
     assert notes[2] == f"{path}: its data was made with --train_sections=0001-0159\n"
 
 
-def test_how_it_was_trained_and_what_it_began_with_is_said(
-    capsys: pytest.CaptureFixture[str], folders: Folders
-) -> None:
+def test_precision_and_warm_starts_are_noted(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     hparams = registry.hparams("transformer_base")
     path = folders.make("model", "wmt_ende", hparams, {"steps": 500}, precision="mixed_bfloat16")
     assert f"\n{path}: trained in mixed_bfloat16\n" in output(capsys, "--table=3", f"--output_dirs={path}")
@@ -240,23 +256,25 @@ def test_how_it_was_trained_and_what_it_began_with_is_said(
     rows = [line["row"] for line in lines(capsys, "--table=3", f"--output_dirs={path}") if line["output_dir"]]
     assert rows == [""]
     _, _, others = output(capsys, f"--output_dirs={path}").partition("Model folders of no row above")
-    assert f"{path}: of no row, since it began with the weights of /models/finished" in others
+    assert f"{path}: fits no row, because it started with the weights of /models/finished" in others
 
 
-def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
+def test_flops_by_time_need_the_sustained_rate_of_the_hardware(
+    capsys: pytest.CaptureFixture[str], folders: Folders
+) -> None:
     hparams = registry.hparams("transformer_l2")
     timed = {"train_seconds": 10, "gpu_count": 2}
     path = folders.make("model", "wmt_ende", hparams, timed | {"hardware": "Tesla V100 SXM2"})
     text = output(capsys, "--table=3", f"--output_dirs={path}")
-    assert f"{path}: no FLOPs by time, since the paper does not say what 'Tesla V100 SXM2' sustains" in text
-    given = "--sustained_tflops=V100 = 14.5"
-    (line,) = (one for one in lines(capsys, f"--output_dirs={path}", given) if one["output_dir"])
+    assert f"{path}: no FLOPs by time, because the paper gives no sustained rate for 'Tesla V100 SXM2'" in text
+    rate = "--sustained_tflops=V100 = 14.5"
+    (line,) = (line for line in lines(capsys, f"--output_dirs={path}", rate) if line["output_dir"])
     assert float(line["measured_flops_by_time"]) == 10 * 2 * 14.5e12
-    assert "no FLOPs by time" not in output(capsys, f"--output_dirs={path}", given)
+    assert "no FLOPs by time" not in output(capsys, f"--output_dirs={path}", rate)
     (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla P100-PCIE-16GB (R)"}))
     for flag, sustained in (("P100-PCIE=8,Tesla=1", 8), ("P100=7", 7), ("(R)=5", 5), ("", 9.5)):
-        given = [f"--sustained_tflops={flag}"] if flag else []
-        (line,) = (one for one in lines(capsys, f"--output_dirs={path}", *given) if one["output_dir"])
+        rates = [f"--sustained_tflops={flag}"] if flag else []
+        (line,) = (line for line in lines(capsys, f"--output_dirs={path}", *rates) if line["output_dir"])
         assert float(line["measured_flops_by_time"]) == 10 * 2 * sustained * 1e12
     (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla V100 SXM2"}))
     unknown = "--sustained_tflops: no model folder of --output_dirs was trained on 'K81'; their hardware: "
@@ -264,13 +282,15 @@ def test_cost_needs_what_the_hardware_sustains(capsys: pytest.CaptureFixture[str
     assert failure(capsys, "--sustained_tflops=K81=1") == f"{unknown}none"
     for other in ({"hardware": "GRID K8000"}, {"hardware": "K80", "gpu_count": 0}, {"hardware": ""}):
         (Path(path) / "results.json").write_text(json.dumps(timed | other))
-        (line,) = (one for one in lines(capsys, f"--output_dirs={path}") if one["output_dir"])
+        (line,) = (line for line in lines(capsys, f"--output_dirs={path}") if line["output_dir"])
         assert line["measured_flops_by_time"] == ""
 
 
-def test_bad_input(capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
+def test_wrong_flags_and_folders_are_reported(
+    capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hparams: HParams, tmp_path: Path
+) -> None:
     assert failure(capsys, "--table=3,5") == "unknown table '5'; there are: 2, 3, 4"
-    assert failure(capsys, "--table=") == "--table is required: which tables"
+    assert failure(capsys, "--table=") == "--table is required: numbers of the tables"
     assert failure(capsys, "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
     assert failure(capsys, "--vocab_size=-1").startswith("flag --vocab_size=-1: ")
     nowhere = tmp_path / "nowhere"
@@ -278,19 +298,21 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], folders: Folders, tiny_hp
     assert failure(capsys, f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
     empty = folders.make("empty", "numbers_ende", tiny_hparams)
     steps = f"{tiny_hparams.train_steps:,}"
-    assert failure(capsys, f"--output_dirs={empty}").startswith(f"{empty}: its training is at step 0 of {steps}; go on")
+    assert failure(capsys, f"--output_dirs={empty}").startswith(
+        f"{empty}: its training is at step 0 of {steps}; continue"
+    )
     begun = folders.make("begun", "numbers_ende", tiny_hparams, steps=(5, 10))
     assert failure(capsys, f"--output_dirs={begun}").startswith(
-        f"{begun}: its training is at step 10 of {steps}; go on"
+        f"{begun}: its training is at step 10 of {steps}; continue"
     )
     broken = folders.make("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
     assert failure(capsys, f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
-    for given in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):
-        expected = f"--sustained_tflops: cannot read '{given}'; write a GPU's name, = and a number above 0"
-        assert failure(capsys, f"--sustained_tflops={given}") == expected
+    for rate in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):
+        expected = f"--sustained_tflops: cannot read '{rate}'; write a GPU's name, = and a number above 0"
+        assert failure(capsys, f"--sustained_tflops={rate}") == expected
 
 
-def test_run_as_a_program_without_tensorflow(folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
+def test_the_program_does_not_load_tensorflow(folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
     path = folders.make("model", "numbers_ende", tiny_hparams, RESULTS)
     code = (
         "import atexit, sys\n"
@@ -307,15 +329,15 @@ def test_run_as_a_program_without_tensorflow(folders: Folders, tiny_hparams: HPa
 
 def test_on_a_terminal_no_line_is_wider_than_it() -> None:
     reader, writer = os.openpty()
-    command = [sys.executable, "-m", "t2t_repro.bin.t2t_paper", "--table=4"]
+    command = [sys.executable, "-m", "t2t_repro.bin.t2t_paper", "--table=4", "--columns=all"]
     with subprocess.Popen(command, stdout=writer, env=os.environ | {"COLUMNS": "120"}) as process:
         os.close(writer)
-        read = b""
-        with contextlib.suppress(OSError):  # how a terminal ends
-            while part := os.read(reader, 4096):
-                read += part
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal's end of file
+            while block := os.read(reader, 4096):
+                shown += block
     os.close(reader)
     assert process.returncode == 0
-    shown = read.decode().splitlines()
-    assert 100 < max(map(len, shown)) <= 120
-    assert [line.split()[:2] for line in shown].count(["row", "hparams_set"]) > 1
+    text = shown.decode().splitlines()
+    assert 100 < max(map(len, text)) <= 120
+    assert [line.split()[:2] for line in text].count(["row", "hparams_set"]) > 1

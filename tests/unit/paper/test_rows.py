@@ -1,4 +1,4 @@
-"""The rows of the paper's tables against the hparams sets that stand for them."""
+"""The rows of the paper's tables agree with the hparams sets that reproduce them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.paper import rows as paper
-from t2t_repro.paper.rows import BASE, ROWS, Row
+from t2t_repro.errors import UserError
+from t2t_repro.paper.rows import BASE, EN_FR, EN_FR_VOCABULARY, ROWS, Row, find_hparams_set, printed_figures
 
-OURS = [row for row in ROWS if row.hparams_set]
+OUR_ROWS = [row for row in ROWS if row.hparams_set]
 ABLATED = {
     "(A)": {"num_heads"},
     "(B)": {"attention_key_channels"},
@@ -18,12 +18,25 @@ ABLATED = {
     "(D)": {"layer_prepostprocess_dropout", "label_smoothing"},
     "(E)": {"pos"},
 }
-"""What the sets of each group may change."""
+"""The hparams that the sets of each group may change."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
+FIGURES = {
+    ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},
+    ("transformer_big", "wmt_ende"): {"steps": 300_000, "perplexity": 4.33, "wmt13": 26.4, "wmt14/full": 28.4},
+    ("transformer_base", "wmt_enfr"): {"steps": 100_000, "wmt14/full": 38.1},
+    ("transformer_big_enfr", "wmt_enfr"): {"steps": 300_000, "wmt14/full": 41.8},
+    ("transformer_parsing_4layer", "wsj_parsing"): {"test": 91.3},
+    ("transformer_parsing_4layer_semi", "wsj_parsing_semi"): {"test": 92.7},
+} | {
+    (row.hparams_set, "wmt_ende"): {"steps": 100_000, "perplexity": row.perplexity, "wmt13": row.bleu_dev}
+    for row in ROWS
+    if row.row.startswith("(")
+}
+"""All figures that the paper prints for its own models, by hparams set and problem."""
 
 
-def as_columns(name: str) -> dict[str, float]:
-    """A set's values under the names of Table 3's columns."""
+def table_3_values(name: str) -> dict[str, float]:
+    """Returns the values of an hparams set by Table 3's columns."""
     hparams = registry.hparams(name)
     heads = hparams.num_heads
     return {
@@ -39,32 +52,23 @@ def as_columns(name: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.table == 3], ids=lambda row: row.hparams_set)
-def test_a_set_has_what_its_row_of_table_3_says_and_the_rest_from_base(row: Row) -> None:
-    printed = {name: getattr(row, name) for name in COLUMNS}
-    given = {name: value for name, value in printed.items() if value is not None}
-    assert as_columns(row.hparams_set) == as_columns(BASE.hparams_set) | given
-    assert registry.hparams(row.hparams_set).train_steps == (row.steps or BASE.steps)
-    assert registry.hparams(row.hparams_set).pos == ("emb" if row.note else "timing")
+def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row) -> None:
+    cells = {name: getattr(row, name) for name in COLUMNS}
+    printed = {name: value for name, value in cells.items() if value is not None}
+    hparams = registry.hparams(row.hparams_set)
+    assert table_3_values(row.hparams_set) == table_3_values(BASE.hparams_set) | printed
+    assert hparams.train_steps == (row.steps or BASE.steps)
+    assert hparams.pos == ("emb" if row.note else "timing")
     if row.row.startswith("("):
-        ours, base = (vars(registry.hparams(name)) for name in (row.hparams_set, BASE.hparams_set))
-        changed = {name for name in ours if ours[name] != base[name]}
+        values, base = vars(hparams), vars(registry.hparams(BASE.hparams_set))
+        changed = {name for name in values if values[name] != base[name]}
         assert changed <= ABLATED[row.row] | {"num_last_checkpoints"}
-        assert ours["num_last_checkpoints"] == 1  # Table 3 is of no average
+        assert hparams.num_last_checkpoints == 1  # Table 3 averages no checkpoints
+        docstring = registry._hparams._objects[row.hparams_set].__doc__
+        assert docstring.startswith(f"Table 3, row {row.row.strip('()')}: ") and "\n" not in docstring
 
 
-def test_docstrings_have_the_papers_figures() -> None:
-    for row in OURS:
-        said = registry._hparams._objects[row.hparams_set].__doc__
-        if row.table == 3:
-            assert f"{row.bleu_dev}" in said and f"{row.perplexity:.2f}" in said
-            assert row.parameters is None or f"{row.parameters / 1e6:.0f} M" in said
-        elif row.table == 4:
-            assert f"{row.f1}" in said
-        else:
-            assert f"{row.bleu_ende}" in said
-
-
-def test_the_parsers_are_base_but_for_what_the_paper_and_their_docstrings_say() -> None:
+def test_the_parsers_differ_from_base_only_as_documented() -> None:
     base, wsj, semi = (
         vars(registry.hparams(f"transformer_{name}")) for name in ("base", "parsing_4layer", "parsing_4layer_semi")
     )
@@ -87,29 +91,56 @@ def test_the_parsers_are_base_but_for_what_the_paper_and_their_docstrings_say() 
     }
 
 
-def test_each_set_of_an_experiment_has_its_rows() -> None:
+def test_each_set_of_the_papers_experiments_has_its_row() -> None:
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
-    assert Counter(row.table for row in OURS) == {2: 2, 3: 20, 4: 2}
-    names = [row.hparams_set for row in OURS if row.table != 2]
+    assert Counter(row.table for row in OUR_ROWS) == {2: 2, 3: 20, 4: 2}
+    names = [row.hparams_set for row in OUR_ROWS if row.table != 2]
     assert len(set(names)) == len(names)
     registry.import_built_in()
-    of_the_paper = {
+    papers_sets = {
         name
         for name, make in registry._hparams._objects.items()
         if make.__module__.endswith((".table3", ".parsing")) or name in ("transformer_base", "transformer_big")
     }
-    assert set(names) == of_the_paper
-    assert [row.hparams_set_enfr for row in OURS if row.hparams_set_enfr] == [
-        "transformer_base",
-        "transformer_big_enfr",
-    ]
+    assert set(names) == papers_sets
+    enfr_sets = [row.hparams_set_enfr for row in OUR_ROWS if row.hparams_set_enfr]
+    assert enfr_sets == ["transformer_base", "transformer_big_enfr"]
 
 
-def test_problems_and_their_vocabularies() -> None:
-    for row in OURS:
+def test_rows_have_the_vocabulary_sizes_of_their_problems() -> None:
+    for row in OUR_ROWS:
         assert row.vocab_size
         if row.table == 4:
             assert registry.problem(row.corpus.problem).settings.vocab_size == row.vocab_size
         else:
             assert row.corpus.problem == "wmt_ende"
-    assert registry.problem(paper.EN_FR.problem).settings.vocab_size == paper.EN_FR_VOCABULARY
+    assert registry.problem(EN_FR.problem).settings.vocab_size == EN_FR_VOCABULARY
+
+
+def test_printed_figures_are_found_by_set_and_problem() -> None:
+    assert len(FIGURES) == 6 + 18
+    problems = [name + suffix for name in registry._problems.names() for suffix in ("", "_rev")]
+    for name in registry._hparams.names():
+        for problem in problems:
+            assert printed_figures(name, problem) == FIGURES.get((name, problem), {}), (name, problem)
+
+
+def test_a_row_is_found_with_and_without_its_prefix() -> None:
+    names = {row.hparams_set for row in ROWS} | {"transformer_big_enfr"}
+    for name in names - {""}:
+        short_name = name.removeprefix("transformer_")
+        assert find_hparams_set(name, "wmt_ende") == find_hparams_set(short_name, "wmt_ende") == name
+    assert find_hparams_set("base", "wmt_enfr") == "transformer_base"
+    for row in ("big", "big_enfr"):
+        assert find_hparams_set(row, "wmt_enfr") == "transformer_big_enfr"
+    assert find_hparams_set("big", "wmt_enfr_rev") == find_hparams_set("big", "text_files") == "transformer_big"
+    assert find_hparams_set("h16", "wmt_enfr") == "transformer_h16"
+
+
+def test_an_unknown_row_is_an_error_that_offers_the_nearest() -> None:
+    for row, nearest in (("bsae", "base"), ("transformer_bgi", "big"), ("4layer", "parsing_4layer")):
+        short_name = row.removeprefix("transformer_")
+        with pytest.raises(UserError, match=f"^unknown row '{short_name}'; did you mean '{nearest}'"):
+            find_hparams_set(row, "wmt_ende")
+    with pytest.raises(UserError, match=r"^unknown row 'Q'; there are: base, big, big_enfr, dr0, .*, pos_emb$"):
+        find_hparams_set("Q", "wmt_ende")

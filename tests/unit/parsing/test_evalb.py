@@ -14,16 +14,8 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import (
-    COLLINS,
-    Parameters,
-    Sentence,
-    Status,
-    read_parameters,
-    score,
-    score_files,
-    summarise,
-)
+from t2t_repro.parsing.evalb import Sentence, Status, score, score_files, summarise
+from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
 
 NOTHING = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
@@ -267,12 +259,12 @@ def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10
         ("()", Status.SKIP, ""),
         (" (TOP (S) (VP (NP) ) )", Status.SKIP, ""),
         ("(S (N a) (NP) (VP (X)))", Status.OK, ""),
-        ("(S (N a)", Status.ERROR, "Not a tree (a tree begins here and never ends; mend the brackets)"),
-        ("(S (N a)))", Status.ERROR, "Not a tree (')' outside a tree; mend the brackets)"),
-        ("no parse", Status.ERROR, "Not a tree ('no' outside a tree; mend the brackets)"),
-        ("(S (N a b))", Status.ERROR, "Not a tree ('(N a b ...)' is neither a tagged word, (TAG word), nor "),
-        ("(S (N a) (X) b)", Status.ERROR, "Not a tree ('(X ...)' is neither "),
-        ("(S (N ) (N a))", Status.ERROR, "Not a tree ('(N ...)' is neither "),
+        ("(S (N a)", Status.ERROR, "Not a tree (a tree starts here but never ends; fix the brackets)"),
+        ("(S (N a)))", Status.ERROR, "Not a tree (')' is outside a tree; fix the brackets)"),
+        ("no parse", Status.ERROR, "Not a tree ('no' is outside a tree; fix the brackets)"),
+        ("(S (N a b))", Status.ERROR, "Not a tree (cannot read '(N a b ...)'; write a tagged word, (TAG word), or "),
+        ("(S (N a) (X) b)", Status.ERROR, "Not a tree (cannot read '(X ...)'; "),
+        ("(S (N ) (N a))", Status.ERROR, "Not a tree (cannot read '(N ...)'; "),
     ],
 )
 def test_test_lines(test: str, status: Status, message: str, tmp_path: Path) -> None:
@@ -292,7 +284,12 @@ def test_scored_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("", "no tree;"), ("(S)", "no tree;"), ("(S (N a)", "a tree begins here"), ("(S (N a b))", "'(N a b ...)' is ne")],
+    [
+        ("", "no tree;"),
+        ("(S)", "no tree;"),
+        ("(S (N a)", "a tree starts here"),
+        ("(S (N a b))", "cannot read '(N a b ...)';"),
+    ],
 )
 def test_gold_lines_must_be_trees(line: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
@@ -309,7 +306,7 @@ def test_too_many_errors(max_error: int, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         statuses(tmp_path, ["(S (N a))"] * len(few), few, max_error=max_error)
     assert str(error.value).startswith(f"{tmp_path}/x.test:{len(few)}: Not a tree")
-    assert f"error {max_error + 2}, and the scoring ends there by MAX_ERROR {max_error};" in str(error.value)
+    assert f"error {max_error + 2}, and MAX_ERROR {max_error} stops the scoring;" in str(error.value)
 
 
 def test_line_counts_differ(tmp_path: Path) -> None:
@@ -363,7 +360,7 @@ def test_what_a_parameter_file_leaves_out(tmp_path: Path) -> None:
         ("EQ_LABEL ADVP", "EQ_LABEL takes two values, not 1"),
         ("MAX_ERROR many", "MAX_ERROR takes a whole number of at most 9 digits, not 'many'"),
         ("CUTOFF_LEN -1", "CUTOFF_LEN takes a whole number of at most 9 digits, not '-1'"),
-        ("DEBUG 1", "DEBUG 1: listings of brackets are not to be had here; write DEBUG 0"),
+        ("DEBUG 1", "DEBUG 1: this program lists no brackets; write DEBUG 0"),
     ],
 )
 def test_wrong_parameters(line: str, message: str, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_a_tree_may_be_of_any_depth() -> None:
     [
         (["(S (NN a))", "(S (NN b)"], 2, "never ends"),
         (["", "(S", "(NP", "(NN a)"], 2, "never ends"),
-        (["(S (NN a))", "", "(S (NN b))) (S (NN c))"], 3, "')' outside a tree"),
-        (["(S (NN a))", "dog"], 2, "'dog' outside a tree"),
+        (["(S (NN a))", "", "(S (NN b))) (S (NN c))"], 3, "')' is outside a tree"),
+        (["(S (NN a))", "dog"], 2, "'dog' is outside a tree"),
         (["(S", "(NN big dog))"], 2, "(NN big dog ...)"),
         (["(S dog (NN a))", ""], 1, "(S dog ...)"),
         (["(S (NN))"], 1, "(NN ...)"),
@@ -73,7 +73,7 @@ def test_wrong_brackets_are_named_by_file_and_line(tmp_path: Path, lines: list[s
         list(read_trees(str(path)))
     assert str(error.value).startswith(f"{path}:{place}: ") and what in str(error.value)
     with pytest.raises(UserError, match=f"^text:{place + 10}: "):
-        list(parse_trees(lines, "text", first=11))
+        list(parse_trees(lines, "text", first_line=11))
 
 
 def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:

@@ -201,10 +201,10 @@ def test_parsed_trees_come_after_the_treebanks(tmp_path: Path) -> None:
     ("line", "what"),
     [
         ("(S (NN a)", "never ends"),
-        ("(S (NN a)))", "outside a tree"),
-        ("a dog barks", "outside a tree"),
+        ("(S (NN a)))", "is outside a tree"),
+        ("a dog barks", "is outside a tree"),
         ("(S (NN a)) (S (NN b))", "2 trees in one line"),
-        ("((()))", "neither a tagged word"),
+        ("((()))", "write a tagged word"),
     ],
 )
 def test_a_line_that_is_no_tree_is_named_when_it_is_reached(tmp_path: Path, line: str, what: str) -> None:

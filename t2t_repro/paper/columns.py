@@ -1,0 +1,141 @@
+"""The columns of t2t-paper: all of them, and those that it shows by default."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from t2t_repro.errors import unknown
+from t2t_repro.tables import Column, Table
+
+ALL = "all"
+"""The value of --columns that shows every column."""
+TEST_SET_PREFIX = "measured_bleu:"
+"""Prefix of the column of a test set's BLEU."""
+
+
+def _decimals(digits: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{digits}f}"
+
+
+def _power(value: float) -> str:
+    return f"{value:.1e}".replace("e+", "e")
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+PRINTED = (
+    Column("row", "row", is_key=True),
+    Column("training", "training"),
+    Column("hparams_set", "hparams_set", is_key=True),
+    Column("hparams_set_enfr", "for EN-FR"),
+    Column("paper_n", "N"),
+    Column("paper_d_model", "d_model"),
+    Column("paper_d_ff", "d_ff"),
+    Column("paper_h", "h"),
+    Column("paper_d_k", "d_k"),
+    Column("paper_d_v", "d_v"),
+    Column("paper_p_drop", "P_drop"),
+    Column("paper_eps_ls", "ε_ls"),
+    Column("paper_note", "positions", lambda note: note.removesuffix(" positions")),
+    Column("paper_steps", "steps", _count),
+    Column("paper_perplexity", "PPL", _decimals(2)),
+    Column("paper_bleu_dev", "BLEU", _decimals(1)),
+    Column("paper_parameters", "params (M)", lambda value: f"{value / 1e6:.0f}"),
+    Column("paper_bleu_ende", "BLEU EN-DE", "{:g}".format),
+    Column("paper_bleu_enfr", "BLEU EN-FR", "{:g}".format),
+    Column("paper_flops_ende", "FLOPs EN-DE", _power),
+    Column("paper_flops_enfr", "FLOPs EN-FR", _power),
+    Column("paper_f1", "F1", _decimals(1)),
+)
+"""What the paper prints, and the hparams sets for it."""
+COMPUTED = (
+    Column("vocab_size", "vocabulary here", _count),
+    Column("parameters", "params here", _count),
+    Column("paper_difference", "Δ paper (M)", lambda value: f"{value / 1e6:+.0f}"),
+    Column("difference", "Δ here (M)", lambda value: f"{value / 1e6:+.1f}"),
+    Column("target_tokens_per_step", "target tokens/step", _count),
+    Column("source_tokens_per_step", "source tokens/step", _count),
+    Column("train_steps", "steps here", _count),
+    Column("step_flops_by_time", "FLOPs/step by time", _power),
+    Column("flops_by_time", "FLOPs by time", _power),
+    Column("step_flops_by_products", "FLOPs/step by products", _power),
+    Column("flops_by_products", "FLOPs by products", _power),
+    Column("parameters_enfr", "params EN-FR", _count),
+    Column("flops_by_products_enfr", "FLOPs EN-FR by products", _power),
+)
+"""What follows from the hparams sets."""
+MEASURED = (
+    Column("output_dir", "model folder"),
+    Column("problem", "problem"),
+    Column("measured_steps", "steps taken", _count),
+    Column("measured_vocab_size", "its vocabulary", _count),
+    Column("measured_parameters", "its params", _count),
+    Column("measured_perplexity", "PPL, measured", _decimals(2)),
+    Column("measured_bleu_dev", "BLEU dev, measured", _decimals(2)),
+)
+"""What was measured for a model folder, up to its test sets."""
+MEASURED_REST = (
+    Column("measured_f1", "F1, measured", _decimals(2)),
+    Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
+    Column("gpu_count", "devices"),
+    Column("hardware", "hardware"),
+    Column("measured_flops_by_time", "FLOPs by time, measured", _power),
+)
+"""What was measured for a model folder, after its test sets."""
+
+_KEYS = ("row", "training", "hparams_set")
+_SHAPE = ("paper_n", "paper_d_model", "paper_d_ff", "paper_h", "paper_d_k", "paper_d_v")
+_VARIATION = (*_SHAPE, "paper_p_drop", "paper_eps_ls", "paper_note")
+_FIGURES = {
+    "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "flops_by_products"),
+    "3": ("paper_perplexity", "paper_bleu_dev", "paper_parameters", "parameters"),
+    "4": ("paper_f1", "parameters"),
+    "": (),
+}
+"""The figures that a reader compares, by the table's name; "" is the table of model folders that fit no row."""
+_HIDDEN = ("measured_vocab_size", "measured_parameters", "gpu_count", "hardware")
+"""Measured columns that are not shown by default."""
+
+
+def all_columns(tables: Sequence[Table]) -> list[Column]:
+    """Returns all columns of the tables, including one per test set that was measured."""
+    names = {name: None for table in tables for line in table.lines for name in line}
+    test_sets = [name for name in names if name.startswith(TEST_SET_PREFIX)]
+    return [
+        *PRINTED,
+        *COMPUTED,
+        *MEASURED,
+        *(Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _decimals(2)) for name in test_sets),
+        *MEASURED_REST,
+    ]
+
+
+def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    """Returns the named columns in the order of the names, or all of them for the name "all".
+
+    Raises UserError for an unknown name.
+    """
+    by_name = {column.name: column for column in columns}
+    for name in names:
+        if name not in by_name and name != ALL:
+            raise unknown("column", name, [ALL, *by_name])
+    return list(columns) if ALL in names else [by_name[name] for name in names]
+
+
+def compared_only(table: Table) -> Table:
+    """Returns the table with only the cells that a reader compares, which fit into about 120 characters.
+
+    Without model folders these are the paper's figures and ours. With model folders the measured figures replace the
+    columns that describe Table 3's variations.
+    """
+    names = {*_KEYS, *_FIGURES[table.name]}
+    if any("output_dir" in line for line in table.lines):
+        measured = [name for line in table.lines for name in line if name.startswith(TEST_SET_PREFIX)]
+        names |= {column.name for column in (*MEASURED, *MEASURED_REST)} - {*_HIDDEN} | {*measured}
+    else:
+        names |= {*_VARIATION}
+    lines = [{name: value for name, value in line.items() if name in names} for line in table.lines]
+    return dataclasses.replace(table, lines=lines)

@@ -1,0 +1,237 @@
+"""The paper's Tables 2, 3 and 4 beside what this code computes and what was measured for trained models.
+
+Nothing is built or trained: parameters and operations follow from the hparams sets by formula.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_repro import registry
+from t2t_repro.checkpoint_reader import step_of
+from t2t_repro.errors import UserError, unknown
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import MAY_DIFFER, ModelFolder
+from t2t_repro.models import size
+from t2t_repro.paper import rows
+from t2t_repro.paper.columns import TEST_SET_PREFIX
+from t2t_repro.paper.results import Results, read_results, training_results
+from t2t_repro.paper.rows import Corpus, Row
+from t2t_repro.tables import Table
+
+TITLES = {
+    "2": "Table 2: BLEU on newstest2014 and training cost",
+    "3": "Table 3: variations on base, EN-DE, newstest2013",
+    "4": "Table 4: English constituency parsing, labelled F1 on section 23",
+}
+NO_ROW_TITLE = "Model folders of no row above"
+Line = dict[str, Any]
+
+
+def compare(
+    tables: Sequence[str], output_dirs: Sequence[str], vocab_size: int, tflops: Mapping[str, float]
+) -> list[Table]:
+    """Returns the paper's tables with our figures in each row, and a table of the model folders that fit no row.
+
+    Args:
+        tables: numbers of the tables.
+        output_dirs: model folders. Their figures appear in the row that they were trained for.
+        vocab_size: vocabulary entries to count parameters with; 0 means the size that fits each row.
+        tflops: sustained operations per second, times 10^12, by GPU name. They override the paper's values.
+
+    Raises UserError if a table or a GPU is unknown, a path is no model folder, or a model's training is unfinished.
+    """
+    for number in tables:
+        if number not in TITLES:
+            raise unknown("table", number, TITLES)
+    models = [TrainedModel.read(path, tflops) for path in output_dirs]
+    _check_hardware(tflops, models)
+    compared = [_table(number, vocab_size, models) for number in TITLES if number in tables]
+    shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
+    others = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
+    if others:
+        notes = [note for model in others for note in model.notes()]
+        compared.append(Table("", NO_ROW_TITLE, [model.line() for model in others], notes))
+    return compared
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model folder and its results.
+
+    Attributes:
+        path: path of the folder as the user wrote it.
+        folder: the model folder.
+        results: results.json, or what the training measured if that file is missing or older than the training.
+        tflops: sustained operations per second of its hardware, times 10^12; None if unknown.
+    """
+
+    path: str
+    folder: ModelFolder
+    results: Results
+    tflops: float | None
+
+    @classmethod
+    def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
+        """Reads a model folder.
+
+        Raises UserError if it is no model folder, its results are damaged, or its training is unfinished.
+        """
+        folder, results = ModelFolder(path), read_results(path)
+        steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps
+        if results and steps and results.steps != steps:
+            results = None  # the training has continued since
+        if not results and steps < end:
+            raise UserError(
+                f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
+                "with t2t-reproduce if it was to stop early"
+            )
+        results = results or training_results(path)
+        return cls(path, folder, results, sustained_tflops(results.hardware, tflops))
+
+    def reproduces(self, row: Row) -> bool:
+        """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
+        experiments = [(row.hparams_set, row.corpus.problem), (row.hparams_set_enfr, rows.EN_FR.problem)]
+        return not self.folder.origin.warm_start_from and any(
+            name and problem == self.folder.problem.name and _learns_alike(self.folder.hparams, registry.hparams(name))
+            for name, problem in experiments
+        )
+
+    def line(self) -> Line:
+        """Returns the cells of the model."""
+        results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
+        cost = None
+        if results.train_seconds and results.gpu_count and self.tflops:
+            cost = rows.flops_by_time(results.train_seconds, results.gpu_count, self.tflops)
+        return {
+            "output_dir": self.path,
+            "problem": self.folder.problem.name,
+            "measured_steps": results.steps,
+            "measured_vocab_size": vocab_size,
+            "measured_parameters": size.parameters(hparams, vocab_size) if hparams.model == "transformer" else None,
+            "measured_perplexity": results.dev_perplexity,
+            "measured_bleu_dev": results.dev_bleu,
+            **{f"{TEST_SET_PREFIX}{name}": score for name, score in results.bleu.items()},
+            "measured_f1": results.f1,
+            "train_seconds": results.train_seconds,
+            "gpu_count": results.gpu_count,
+            "hardware": results.hardware or None,
+            "measured_flops_by_time": cost,
+        }
+
+    def notes(self) -> list[str]:
+        """Returns what limits a comparison with this model, one sentence per fact."""
+        results, origin = self.results, self.folder.origin
+        notes = list(results.signatures)
+        if origin.precision != "float32":
+            notes.append(f"trained in {origin.precision}")
+        if origin.warm_start_from:
+            notes.append(f"fits no row, because it started with the weights of {origin.warm_start_from}")
+        if results.search:
+            notes.append(f"decoded with {results.search}")
+        if results.hardware and not results.gpu_count:
+            notes.append("no FLOPs by time, because it was trained on several machines")
+        elif results.hardware and not self.tflops:
+            notes.append(
+                f"no FLOPs by time, because the paper gives no sustained rate for {results.hardware!r}; "
+                "give one with --sustained_tflops"
+            )
+        return [f"{self.path}: {note}" for note in notes]
+
+    def data_notes(self) -> list[str]:
+        """Returns the settings of the data that differ from the problem's defaults, as a note."""
+        settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
+        return [f"{self.path}: its data was made with {settings}"] if settings else []
+
+
+def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
+    """Returns the sustained operations per second of a GPU, times 10^12, or None if unknown.
+
+    User values override the paper's and are looked up first, longest name first.
+    """
+    for values in (user_values, rows.SUSTAINED_TFLOPS):
+        for name in sorted(values, key=len, reverse=True):
+            if _is_named(hardware, name):
+                return values[name]
+    return None
+
+
+def _is_named(hardware: str, name: str) -> bool:
+    """Returns True if a GPU's short name, such as "V100", occurs in its full name."""
+    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware))
+
+
+def _check_hardware(tflops: Mapping[str, float], models: Sequence[TrainedModel]) -> None:
+    """Raises UserError if the user gave a rate for a GPU that trained none of the models."""
+    for name in tflops:
+        if not any(_is_named(model.results.hardware, name) for model in models):
+            hardware = sorted({repr(model.results.hardware) for model in models if model.results.hardware})
+            raise UserError(
+                f"--sustained_tflops: no model folder of --output_dirs was trained on {name!r}; their hardware: "
+                f"{', '.join(hardware) or 'none'}"
+            )
+
+
+def _learns_alike(hparams: HParams, other: HParams) -> bool:
+    """Returns True if two sets differ at most in how long they train and how often they save."""
+    same = {name: getattr(other, name) for name in MAY_DIFFER}
+    return dataclasses.replace(hparams, **same) == other
+
+
+def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Table:
+    """Returns a table of the paper. A row that several models reproduce has one line per model."""
+    lines: list[Line] = []
+    notes: dict[str, None] = {}
+    for row in rows.ROWS:
+        if str(row.table) != number:
+            continue
+        line = _printed(row) | _computed(row, vocab_size)
+        row_models = [model for model in models if model.reproduces(row)]
+        lines += [line | model.line() for model in row_models] or [line]
+        notes |= dict.fromkeys(note for model in row_models for note in (*model.notes(), *model.data_notes()))
+    return Table(number, TITLES[number], lines, list(notes))
+
+
+def _printed(row: Row) -> Line:
+    """Returns the cells that the paper prints."""
+    cells = dataclasses.asdict(row)
+    ours = {name: cells.pop(name) or None for name in ("row", "training", "hparams_set", "hparams_set_enfr")}
+    return ours | {f"paper_{name}": value for name, value in cells.items()}
+
+
+def _computed(row: Row, vocab_size: int) -> Line:
+    """Returns the cells that follow from the row's hparams set; none for other systems."""
+    if not row.hparams_set:
+        return {}
+    hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size
+    parameters, step = size.parameters(hparams, entries), _step_flops(hparams, entries, row.corpus)
+    line: Line = {
+        "vocab_size": entries,
+        "parameters": parameters,
+        "target_tokens_per_step": hparams.batch_size,
+        "source_tokens_per_step": round(hparams.batch_size * row.corpus.source_length / row.corpus.target_length),
+        "train_steps": hparams.train_steps,
+        "step_flops_by_products": step,
+        "flops_by_products": step * hparams.train_steps,
+    }
+    if row.hours:
+        tflops = rows.SUSTAINED_TFLOPS[rows.HARDWARE]
+        line["flops_by_time"] = rows.flops_by_time(row.hours * 3600, rows.GPU_COUNT, tflops)
+        line["step_flops_by_time"] = line["flops_by_time"] / hparams.train_steps
+    if row.hparams_set_enfr:
+        enfr, entries = registry.hparams(row.hparams_set_enfr), vocab_size or rows.EN_FR_VOCABULARY
+        line["parameters_enfr"] = size.parameters(enfr, entries)
+        line["flops_by_products_enfr"] = _step_flops(enfr, entries, rows.EN_FR) * enfr.train_steps
+    if row.parameters and rows.BASE.parameters and row != rows.BASE:
+        base = registry.hparams(rows.BASE.hparams_set)
+        line["difference"] = parameters - size.parameters(base, vocab_size or rows.BASE.vocab_size)
+        line["paper_difference"] = row.parameters - rows.BASE.parameters
+    return line
+
+
+def _step_flops(hparams: HParams, vocab_size: int, corpus: Corpus) -> int:
+    return size.step_flops(hparams, vocab_size, corpus.source_length, corpus.target_length)

@@ -1,0 +1,77 @@
+"""The report of t2t-reproduce: what was measured beside what the paper prints, as Markdown."""
+
+from __future__ import annotations
+
+from t2t_repro import registry
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.paper.reproduce import F1, PAPER_BLEU, Scores, uses_last_checkpoint
+from t2t_repro.paper.results import Results
+from t2t_repro.paper.rows import printed_figures
+from t2t_repro.tables import Column, Table, to_markdown
+from t2t_repro.training.checkpoint import averaged_count
+
+
+def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
+    """Returns the report of a model that was trained with an hparams set and decoded with `search`."""
+    settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
+    usual = registry.hparams(hparams_set)
+    hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(usual, name)]
+    time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
+    count = f"{results.gpu_count} x " if results.gpu_count else ""
+    machine = f" on {count}{results.hardware}" if results.hardware else ""
+    start = f", from the weights of {folder.origin.warm_start_from}" if folder.origin.warm_start_from else ""
+    return f"""# {hparams_set} on {folder.problem.name}
+
+Trained{time}{machine}, in {folder.origin.precision}{start}; seed {folder.origin.random_seed}; data
+{folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
+settings of the problem: {", ".join(settings) or "none"}; changed hparams: {", ".join(hparams) or "none"}.
+Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {search}.
+
+{_figures(folder, hparams_set, scores, results)}
+{_remarks(folder, hparams_set, scores)}"""
+
+
+def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
+    """Returns the table: steps and perplexity, then the scores of each test set."""
+    printed = printed_figures(hparams_set, folder.problem.name)
+    lines = [
+        {"what": "steps", "paper": printed.get("steps"), "here": results.steps},
+        {
+            "what": "dev perplexity per subword, last checkpoint",
+            "paper": printed.get("perplexity"),
+            "here": results.dev_perplexity,
+        },
+    ]
+    for test_set, test_set_scores in scores.items():
+        checkpoint = ", last checkpoint" if uses_last_checkpoint(folder.problem, test_set) else ""
+        lines += [
+            {
+                "what": f"{score.label}, {test_set}{checkpoint}",
+                "paper": printed.get(test_set) if score.label in (PAPER_BLEU, F1) else None,
+                "here": score.score,
+                "signature": score.signature,
+            }
+            for score in test_set_scores
+        ]
+    columns = [
+        Column("what", ""),
+        Column("paper", "paper", "{:,}".format),
+        Column("here", "here", lambda figure: f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"),
+        Column("signature", "signature"),
+    ]
+    return to_markdown([Table("report", "Figures", lines)], columns)
+
+
+def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
+    """Returns what limits the comparison, one line per remark."""
+    printed = printed_figures(hparams_set, folder.problem.name)
+    missing = [name for name in folder.problem.test_sets if name not in scores]
+    remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
+    if not printed:
+        remarks.append("The paper has no figures for this set on this problem.")
+    elif "perplexity" in printed:
+        remarks.append("The paper's perplexity is per piece of its own vocabulary.")
+    if folder.origin.warm_start_from:
+        remarks.append("Time and steps exclude the training of the initial weights.")
+    return "".join(f"{remark}\n" for remark in remarks)

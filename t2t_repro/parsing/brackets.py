@@ -1,0 +1,149 @@
+"""The words and brackets of a tree as EVALB sees them, and the counts of matching and crossing brackets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from t2t_repro.parsing.evalb_parameters import Parameters
+from t2t_repro.parsing.trees import Tree
+
+QUOTES = frozenset({"'", '"', "/"})
+"""The words that count as quotation marks in EVALB's fix of 2006."""
+Span = tuple[str, int, int]
+"""A bracket that counts: its label, its first word, and the word after its last."""
+
+
+@dataclass(slots=True)
+class Bracket:
+    """A constituent over the counted words from `start` up to, but not including, `end`."""
+
+    label: str
+    start: int
+    end: int = -1
+
+
+@dataclass(slots=True)
+class Quote:
+    """A quotation mark that may have to be inserted into the counted words.
+
+    Attributes:
+        tag: its tag.
+        word: the mark.
+        position: its position among the counted words, or the position at which it would be inserted.
+        brackets_before: number of brackets that start before it.
+        enclosing: the brackets around it.
+    """
+
+    tag: str
+    word: str
+    position: int
+    brackets_before: int
+    enclosing: list[Bracket]
+
+
+@dataclass(slots=True)
+class BracketedSentence:
+    """The words and brackets of one side, gold or test.
+
+    Attributes:
+        words: tag and word of each counted word.
+        brackets: all constituents, in the order of their first words.
+        quotes: the quotation marks whose tag is in `quote_label`.
+        length: number of words, excluding the tags of `delete_label_for_length`.
+    """
+
+    words: list[tuple[str, str]] = field(default_factory=list)
+    brackets: list[Bracket] = field(default_factory=list)
+    quotes: list[Quote] = field(default_factory=list)
+    length: int = 0
+
+    @classmethod
+    def from_trees(cls, trees: Sequence[Tree], parameters: Parameters) -> BracketedSentence:
+        """Returns the words and brackets of trees that stand side by side."""
+        sentence = cls()
+        open_brackets: list[Bracket] = []
+        # A bracket on the stack marks the end of its constituent: everything above it is inside.
+        stack: list[Tree | Bracket] = list(reversed(trees))
+        while stack:
+            item = stack.pop()
+            if isinstance(item, Bracket):
+                item.end = len(sentence.words)
+                open_brackets.pop()
+            elif item.word:
+                sentence._add_word(item, open_brackets, parameters)
+            else:
+                bracket = Bracket(item.label, len(sentence.words))
+                sentence.brackets.append(bracket)
+                open_brackets.append(bracket)
+                stack.append(bracket)
+                stack.extend(reversed(item.children))
+        return sentence
+
+    def _add_word(self, leaf: Tree, open_brackets: list[Bracket], parameters: Parameters) -> None:
+        self.length += leaf.label not in parameters.delete_label_for_length
+        if leaf.label in parameters.quote_label and leaf.word in QUOTES:
+            quote = Quote(leaf.label, leaf.word, len(self.words), len(self.brackets), list(open_brackets))
+            self.quotes.append(quote)
+        if leaf.label not in parameters.delete_label:
+            self.words.append((leaf.label, leaf.word))
+
+    def insert_quote(self, number: int) -> None:
+        """Inserts quotation mark `number` into the counted words and shifts everything after it."""
+        quote = self.quotes[number]
+        self.words.insert(quote.position, (quote.tag, quote.word))
+        for bracket in self.brackets[quote.brackets_before :]:
+            bracket.start += 1
+            bracket.end += 1
+        for bracket in quote.enclosing:
+            bracket.end += 1
+        for later_quote in self.quotes[number:]:
+            later_quote.position += 1
+
+    def spans(self, parameters: Parameters) -> list[Span]:
+        """Returns the brackets that count: they contain a word, and their label is not deleted."""
+        spans = []
+        for bracket in self.brackets:
+            label = bracket.label.partition("-")[0].partition("=")[0]
+            is_deleted = any(parameters.same_label(label, deleted) for deleted in parameters.delete_label)
+            if bracket.start < bracket.end and not is_deleted:
+                spans.append((label, bracket.start, bracket.end))
+        return spans
+
+
+def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
+    """Makes a quotation mark count on both sides if only one side deletes it (EVALB's fix of 2006)."""
+    deleted = parameters.delete_label
+    for i, quote in enumerate(test.quotes):
+        position = quote.position  # an insertion below moves the quotes after it
+        for j, other in enumerate(gold.quotes):
+            if other.position == position and other.tag in deleted and quote.tag not in deleted:
+                gold.insert_quote(j)
+            elif other.position == position and quote.tag in deleted and other.tag not in deleted:
+                test.insert_quote(i)
+
+
+def count_matches(gold: Sequence[Span], test: Sequence[Span], parameters: Parameters) -> int:
+    """Returns how many gold brackets match a test bracket. Each test bracket matches at most one gold bracket."""
+    unmatched = defaultdict(list)
+    for label, start, end in test:
+        unmatched[start, end].append(label)
+    matches = 0
+    for label, start, end in gold:
+        labels = unmatched[start, end]
+        for other in labels:
+            if not parameters.labeled or parameters.same_label(label, other):
+                labels.remove(other)
+                matches += 1
+                break
+    return matches
+
+
+def count_crossings(gold: Sequence[Span], test: Sequence[Span]) -> int:
+    """Returns how many test brackets overlap a gold bracket without either containing the other."""
+    gold_spans = {(start, end) for _, start, end in gold}
+    return sum(
+        any(start < first < end < last or first < start < last < end for start, end in gold_spans)
+        for _, first, last in test
+    )

@@ -1,0 +1,83 @@
+"""EVALB's parameters: which labels and words count in the scores, and the files that set them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_repro.errors import UserError, unknown
+from t2t_repro.textfile import read_lines
+
+NUMBERS = ("DEBUG", "MAX_ERROR", "CUTOFF_LEN", "LABELED")
+LABELS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
+PAIRS = ("EQ_LABEL", "EQ_WORD")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What EVALB counts. The defaults are COLLINS.prm, which published results on the Penn Treebank use.
+
+    Attributes:
+        max_error: scoring stops at the second error beyond this number, as in EVALB.
+        cutoff_len: maximum length in words of the sentences in the second summary.
+        labeled: True if matching brackets need the same label; False if the same span is enough.
+        delete_label: labels of constituents and words that do not count. A deleted constituent's children still count.
+        delete_label_for_length: tags of words that do not count in a sentence's length.
+        quote_label: tags that a quotation mark can have if only one of the two trees deletes it.
+        eq_label: pairs of labels that count as equal.
+        eq_word: pairs of words that count as equal.
+    """
+
+    max_error: int = 10
+    cutoff_len: int = 40
+    labeled: bool = True
+    delete_label: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+    delete_label_for_length: frozenset[str] = frozenset({"-NONE-"})
+    quote_label: frozenset[str] = frozenset()
+    eq_label: frozenset[tuple[str, str]] = frozenset({("ADVP", "PRT")})
+    eq_word: frozenset[tuple[str, str]] = frozenset()
+
+    def same_label(self, label: str, other: str) -> bool:
+        """Returns True if two labels are equal or count as equal."""
+        return label == other or (label, other) in self.eq_label or (other, label) in self.eq_label
+
+    def same_word(self, word: str, other: str) -> bool:
+        """Returns True if two words are equal or count as equal."""
+        return word == other or (word, other) in self.eq_word or (other, word) in self.eq_word
+
+
+COLLINS = Parameters()
+
+
+def read_parameters(path: str) -> Parameters:
+    """Returns the parameters in an EVALB parameter file: one name and its value per line; "#" starts a comment.
+
+    Parameters that the file omits have the values that EVALB has without a file: it deletes no labels, and no two
+    labels or words are equal.
+
+    Raises UserError if the file is missing, or a line has an unknown name, a wrong value or a DEBUG level.
+    """
+    values: dict[str, Any] = {name.lower(): frozenset() for name in (*LABELS, *PAIRS)}
+    for number, line in enumerate(read_lines(path), 1):
+        name, *words = line.split() or ["#"]
+        if name.startswith("#"):
+            continue
+        place, key = f"{path}:{number}", name.lower()
+        if name not in (*NUMBERS, *LABELS, *PAIRS):
+            raise UserError(f"{place}: {unknown('EVALB parameter', name, (*NUMBERS, *LABELS, *PAIRS))}")
+        if len(words) != 1 + (name in PAIRS):
+            raise UserError(f"{place}: {name} takes {'two values' if name in PAIRS else 'one value'}, not {len(words)}")
+        if name in PAIRS:
+            values[key] |= {tuple(words)}
+        elif name in LABELS:
+            values[key] |= {words[0]}
+        elif not re.fullmatch("[0-9]{1,9}", words[0]):
+            raise UserError(f"{place}: {name} takes a whole number of at most 9 digits, not {words[0]!r}")
+        else:
+            values[key] = int(words[0])
+        if values.get("debug"):
+            raise UserError(f"{place}: DEBUG {words[0]}: this program lists no brackets; write DEBUG 0")
+    values.pop("debug", None)
+    values["labeled"] = bool(values.get("labeled", True))
+    return Parameters(**values)
