@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
-from t2t_repro.data import datagen
+from t2t_repro.data import description, test_set_files
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.paper.rows import find_hparams_set
@@ -66,10 +66,10 @@ def main(values: flags.FlagValues) -> None:
 
 def _check_test_sets(values: flags.FlagValues) -> None:
     """Raises UserError before days of training if existing data has no test set to score."""
-    has_data = datagen.description_path(values.data_dir, program.problem(values).base_name).exists()
+    has_data = description.description_path(values.data_dir, program.problem(values).base_name).exists()
     if has_data and not (values.dry_run or values.generate_data):
-        problem, _, _ = datagen.load_problem(values.data_dir, values.problem)
-        datagen.test_sets_at_hand(problem, values.data_dir, values.tmp_dir)
+        problem, _, _ = description.load_problem(values.data_dir, values.problem)
+        test_set_files.ensure(problem, values.data_dir, values.tmp_dir)
 
 
 def run() -> None:

@@ -58,10 +58,9 @@ def define_flags(values: flags.FlagValues) -> None:
         ("worker_gpu", 0, "GPUs to use of each machine; 0: all; changes speed, memory and what dropout draws"),
         (
             "max_tokens_per_replica",
-            0,
-            "positions, padding included, of a part, where an example alone has no more; a device holds two parts at "
-            "most at once; changes speed, memory and which elements dropout draws; 0: as many as fit, found by trying "
-            "(several machines: 4,096 at most, tried too)",
+            4096,
+            "positions in a micro-batch, with padding; a replica computes two micro-batches at a time at most; affects "
+            "speed, memory and which elements dropout drops",
         ),
     ):
         flags.DEFINE_integer(name, default, text, flag_values=values)
@@ -117,12 +116,12 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
     if values.model:
         hparams = dataclasses.replace(hparams, model=values.model)
     registry.model(hparams.model)
-    for name in ("keep_checkpoint_max", "log_step_count_steps"):
+    for name in ("keep_checkpoint_max", "log_step_count_steps", "max_tokens_per_replica"):
         if values[name].value < 1:
             raise UserError(f"--{name}={values[name].value} must be 1 or more")
     for name in (
         *("train_steps", "local_eval_frequency", "eval_steps", "eval_decode_lines", "early_stopping_patience"),
-        *("save_checkpoints_secs", "worker_gpu", "max_tokens_per_replica"),
+        *("save_checkpoints_secs", "worker_gpu"),
         *("intra_op_parallelism_threads", "inter_op_parallelism_threads", "random_seed"),
     ):
         if values[name].value < 0:
@@ -133,11 +132,11 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
         if values[name].value:
             hparams = dataclasses.replace(hparams, **{name: values[name].value})
 
-    from t2t_repro.data import datagen
+    from t2t_repro.data import datagen, description
 
-    missing = not datagen.description_path(values.data_dir, problem.base_name).exists()
+    missing = not description.description_path(values.data_dir, problem.base_name).exists()
     if missing and (values.dry_run or not problem.is_self_contained):
-        datagen.load_description(values.data_dir, problem)  # raises, and names the command that generates
+        description.load_description(values.data_dir, problem)  # raises, and names the command that generates
     if values.dry_run and values.generate_data:
         raise UserError("--dry_run writes nothing and is of the data that is there; leave out --generate_data")
     if missing or values.generate_data:
@@ -147,7 +146,7 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
                 f"--problem={values.problem} --data_dir={values.data_dir} before them"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
-    _refuse_other_settings(values, datagen.load_description(values.data_dir, problem).settings)
+    _refuse_other_settings(values, description.load_description(values.data_dir, problem).settings)
 
     program.load_tensorflow()
     from t2t_repro import devices
@@ -160,7 +159,11 @@ def train(values: flags.FlagValues) -> ModelFolder | None:
     output_dir = values.output_dir or f"t2t_train/{problem.name}-{values.hparams_set}"
     arguments = (output_dir, values.data_dir, values.problem, hparams, values.random_seed, config)
     if values.dry_run:
-        print(loop.dry_run(*arguments))
+        from t2t_repro.data.dataset import load_data
+        from t2t_repro.training.dry_run import dry_run
+
+        data = load_data(values.data_dir, values.problem)
+        print(dry_run(data, hparams, values.random_seed, config))
         return None
     return loop.train(*arguments)
 

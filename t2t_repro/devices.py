@@ -18,10 +18,12 @@ def use_exact_float32() -> None:
 def set_threads(intra_op: int, inter_op: int) -> None:
     """Sets how many CPU threads an operation may use, and how many operations may run at a time.
 
-    Must be called before TensorFlow has computed anything. TensorFlow chooses a number that is 0.
+    Call this before TensorFlow computes anything. For a number that is 0, TensorFlow chooses.
     """
-    tf.config.threading.set_intra_op_parallelism_threads(intra_op)
-    tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+    if intra_op:
+        tf.config.threading.set_intra_op_parallelism_threads(intra_op)
+    if inter_op:
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op)
 
 
 def names() -> list[str]:

@@ -1,11 +1,12 @@
-"""Hyper-parameters: frozen dataclasses whose every field is typed, documented, overridable and kept as JSON."""
+"""Hyper-parameters: frozen dataclasses with documented fields, and their overrides and JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,108 +20,110 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 
 @dataclass(frozen=True)
 class HParams:
-    """How to train a model. Names are tensor2tensor's; sizes are those of the paper's section 3.
+    """How to train a model. Names are tensor2tensor's; symbols and sections are the paper's.
 
     The defaults are the paper's base model (Table 3, first row).
 
     Raises:
-        UserError: a value is out of its range, or two values contradict each other.
+        UserError: a value is out of range, or two values contradict each other.
     """
 
     model: str = "transformer"
     """Name of the model in the registry."""
     num_hidden_layers: int = 6
-    """N: layers of the encoder and, as many again, of the decoder."""
+    """N: number of layers in the encoder, and in the decoder."""
     hidden_size: int = 512
     """d_model: width of embeddings, sub-layer outputs and the residual path."""
     filter_size: int = 2048
     """d_ff: inner width of the feed-forward sub-layer."""
     num_heads: int = 8
-    """h: attention heads."""
+    """h: number of attention heads."""
     attention_key_channels: int = 0
-    """h * d_k, all heads together; 0 means hidden_size."""
+    """h * d_k, the width of all heads' keys together; 0 means hidden_size."""
     attention_value_channels: int = 0
-    """h * d_v, all heads together; 0 means hidden_size."""
+    """h * d_v, the width of all heads' values together; 0 means hidden_size."""
     self_attention_neighborhood: int = 0
-    """r: position i attends to those from i - r // 2 to i + r // 2 alone, in the decoder to none after i (section 4,
-    "restricted"); 0 is to all, as in the paper's experiments."""
+    """r: position i attends only to positions i - r // 2 to i + r // 2, and in the decoder to none after i (section 4,
+    "restricted"). 0 means all positions, as in the paper's experiments."""
     norm_before: bool = False
-    """Layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"), not after the
-    residual sum as in the paper (its "none", "dan")."""
+    """True for layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"); False for
+    layer norm after the residual sum, as in the paper (tensor2tensor's "none", "dan")."""
     norm_epsilon: float = 1e-6
     """Added to the variance in layer norm."""
     pos: str = "timing"
-    """Positions: "timing" is the paper's sinusoids, "emb" a learned row for each position (Table 3, row E)."""
+    """Kind of positions: "timing" is the paper's sinusoids, "emb" a learned vector per position (Table 3, row E)."""
     shared_embedding_and_softmax_weights: bool = True
-    """One matrix for source embedding, target embedding and pre-softmax projection (section 3.4); else three."""
+    """True for one matrix as source embedding, target embedding and pre-softmax projection (section 3.4); False for
+    three."""
     use_target_space_embedding: bool = False
-    """Add a learned vector for the problem's target space to every encoder position, as tensor2tensor did; the
-    paper has none."""
+    """Adds a learned vector for the problem's target space to each encoder position, as tensor2tensor did. The paper
+    has no such vector."""
 
     layer_prepostprocess_dropout: float = 0.1
-    """P_drop: on each sub-layer's output and on the sums of embeddings and positions (section 5.4)."""
+    """P_drop: dropout on each sub-layer's output and on the sums of embeddings and positions (section 5.4)."""
     attention_dropout: float = 0.0
-    """On the attention weights."""
+    """Dropout on the attention weights."""
     relu_dropout: float = 0.0
-    """On the feed-forward sub-layer's inner activations."""
+    """Dropout on the inner activations of the feed-forward sub-layer."""
     label_smoothing: float = 0.1
-    """Epsilon_ls: probability taken from the right token and shared among all others (section 5.4)."""
+    """epsilon_ls: probability taken from the correct token and divided among all others (section 5.4)."""
 
     batch_size: int = 25000
-    """Target tokens in a step, over all devices; the source holds about as many (section 5.1)."""
+    """Target tokens in a step, over all devices. The source has about the same number (section 5.1)."""
     max_length: int = 256
-    """Longest source or target, in tokens with the end token, that is trained on."""
+    """Longest source or target in training, in tokens with the end token."""
     train_steps: int = 100000
-    """Steps that the experiment takes, where --train_steps does not say otherwise."""
+    """Number of training steps, unless --train_steps gives another."""
     local_eval_frequency: int = 1500
-    """Steps between two checkpoints, where --local_eval_frequency does not say otherwise; 1,500 of base's steps are the
-    paper's ten minutes on its machine (section 6.1)."""
+    """Steps between two checkpoints, unless --local_eval_frequency gives another number. 1,500 steps of the base model
+    took ten minutes on the paper's machine (section 6.1)."""
     num_last_checkpoints: int = 5
-    """Checkpoints that are averaged, where --num_last_checkpoints does not say otherwise; 1 is the last alone."""
+    """Number of checkpoints to average, unless --num_last_checkpoints gives another; 1 takes the last one."""
 
     learning_rate_schedule: str = "constant*noam"
-    """Product of factors, see t2t_repro/training/schedule.py; "constant*noam" with constant 1 is equation 3."""
+    """Product of factors, see t2t_repro/training/schedule.py. "constant*noam" with constant 1 is equation 3."""
     learning_rate_constant: float = 1.0
     """The factor "constant"."""
     learning_rate_warmup_steps: int = 4000
     """Steps of linear growth in the factors "noam" and "linear_warmup"."""
     optimizer_adam_beta1: float = 0.9
-    """Adam's decay of the first moment (section 5.3)."""
+    """Adam's decay rate of the first moment (section 5.3)."""
     optimizer_adam_beta2: float = 0.98
-    """Adam's decay of the second moment."""
+    """Adam's decay rate of the second moment."""
     optimizer_adam_epsilon: float = 1e-9
     """Adam's epsilon."""
 
     def __post_init__(self) -> None:
-        at_least_one = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
-        of_steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
-        for name in (*at_least_one, *of_steps):
-            _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be 1 or more")
-        neighborhood = self.self_attention_neighborhood
-        _require(neighborhood >= 0, f"self_attention_neighborhood={neighborhood} must be 0 or more; 0 is all positions")
-        for name in ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"):
-            _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
-        for name in ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant"):
-            _require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be above 0")
-        for name in ("optimizer_adam_beta1", "optimizer_adam_beta2"):
-            _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
-        for name, channels in (
-            ("attention_key_channels", self.key_channels),
-            ("attention_value_channels", self.value_channels),
-        ):
-            _require(channels > 0, f"{name}={channels} must be 0 or more; 0 is hidden_size")
-            nearest = next(heads for heads in range(min(self.num_heads, channels), 0, -1) if channels % heads == 0)
-            _require(
-                nearest == self.num_heads,
-                f"num_heads={self.num_heads} does not divide {name if getattr(self, name) else 'hidden_size'}="
-                f"{channels}; give a divisor, such as {nearest}",
-            )
-        _require(self.hidden_size % 2 == 0, f"hidden_size={self.hidden_size} must be even: half sines, half cosines")
+        sizes = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
+        steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
+        rates = (
+            *("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"),
+            *("optimizer_adam_beta1", "optimizer_adam_beta2"),
+        )
+        _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
+        _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
+        _check(self, rates, lambda rate: 0 <= rate < 1, "must be in [0, 1)")
+        positive = ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant")
+        _check(self, positive, lambda value: value > 0, "must be above 0")
+        channels = ("attention_key_channels", "attention_value_channels")
+        _check(self, channels, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
+        for name in channels:
+            self._check_heads_divide(name if getattr(self, name) else "hidden_size")
+        _check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even: half sines, half cosines")
         if self.pos not in POSITIONS:
             raise unknown("pos", self.pos, POSITIONS)
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+
+    def _check_heads_divide(self, name: str) -> None:
+        """Raises UserError if num_heads does not divide the width in field `name`."""
+        width = getattr(self, name)
+        if width % self.num_heads:
+            divisor = next(number for number in range(min(self.num_heads, width), 0, -1) if width % number == 0)
+            raise UserError(
+                f"num_heads={self.num_heads} does not divide {name}={width}; give a divisor, e.g. {divisor}"
+            )
 
     @property
     def key_channels(self) -> int:
@@ -138,89 +141,89 @@ SAMPLING_METHODS = ("argmax", "random")
 
 @dataclass(frozen=True)
 class DecodeHParams:
-    """How to search for the best output (section 6.1), or to draw some; docs/decoding.md has the formulas.
+    """How to search for the best output (section 6.1), or to sample outputs. docs/decoding.md has the formulas.
 
     Raises:
-        UserError: a value is out of its range, or two values contradict each other.
+        UserError: a value is out of range, or two values contradict each other.
     """
 
     beam_size: int = 4
-    """Hypotheses kept at each step; 1 is greedy search."""
+    """Number of hypotheses kept at each step; 1 is greedy search."""
     alpha: float = 0.6
-    """Strength of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 is none."""
+    """Exponent of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 is no penalty."""
     extra_length: int = 50
-    """The longest output is the input's length, in tokens with the end token, plus this many."""
+    """Longest output: the length of the input, in tokens with the end token, plus this number."""
     batch_size: int = 2048
-    """Source tokens, padding included, decoded together; changes speed and memory, not the result."""
+    """Source tokens decoded together, padding included. It changes speed and memory, not the result."""
     max_input_size: int = 0
     """Longest source, in tokens with the end token, that is translated in one piece; 0 is the model's max_length."""
 
     return_beams: bool = False
-    """Give the n best outputs of each input, not the best alone."""
+    """True to return the n best outputs of each input; False to return the best."""
     n: int = 0
-    """Outputs of each input; 0 is beam_size with return_beams, else 1."""
+    """Number of outputs per input; 0 is beam_size with return_beams, else 1."""
     write_beam_scores: bool = False
-    """Write behind each output its score and its number of tokens, separated by tabs."""
+    """Writes the score and the number of tokens behind each output, separated by tabs."""
     prefix_file: str = ""
-    """File with the beginning of each output, line by line; an empty line leaves it free."""
+    """File with the beginning of each output, line by line; an empty line sets no beginning."""
 
     coverage_penalty: float = 0.0
-    """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 is none."""
+    """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 is no penalty."""
     repeat_ngram_size: int = 0
-    """Length, in tokens, of what is not to be repeated within an output; 0 is none."""
+    """Length, in tokens, of the n-grams whose repetition within an output is penalized; 0 is no penalty."""
     repeat_ngram_penalty: float = 0.0
-    """What each token that completes such a repetition takes off the log-probability, in nats; inf forbids it."""
+    """Subtracted from the log-probability of each token that completes a repetition, in nats; inf forbids it."""
 
     sampling_method: str = "argmax"
-    """"argmax" searches; "random" draws n outputs from the model's distribution, and has no beam."""
+    """"argmax" searches; "random" samples n outputs from the model's distribution, without a beam."""
     sampling_temp: float = 1.0
-    """Temperature: what logits are divided by before a token is drawn."""
+    """Temperature: logits are divided by it before a token is sampled."""
     sampling_keep_top_k: int = 0
-    """Draw from so many likeliest tokens; 0 is all."""
+    """Sample only from this number of most likely tokens; 0 is all."""
     sampling_keep_top_p: float = 1.0
-    """Draw from the fewest likeliest tokens that together have this probability (Holtzman et al. 2020)."""
+    """Sample only from the fewest tokens that together have this probability (Holtzman et al. 2020)."""
     sampling_seed: int = 0
-    """Decides, with a line's number, what is drawn for it; the same on each machine and with any batch_size."""
+    """Seed of sampling. Together with a line's number it determines the line's outputs, on any machine and with any
+    batch_size."""
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "batch_size"):
-            _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be 1 or more")
-        for name in (
+        sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
+        not_negative = (
             *("alpha", "extra_length", "max_input_size", "n", "coverage_penalty", "repeat_ngram_size"),
             *("repeat_ngram_penalty", "sampling_keep_top_k", "sampling_seed"),
-        ):
-            _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must be 0 or more")
-        _require(self.max_input_size != 1, "max_input_size=1 leaves room for the end token alone; give 2 or more")
-        for name in ("alpha", "coverage_penalty"):
-            _require(getattr(self, name) < float("inf"), f"{name}={getattr(self, name)} must be finite")
-        _require(
-            (self.repeat_ngram_size > 0) == (self.repeat_ngram_penalty > 0),
-            f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
-            "one does nothing without the other; give both or none",
         )
-        _require(self.sampling_seed < 1 << 63, f"sampling_seed={self.sampling_seed} must be below 2**63")
-        temperature = self.sampling_temp
-        _require(1e-3 <= temperature < float("inf"), f"sampling_temp={temperature} must be 0.001 or more, and finite")
-        top_p = self.sampling_keep_top_p
-        _require(0 < top_p <= 1, f"sampling_keep_top_p={top_p} must be above 0 and at most 1")
+        _check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
+        _check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
+        _check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
+        _check(self, ("alpha", "coverage_penalty"), lambda value: value < math.inf, "must be finite")
+        _check(self, ["sampling_seed"], lambda seed: seed < 1 << 63, "must be below 2**63")
+        _check(self, ["sampling_temp"], lambda value: 1e-3 <= value < math.inf, "must be 0.001 or more, and finite")
+        _check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
+        if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
+            raise UserError(
+                f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
+                "one does nothing without the other; give both or none"
+            )
         if self.sampling_method not in SAMPLING_METHODS:
             raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)
         if self.is_random:
-            _require(not self.coverage_penalty, "coverage_penalty orders a beam; sampling_method=random has none")
+            if self.coverage_penalty:
+                raise UserError("coverage_penalty orders a beam; sampling_method=random has none")
         else:
-            _require(self.num_best <= self.beam_size, f"n={self.n} must be at most beam_size={self.beam_size}")
-            for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
-                value = getattr(self, name)
-                _require(value == getattr(DecodeHParams, name), f"{name}={value} needs sampling_method=random")
+            if self.num_best > self.beam_size:
+                raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
+            for name in sampling:
+                if getattr(self, name) != getattr(DecodeHParams, name):
+                    raise UserError(f"{name}={getattr(self, name)} needs sampling_method=random")
 
     @property
     def is_random(self) -> bool:
-        """Whether outputs are drawn, not searched for."""
+        """True if outputs are sampled, False if they are searched for."""
         return self.sampling_method == "random"
 
     @property
     def num_best(self) -> int:
-        """Outputs of each input."""
+        """Number of outputs per input."""
         return self.n or (self.beam_size if self.return_beams else 1)
 
     def __str__(self) -> str:
@@ -231,32 +234,34 @@ class DecodeHParams:
 
 
 def refuse_decode_hparams(
-    values: DecodeHParams, names: Sequence[str], why: str, usual: DecodeHParams | None = None
+    values: DecodeHParams, names: Sequence[str], why: str, defaults: DecodeHParams | None = None
 ) -> None:
-    """Raises UserError where one of the decode_hparams `names` has been given a value.
+    """Raises UserError if one of the decode hparams `names` differs from its default.
 
     Args:
-        why: what the program does, so that it would do nothing.
-        usual: the values where none are given; by default those of `DecodeHParams`.
+        why: why these hparams have no effect in this program, for the error message.
+        defaults: by default those of `DecodeHParams`.
     """
-    usual = usual or DecodeHParams()
+    defaults = defaults or DecodeHParams()
     for name in names:
-        if getattr(values, name) != getattr(usual, name):
+        if getattr(values, name) != getattr(defaults, name):
             raise UserError(f"decode_hparams: {name}={getattr(values, name)} does nothing here: {why}")
 
 
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise UserError(message)
+def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
+    """Raises UserError if one of the fields `names` is not valid; `rule` tells the user what is."""
+    for name in names:
+        if not is_valid(getattr(values, name)):
+            raise UserError(f"{name}={getattr(values, name)} {rule}")
 
 
 def override(values: T, text: str) -> T:
-    """A copy of dataclass `values` with the overrides of `text`, e.g. "hidden_size=256,norm_before=true".
+    """Returns a copy of dataclass `values` with the changes in `text`, e.g. "hidden_size=256,norm_before=true".
 
-    As in tensor2tensor, an int takes no "1.0", a bool takes true, false, 1 or 0, and a trailing comma is allowed.
+    As in tensor2tensor, an int cannot be written "1.0", a bool is true, false, 1 or 0, and `text` may end in a comma.
 
     Raises:
-        UserError: an unknown or repeated name, a value of another type, or text that is not name=value.
+        UserError: a name is unknown or repeated, a value has another type, or a part is not name=value.
     """
     types = typing.get_type_hints(type(values))
     changes: dict[str, Any] = {}
@@ -273,40 +278,43 @@ def override(values: T, text: str) -> T:
 
 
 def parse_value(name: str, text: str, kind: type) -> Any:
-    """`text` as a value of type `kind` (int, float, bool or str) for the field `name`.
+    """Returns `text` as a value of type `kind`: int, float, bool or str.
+
+    Args:
+        name: the field's name, for the error message.
 
     Raises:
-        UserError: `text` is no such value.
+        UserError: `text` is not such a value.
     """
     try:
         if kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         return kind(text)
     except (ValueError, KeyError):
-        wanted = "true or false" if kind is bool else f"of type {kind.__name__}"
-        raise UserError(f"{name}={text}: the value must be {wanted}") from None
+        rule = "true or false" if kind is bool else f"of type {kind.__name__}"
+        raise UserError(f"{name}={text}: the value must be {rule}") from None
 
 
 def to_json(values: Any) -> str:
-    """The fields of dataclass `values` as JSON, one a line, in the order of their definition."""
+    """Returns the fields of dataclass `values` as JSON, one per line, in the order of their definition."""
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
 
 
 def from_json(kind: type[T], text: str, source: str) -> T:
-    """The dataclass `kind` from the JSON that `to_json` wrote; fields that `text` lacks keep their defaults.
+    """Returns the dataclass `kind` from JSON that `to_json` wrote. Fields that are missing keep their defaults.
 
     Args:
-        source: where `text` comes from, for the error.
+        source: name of the file, for the error message.
 
     Raises:
-        UserError: no JSON object, an unknown field, or a value of another type.
+        UserError: `text` is not a JSON object, a field is unknown, or a value has another type.
     """
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{source}:{error.lineno}: not JSON ({error.msg}); restore the file") from None
     if not isinstance(fields, dict):
-        raise UserError(f"{source}: holds no JSON object; restore the file")
+        raise UserError(f"{source}: not a JSON object; restore the file")
     types = typing.get_type_hints(kind)
     for name, value in fields.items():
         if name not in types:

@@ -1,14 +1,14 @@
-"""A model folder (--output_dir): all that decoding, exporting or resuming needs, and nothing from elsewhere.
+"""A model folder (--output_dir) has everything that decoding, exporting and resuming need.
 
 hparams.json      how the model is built and trained
 problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
 vocab.*.model     the vocabulary
-model.ckpt-*      checkpoints: weights under the model's own names, optimizer, step, seed, fingerprints
-averaged/         what t2t-avg-checkpoints made of them
+model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, seed, fingerprints
+checkpoint        the names of these checkpoints, for tf.train.latest_checkpoint
+averaged/         the mean of several checkpoints, from t2t-avg-checkpoints
 best/             the checkpoint with the lowest dev loss
-metrics.jsonl     what was measured during the training; tensorboard/ has the same, and pictures
-part_size.json    --max_tokens_per_replica, as it was found by trying
-decoded/, results.json, report.md    what t2t-reproduce made
+metrics.jsonl     measurements during training; tensorboard/ has the same, and pictures
+decoded/, results.json, report.md    output of t2t-reproduce
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from t2t_repro.textfile import whole_file
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
-"""The file that a training holds a lock on."""
+"""Name of the file that a training keeps locked."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
-"""Hparams that a training may be continued with other values of."""
+"""Hparams that may change when a training resumes."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model was trained on; the content of problem.json."""
+    """What a model was trained on: the content of problem.json."""
 
     problem: str
-    """The problem's name, with "_rev" where it is reversed."""
+    """Name of the problem, with "_rev" if it is reversed."""
     settings: dict
-    """The problem's settings."""
+    """Settings of the problem."""
     vocabulary: str
-    """The vocabulary's file name."""
+    """File name of the vocabulary."""
     data_fingerprint: str
-    """Twelve hex digits of the training data."""
+    """Twelve hex digits that identify the training data."""
     random_seed: int
-    """What decided initial weights, order of the data and dropout."""
+    """Seed of the initial weights, the order of the data and dropout."""
     precision: str = "float32"
-    """Of the training."""
+    """Precision of the training."""
     warm_start_from: str = ""
-    """Where the initial weights came from, if not from the random seed."""
+    """Checkpoint that the initial weights came from, if not from the random seed."""
 
 
 class ModelFolder:
@@ -66,19 +66,19 @@ class ModelFolder:
         path: the folder.
 
     Raises:
-        UserError: it is no model folder, or a file in it is damaged.
+        UserError: it is not a model folder, or a file in it is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._made: list[str] = []
-        """Names of the files that `create` has made, where none were."""
+        self._created: list[str] = []
+        """Names of the files that `create` has written and that did not exist before."""
         texts = {}
         for name in DESCRIPTION:
             try:
                 texts[name] = (self.path / name).read_text("utf-8")
             except (FileNotFoundError, NotADirectoryError):
-                raise UserError(f"{path}: no {name} there, so it is no model folder; t2t-trainer makes one") from None
+                raise UserError(f"{path}: no {name} there, so this is no model folder; run t2t-trainer") from None
             except UnicodeDecodeError as error:
                 raise UserError(f"{self.path / name}: not UTF-8 (byte {error.start}); restore the file") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
@@ -88,25 +88,24 @@ class ModelFolder:
 
     @classmethod
     def create(cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> ModelFolder:
-        """Makes a model folder, or takes up the one there where it holds the same.
+        """Creates a model folder, or opens an existing one to resume its training.
 
-        One without any weights yet is made anew: its training has failed before it began, and is being mended.
+        An existing folder without checkpoints is overwritten: its training failed before the first one, and the user
+        may have changed something since.
 
         Raises:
-            UserError: the folder there is of another problem, other data or other hparams.
+            UserError: the existing folder has another problem, other data or other hparams.
         """
         folder = Path(path)
-        made = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
-        if (
-            any(checkpoints_in(folder / inside) for inside in ("", "averaged", "best"))
-            and (folder / "problem.json").exists()
-        ):
-            there = cls(folder)
-            there.refuse_other(hparams, origin, vocabulary)
-            if hparams.train_steps != there.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
+        missing = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
+        has_checkpoints = any(checkpoints_in(folder / place) for place in ("", "averaged", "best"))
+        if has_checkpoints and (folder / "problem.json").exists():
+            existing = cls(folder)
+            existing.refuse_other(hparams, origin, vocabulary)
+            if hparams.train_steps != existing.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
                 say(
-                    f"{path}: the rate's linear_decay ends at {hparams.train_steps:,} steps now, not at "
-                    f"{there.hparams.train_steps:,}; so the rate jumps"
+                    f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
+                    f"{existing.hparams.train_steps:,}, so the learning rate jumps"
                 )
         else:
             vocabulary.save(folder / origin.vocabulary)
@@ -114,21 +113,21 @@ class ModelFolder:
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
         created = cls(folder)
-        created._made = made
+        created._created = missing
         return created
 
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Keeps other trainings out of a folder, which is made if it is not there.
+        """Keeps other trainings out of a folder, which is created if it does not exist.
 
-        On file systems that know no locks it does nothing.
+        On file systems without locks it does nothing.
 
         Raises:
-            UserError: another training is at work there.
+            UserError: another training uses the folder.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        # A file, and open for writing: NFS tells other machines of such locks alone.
+        # NFS shows a lock to other machines only if it is on a file that is open for writing.
         descriptor = os.open(Path(path) / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
@@ -144,16 +143,16 @@ class ModelFolder:
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Deletes what `create` has newly made: for a training that could not begin."""
-        for name in (*self._made, LOCK):
+        """Deletes the files that `create` has added, for a training that could not begin."""
+        for name in (*self._created, LOCK):
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # there are other files
+        with contextlib.suppress(OSError):  # the folder has other files
             self.path.rmdir()
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
-        """Raises UserError where this folder's training was of other things than those given.
+        """Raises UserError if these arguments differ from those of this folder's training.
 
-        Only `MAY_DIFFER` may differ: a longer training goes on from a shorter one.
+        Only hparams in `MAY_DIFFER` may differ; a larger train_steps continues the training.
         """
         cure = "give another --output_dir, with --warm_start_from to begin with this model's weights"
         if origin.problem != self.origin.problem:
@@ -180,24 +179,23 @@ class ModelFolder:
                 )
 
     def checkpoints(self) -> list[str]:
-        """The training's checkpoints, oldest first."""
+        """Returns the paths of the training's checkpoints, oldest first."""
         return checkpoints_in(self.path)
 
-    def checkpoint(self, given: str = "") -> str:
-        """The checkpoint to use.
+    def checkpoint(self, path: str = "") -> str:
+        """Returns the path of the checkpoint to use.
 
         Args:
-            given: --checkpoint_path. If empty: the averaged checkpoint, unless training has gone on since it was made,
-                else the latest.
+            path: --checkpoint_path. If empty: the averaged checkpoint if it is as new as the latest, else the latest.
 
         Raises:
-            UserError: there is none.
+            UserError: the checkpoint does not exist.
         """
-        if given:
-            if not Path(f"{given}.index").is_file():
-                raise UserError(f"--checkpoint_path={given}: no {given}.index; give the path up to the step's number")
-            return given
-        latest, averaged = (checkpoints_in(path)[-1:] for path in (self.path, self.path / "averaged"))
+        if path:
+            if not Path(f"{path}.index").is_file():
+                raise UserError(f"--checkpoint_path={path}: no {path}.index; give the path up to the step's number")
+            return path
+        latest, averaged = (checkpoints_in(folder)[-1:] for folder in (self.path, self.path / "averaged"))
         if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
             return averaged[0]
         if latest:
@@ -205,10 +203,10 @@ class ModelFolder:
         raise UserError(f"{self.path}: no checkpoint yet; run t2t-trainer --output_dir={self.path} until it saves one")
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """The model with the weights of a checkpoint.
+        """Returns the model with the weights of a checkpoint.
 
         Raises:
-            UserError: the checkpoint does not fit the folder's hparams or vocabulary, or is damaged.
+            UserError: the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
@@ -226,35 +224,36 @@ class ModelFolder:
 
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
-    """The model folders that --output_dir names, separated by commas, and the checkpoint to use of each.
+    """Opens the model folders that --output_dir names, and chooses a checkpoint in each.
 
     Args:
-        checkpoint_paths: --checkpoint_path: as many, or none.
+        output_dirs: --output_dir: one folder, or several separated by commas.
+        checkpoint_paths: --checkpoint_path: empty, or a path for each folder, which may be empty too.
 
     Raises:
         UserError: a folder or checkpoint is missing or damaged, or the vocabularies differ.
     """
-    paths, given = ([part.strip() for part in text.split(",")] for text in (output_dirs, checkpoint_paths))
-    if len(given) == 1 and not given[0]:
-        given = [""] * len(paths)
-    if len(given) != len(paths):
-        raise UserError(f"--checkpoint_path names {len(given)}, --output_dir {len(paths)}; give one for each folder")
-    folders = [ModelFolder(path) for path in paths]
+    dirs, paths = ([part.strip() for part in text.split(",")] for text in (output_dirs, checkpoint_paths))
+    if paths == [""]:
+        paths = [""] * len(dirs)
+    if len(paths) != len(dirs):
+        raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
+    folders = [ModelFolder(path) for path in dirs]
     for folder in folders[1:]:
         if folder.vocabulary.fingerprint != folders[0].vocabulary.fingerprint:
             raise UserError(
                 f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {folders[0].path}, "
                 f"{folders[0].vocabulary.fingerprint}; models that decode together need the same"
             )
-    return folders, [folder.checkpoint(checkpoint) for folder, checkpoint in zip(folders, given, strict=True)]
+    return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 
 def hparams_fingerprint(hparams: HParams) -> str:
-    """Twelve hex digits of all that a training may not be continued with another value of.
+    """Returns twelve hex digits that identify the hparams that must not change when a training resumes.
 
-    A field that has its default counts as if it were not there, so that a field added later changes no fingerprint.
+    Fields with their default value do not count, so that a field added later changes no fingerprint.
     """
-    usual = HParams()
+    defaults = HParams()
     names = [name for name in vars(hparams) if name not in MAY_DIFFER]
-    named = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(usual, name)}
-    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
+    changed = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(defaults, name)}
+    return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:12]

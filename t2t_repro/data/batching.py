@@ -122,17 +122,17 @@ def _portions(count: int) -> Iterator[slice]:
         yield slice(start, min(start + (1 << 20), count))
 
 
-def parts(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts the blocks of a step into parts of at most `max_tokens` positions on either side, padding included.
+def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
+    """Cuts the blocks of a step into micro-batches of at most `max_tokens` positions on either side, padding included.
 
     Args:
         lengths: int [2, N], source and target tokens of each example.
         blocks: the step's examples.
-        max_tokens: a single longer example is a part of its own all the same.
-        replicas: the number of parts is a multiple of this many; some may be empty.
+        max_tokens: maximum number of positions; an example that is longer forms a micro-batch of its own.
+        replicas: the number of micro-batches is a multiple of this number; some may be empty.
 
     Returns:
-        The numbers of each part's examples.
+        The numbers of the examples in each micro-batch.
     """
     longest = [lengths[:, block].max(axis=0).tolist() for block in blocks]
     pieces = max(len(_cuts(each, max_tokens)) - 1 for each in longest)
@@ -161,7 +161,7 @@ def _even_cuts(longest: list[int], pieces: int, max_tokens: int) -> list[int]:
 
 
 def _cuts(longest: list[int], limit: int) -> list[int]:
-    """Where to cut examples of the given lengths so that the fewest parts hold at most `limit` positions each."""
+    """Where to cut examples of the given lengths so that the fewest pieces hold at most `limit` positions each."""
     cuts, widest = [0], 0
     for position, length in enumerate(longest):
         widest = max(widest, length)

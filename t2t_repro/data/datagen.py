@@ -1,7 +1,7 @@
-"""From a problem's text to what training reads: a vocabulary, shards of ids, and a description of both.
+"""t2t-datagen: turns a problem's text into a vocabulary, shards of ids, test sets, a summary and a description.
 
-The description, `<problem>.json`, is written last. A folder without it holds no data, whatever else lies there. A run
-that was killed goes on after its last whole shard: `.<problem>.unfinished` says which those are.
+Everything is read twice: once to learn, count and check, once to write. A run that was killed resumes after its last
+finished shard.
 """
 
 from __future__ import annotations
@@ -14,111 +14,154 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import encoding, records, summary, vocabulary
+from t2t_repro.data import encoding, records, summary, test_set_files, vocabulary
 from t2t_repro.data.cleaning import Cleaning
+from t2t_repro.data.description import Description, description_path
+from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import from_json, to_json
 from t2t_repro.problem import Problem
 from t2t_repro.progress import progress, say
-from t2t_repro.textfile import read_lines, whole_file
 
 SPLITS = ("train", "dev")
 FEW_PAIRS = 50_000
-"""Fewer than these are tokenised before other processes have started."""
+"""Below this number of pairs, starting more processes takes longer than encoding in one."""
+
+
+def generate_data(
+    problem: Problem, data_dir: str | Path, tmp_dir: str, processes: int = 0, vocab_file: str | Path = ""
+) -> Description:
+    """Makes the data of a problem. The bytes do not depend on `processes`.
+
+    Args:
+        data_dir: folder to write to.
+        tmp_dir: folder of downloads and raw sources.
+        processes: number of processes that encode text; 0 is one per core.
+        vocab_file: vocabulary to use instead of learning one; its size replaces the setting vocab_size.
+
+    Raises:
+        UserError: if a source is missing or damaged, a split is empty, the disk is full, or `vocab_file` does not fit;
+            also if `vocab_file` is missing, but the existing data in `data_dir` was made with one. No new file is left.
+    """
+    problem.check()
+    job = _prepare(problem, Path(data_dir), tmp_dir, vocab_file)
+    text = _read_all(job)
+    try:
+        words, state = _resume_or_start(job, text)
+        _write_shards(job, text, words, state, processes or _default_processes(text))
+        _write_test_sets(job)
+        figures = summary.summarize(job.data_dir, job.name, text.cleaning, state.counts(), words)
+        description = _describe(job, text, words, state)
+        description.save(job.description_path)
+        summary.save(job.data_dir, job.name, figures)
+        job.state_path.unlink()
+    except encoding.WorkerLostError:
+        raise  # Finished shards stay, so that the next run resumes, as after KeyboardInterrupt.
+    except Exception:
+        _delete_output(job)
+        raise
+    for line in (*summary.lines(figures), f"data: {data_dir}"):
+        say(line)
+    return description
 
 
 @dataclass(frozen=True)
-class Description:
-    """What a data_dir holds of one problem."""
+class Job:
+    """The problem to generate, the folders, and the vocabulary that the user supplied."""
 
-    problem: str
-    """The problem's name, unreversed."""
-    settings: dict
-    """Its settings; vocab_size is the vocabulary's own where it was given."""
-    vocabulary: str
-    """The vocabulary's file name."""
-    vocabulary_fingerprint: str
-    """Twelve hex digits of the vocabulary."""
-    fingerprint: str
-    """Twelve hex digits of all records and the vocabulary."""
-    pairs: dict
-    """Pairs in each split."""
-    dropped: dict
-    """Pairs left out of each split, by reason."""
-    vocabulary_given: bool = False
-    """Whether the vocabulary was not learned from the text but taken from a file."""
+    problem: Problem
+    settings: Any
+    """Settings of the problem. vocab_size is the actual size if the user supplied a vocabulary."""
+    data_dir: Path
+    tmp_dir: str
+    vocab_file: Path
+    user_vocabulary: Vocabulary | None
 
+    @property
+    def name(self) -> str:
+        """Name of the problem, without "_rev"."""
+        return self.problem.base_name
 
-def description_path(data_dir: str | Path, problem: str) -> Path:
-    """Where the description of a problem's data lies."""
-    return Path(data_dir) / f"{problem}.json"
+    @property
+    def description_path(self) -> Path:
+        """Path of the description."""
+        return description_path(self.data_dir, self.name)
 
+    @property
+    def state_path(self) -> Path:
+        """Path of the resume state."""
+        return self.data_dir / f".{self.name}.unfinished"
 
-def load_description(data_dir: str | Path, problem: Problem) -> Description:
-    """What `data_dir` holds of `problem`.
-
-    Raises:
-        UserError: nothing; the message says what else is there.
-    """
-    path = description_path(data_dir, problem.base_name)
-    if path.is_file():
-        return from_json(Description, "\n".join(read_lines(str(path))), str(path))
-    others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
-    there = f" (it holds {', '.join(others)})" if others else ""
-    needed = [
-        f"--{field.name}={value if value != '' else '...'}"
-        for field in dataclasses.fields(problem.settings)
-        if (value := getattr(problem.settings, field.name)) == "" or value != field.default
-    ]
-    flags = " ".join([f"--problem={problem.base_name}", *needed, f"--data_dir={data_dir}"])
-    raise UserError(f"{data_dir}: no data of problem {problem.base_name!r} there{there}; run t2t-datagen {flags}")
+    @property
+    def vocabulary_path(self) -> Path:
+        """Path of the vocabulary."""
+        return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}.model"
 
 
-def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
-    """The problem `name` with the settings that its data in `data_dir` was made with, its vocabulary, its description.
-
-    Raises:
-        UserError: no such problem, no data, or a vocabulary that is not the one the data was made with.
-    """
-    description = load_description(data_dir, registry.problem(name))
-    path = Path(data_dir) / description.vocabulary
-    words = Vocabulary.load(path)
-    if words.fingerprint != description.vocabulary_fingerprint:
+def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | Path) -> Job:
+    """Loads the user's vocabulary and settles the settings."""
+    user_vocabulary = _load_user_vocabulary(problem, vocab_file) if vocab_file else None
+    settings = problem.settings
+    if user_vocabulary:
+        settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
+    job = Job(problem, settings, data_dir, tmp_dir, Path(vocab_file), user_vocabulary)
+    if not user_vocabulary and _has_user_vocabulary(job):
         raise UserError(
-            f"{path}: fingerprint {words.fingerprint}, but the data was made with "
-            f"{description.vocabulary_fingerprint}; put the right vocabulary back or run t2t-datagen again"
+            f"{data_dir}: the vocabulary of {job.name} there was given by --vocab_file; give it to t2t-datagen again "
+            "to keep it, or choose another --data_dir to learn one"
         )
-    return registry.problem(name, description.settings), words, description
+    return job
+
+
+def _load_user_vocabulary(problem: Problem, vocab_file: str | Path) -> Vocabulary:
+    words = Vocabulary.load(vocab_file)
+    if missing := words.missing_symbols(problem.symbols):
+        raise UserError(
+            f"--vocab_file={vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of problem "
+            f"{problem.name}, {missing[0]} for one; use a vocabulary that was learned for such a problem"
+        )
+    return words
+
+
+def _has_user_vocabulary(job: Job) -> bool:
+    """Returns True if the finished or unfinished data in the folder was made with --vocab_file."""
+    contents: list[Description | ResumeState] = []
+    with contextlib.suppress(UserError):
+        contents.append(Description.load(job.description_path))
+    with contextlib.suppress(UserError):
+        contents.append(ResumeState.load(job.state_path))
+    return any(content.vocabulary_given for content in contents)
 
 
 @dataclass
-class Unfinished:
-    """What a run has done so far, so that the next one can go on from there."""
+class Text:
+    """The results of reading all text once."""
 
-    fingerprint: str
-    """Differs for other text and other settings."""
-    vocabulary_fingerprint: str
-    """Of the vocabulary that was learned or given."""
-    shards: dict
-    """Of each shard that is whole: sha256 of its bytes and of its index's, bytes of its text, ids that are bytes."""
-    vocabulary_given: bool = False
-    """As in `Description`."""
+    cleaning: dict[str, Cleaning]
+    """By split, the rule that selects pairs, with its counts."""
+    hashes: dict[str, int] = field(default_factory=dict)
+    """By split, the hash of all pairs."""
+    sample: list[str] = field(default_factory=list)
+    """Texts from which to learn the vocabulary."""
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs that are kept."""
+        return sum(cleaning.kept for cleaning in self.cleaning.values())
 
 
-class Reading:
-    """One pass over the pairs of a split."""
+class HashedPairs:
+    """Pairs that are hashed as they are read."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._pairs = pairs
         self.hash = 0
-        """Of the text so far. Python's own, which costs next to nothing; another process has another."""
+        """Hash of the pairs so far: Python's own, which is fast but differs between processes."""
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
@@ -126,277 +169,169 @@ class Reading:
             yield pair
 
 
-def generate_data(
-    problem: Problem, data_dir: str | Path, tmp_dir: str, processes: int = 0, vocab_file: str | Path = ""
-) -> Description:
-    """Makes vocabulary, shards, description and summary of a problem. The bytes do not depend on `processes`.
-
-    Args:
-        data_dir: where they go.
-        tmp_dir: folder of downloads and raw sources.
-        processes: how many tokenise; 0 is one for each core.
-        vocab_file: a vocabulary to take as it is, in place of one learned from the text; it decides vocab_size.
-
-    Raises:
-        UserError: a source is missing or damaged, a split is empty, the disk is full, `vocab_file` does not suit, or
-            there is none where the data in `data_dir` was made with one; then nothing new is left.
-    """
-    problem.check()
-    name, settings = problem.base_name, problem.settings
-    path, unfinished_path = description_path(data_dir, name), Path(data_dir) / f".{name}.unfinished"
-    given = _given_vocabulary(problem, vocab_file) if vocab_file else None
-    if given:
-        settings = dataclasses.replace(settings, vocab_size=given.size)
-    elif _was_given(path, Description) or _was_given(unfinished_path, Unfinished):
-        raise UserError(
-            f"{data_dir}: the vocabulary of {name} there was given by --vocab_file; give it to t2t-datagen again to "
-            "keep it, or another --data_dir to learn one"
-        )
-    vocabulary_path = Path(data_dir) / f"vocab.{name}.{settings.vocab_size}.model"
-    # The first pass reads everything once, so that a mistake in the last line is met before anything is written.
-    chosen = {
-        "train": Cleaning(settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates),
-        "dev": Cleaning(),
-    }
-    first = {split: Reading(problem.generate(split, tmp_dir)) for split in chosen}
-    _exhaust(chosen["dev"].first_pass(first["dev"]))
-    train_text = progress(chosen["train"].first_pass(first["train"]), "reading", None, "pairs")
-    texts: list[str] = []
-    if given:
-        _exhaust(train_text)
+def _read_all(job: Job) -> Text:
+    """Reads all text once, so that a mistake in its last line is found before anything is written."""
+    settings = job.settings
+    limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
+    text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
+    sources = {split: HashedPairs(job.problem.generate(split, job.tmp_dir)) for split in SPLITS}
+    _exhaust(text.cleaning["dev"].first_pass(sources["dev"]))
+    train = progress(text.cleaning["train"].first_pass(sources["train"]), "reading", None, "pairs")
+    if job.user_vocabulary:
+        _exhaust(train)
     else:
-        texts = vocabulary.sample(text for pair in train_text for text in (pair["inputs"], pair["targets"]))
-    for split, choice in chosen.items():
-        if not choice.kept:
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in choice.dropped.items())
+        text.sample = vocabulary.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
+    for split, cleaning in text.cleaning.items():
+        text.hashes[split] = sources[split].hash
+        if not cleaning.kept:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.dropped.items())
             raise UserError(
-                f"problem {name}: no pair is left in its {split} split, of {choice.read:,} read"
+                f"problem {job.name}: no pair is left in its {split} split, of {cleaning.read:,} read"
                 f"{f' ({reasons})' if reasons else ''}; check the source"
             )
-
-    own = (dataclasses.asdict(settings), problem.symbols, problem.num_train_shards)
-    decisive = [str(own), *(choice.fingerprint for choice in chosen.values()), *([given.fingerprint] if given else [])]
-    fingerprint = hashlib.sha256("\n".join(decisive).encode()).hexdigest()
-    try:
-        path.unlink(missing_ok=True)
-        words, state = _resume(unfinished_path, vocabulary_path, fingerprint)
-        _remove(data_dir, name, whole=words is None)
-        if words is None:
-            if given:
-                words = given
-            else:
-                say(f"learning a vocabulary from {len(texts):,} texts")
-                words = vocabulary.train(texts, settings.vocab_size, problem.symbols)
-            words.save(vocabulary_path)
-            state = Unfinished(fingerprint, words.fingerprint, {}, vocabulary_given=given is not None)
-            _save(state, unfinished_path)
-        del texts
-        if not processes:
-            few = sum(choice.kept for choice in chosen.values()) < FEW_PAIRS
-            processes = 1 if few else len(os.sched_getaffinity(0))
-        with encoding.Encoder(words, processes) as encoder:
-            for split, choice in chosen.items():
-                second = Reading(problem.generate(split, tmp_dir))
-                pairs = progress(choice.next_pass(second), split, choice.kept, "pairs")
-                shards = min(problem.num_train_shards, choice.kept) if split == "train" else 1
-                cuts = [choice.kept * shard // shards for shard in range(shards + 1)]
-                sizes = {
-                    records.shard_path(data_dir, name, split, shard, shards): stop - start
-                    for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
-                }
-                _write_shards(pairs, sizes, encoder, state, unfinished_path)
-                _exhaust(pairs)
-                if second.hash != first[split].hash:
-                    raise UserError(
-                        f"problem {name}: its {split} text changed while it was read; run t2t-datagen again"
-                    )
-        for test_set in problem.test_sets or ("dev",):
-            for old in _test_set_paths(problem, data_dir, test_set):
-                old.unlink(missing_ok=True)
-        if problem.test_sets:
-            write_test_sets(problem, data_dir, tmp_dir)
-
-        digest, counts = hashlib.sha256(words.model), Counter[str]()
-        for figures in state.shards.values():
-            digest.update(bytes.fromhex(figures.pop("sha256")))
-            del figures["index_sha256"]
-            counts.update(figures)
-        found = summary.summarize(data_dir, name, chosen, counts, words)
-        description = Description(
-            problem=name,
-            settings=dataclasses.asdict(settings),
-            vocabulary=vocabulary_path.name,
-            vocabulary_fingerprint=words.fingerprint,
-            fingerprint=digest.hexdigest()[:12],
-            pairs={split: choice.kept for split, choice in chosen.items()},
-            dropped={split: dict(choice.dropped) for split, choice in chosen.items()},
-            vocabulary_given=given is not None,
-        )
-        with whole_file(path, "w") as file:
-            file.write(to_json(description))
-        summary.save(data_dir, name, found)
-        unfinished_path.unlink()
-    except encoding.WorkerLostError:
-        raise  # as after a KeyboardInterrupt, the next run goes on from here
-    except Exception:
-        _remove(data_dir, name, whole=True)
-        test_sets = (side for test_set in problem.test_sets for side in _test_set_paths(problem, data_dir, test_set))
-        for written in (vocabulary_path, unfinished_path, path, *test_sets):
-            if not (given and written.resolve() == Path(vocab_file).resolve()):  # that one is the user's
-                written.unlink(missing_ok=True)
-        raise
-    for line in (*summary.lines(found), f"data: {data_dir}"):
-        say(line)
-    return description
-
-
-def _given_vocabulary(problem: Problem, vocab_file: str | Path) -> Vocabulary:
-    words = Vocabulary.load(vocab_file)
-    if lacking := words.lacking(problem.symbols):
-        raise UserError(
-            f"--vocab_file={vocab_file}: lacks {len(lacking)} of the {len(problem.symbols)} symbols of problem "
-            f"{problem.name}, {lacking[0]} for one; take a vocabulary that was learned for such a problem"
-        )
-    return words
-
-
-def _was_given(path: Path, kind: type[Description] | type[Unfinished]) -> bool:
-    """Whether what lies at `path`, if anything, says that its vocabulary was given."""
-    with contextlib.suppress(UserError):
-        return path.is_file() and from_json(kind, "\n".join(read_lines(str(path))), str(path)).vocabulary_given
-    return False
+    return text
 
 
 def _exhaust(items: Iterable[Any]) -> None:
     collections.deque(items, maxlen=0)
 
 
-def _resume(path: Path, vocabulary_path: Path, fingerprint: str) -> tuple[Vocabulary | None, Unfinished]:
-    """The vocabulary and the state of a run over the same text with the same settings; None where there was none."""
+def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
+    """Returns the vocabulary and the state of an unfinished run over the same text, or of a new run.
+
+    Deletes all files that are out of date.
+    """
+    relevant_settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
+    parts = [str(relevant_settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
+    if job.user_vocabulary:
+        parts.append(job.user_vocabulary.fingerprint)
+    fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    job.description_path.unlink(missing_ok=True)
+    _delete_temporary_files(job)
     with contextlib.suppress(UserError):
-        if path.is_file():
-            state = from_json(Unfinished, "\n".join(read_lines(str(path))), str(path))
-            words = Vocabulary.load(vocabulary_path)
-            if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, words.fingerprint):
-                say(f"going on after the {len(state.shards):,} shards that are there")
-                return words, state
-    return None, Unfinished(fingerprint, "", {})
+        state, words = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
+        if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, words.fingerprint):
+            say(f"resuming after {len(state.shards):,} finished shards")
+            text.sample = []
+            return words, state
+    _delete_shards(job)
+    words = job.user_vocabulary or _learn_vocabulary(job, text)
+    words.save(job.vocabulary_path)
+    state = ResumeState(fingerprint, words.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
+    state.save(job.state_path)
+    return words, state
 
 
-def _save(state: Unfinished, path: Path) -> None:
-    with whole_file(path, "w") as file:
-        file.write(to_json(state))
+def _learn_vocabulary(job: Job, text: Text) -> Vocabulary:
+    """Learns a vocabulary from the sample, and frees the sample's memory."""
+    sample, text.sample = text.sample, []
+    say(f"learning a vocabulary from {len(sample):,} texts")
+    return vocabulary.train(sample, job.settings.vocab_size, job.problem.symbols)
 
 
-def _remove(data_dir: str | Path, name: str, whole: bool) -> None:
-    """Removes what a killed process was writing, and the problem's whole shards as well if so asked."""
-    for place in (f"{name}[-.]*", f".{name}.unfinished", f"vocab.{name}.*", summary.FILE_NAME):
-        for half_written in Path(data_dir).glob(f".{place}.{'?' * 8}"):  # as `whole_file` names them
-            half_written.unlink(missing_ok=True)
-    for split in SPLITS if whole else ():
-        for old in records.find_files(data_dir, name, split):
-            old.unlink()
+def _default_processes(text: Text) -> int:
+    return 1 if text.pairs < FEW_PAIRS else len(os.sched_getaffinity(0))
 
 
-def _write_shards(
-    pairs: Iterator[Pair], sizes: dict[Path, int], encoder: encoding.Encoder, state: Unfinished, state_path: Path
+def _write_shards(job: Job, text: Text, words: Vocabulary, state: ResumeState, processes: int) -> None:
+    """Reads all text again and writes the shards that `state` does not have."""
+    with encoding.Encoder(words, processes) as encoder:
+        for split, cleaning in text.cleaning.items():
+            source = HashedPairs(job.problem.generate(split, job.tmp_dir))
+            pairs = progress(cleaning.next_pass(source), split, cleaning.kept, "pairs")
+            sizes = _shard_sizes(job, split, cleaning.kept)
+            _write_missing_shards(pairs, sizes, encoder, state, job.state_path)
+            _exhaust(pairs)
+            if source.hash != text.hashes[split]:
+                raise UserError(
+                    f"problem {job.name}: its {split} text changed while it was read; run t2t-datagen again"
+                )
+
+
+def _shard_sizes(job: Job, split: str, pairs: int) -> dict[Path, int]:
+    """Returns the number of pairs of each shard: nearly the same for all."""
+    shards = min(job.problem.num_train_shards, pairs) if split == "train" else 1
+    ends = [pairs * shard // shards for shard in range(shards + 1)]
+    return {
+        records.shard_path(job.data_dir, job.name, split, shard, shards): end - start
+        for shard, (start, end) in enumerate(itertools.pairwise(ends))
+    }
+
+
+def _write_missing_shards(
+    pairs: Iterator[Pair], sizes: dict[Path, int], encoder: encoding.Encoder, state: ResumeState, state_path: Path
 ) -> None:
-    """Writes the shards that `state` does not have or that are not whole.
+    """Writes the shards that `state` does not have, and saves the state after each.
 
     Args:
-        pairs: of all shards.
-        sizes: pairs of each shard.
+        pairs: pairs of all shards.
+        sizes: number of pairs in each shard.
     """
-    missing = [path for path in sizes if not _is_whole(path, state.shards.get(path.name, {}))]
+    missing = [path for path in sizes if not state.has(path)]
 
     def portions() -> Iterator[encoding.Portion]:
         for path, size in sizes.items():
-            own = itertools.islice(pairs, size)
+            shard_pairs = itertools.islice(pairs, size)
             if path in missing:
-                yield from encoding.portions(own)
+                yield from encoding.portions(shard_pairs)
             else:
-                _exhaust(own)
+                _exhaust(shard_pairs)
 
-    encoded = encoder.encode(portions())  # of all shards, so that the processes need not wait at a shard's end
+    encoded = encoder.encode(portions())  # One stream for all shards: the processes need not wait at a shard's end.
     for path in missing:
         digest, counts = hashlib.sha256(), Counter[str]()
-        own = itertools.islice(encoded, -(-sizes[path] // encoding.TOGETHER))
-        records.write_blocks(path, _counted(own, counts), digest)
-        index_sha256 = _sha256(records.index_path(path))
-        state.shards[path.name] = {"sha256": digest.hexdigest(), "index_sha256": index_sha256, **counts}
-        _save(state, state_path)
+        shard_portions = itertools.islice(encoded, -(-sizes[path] // encoding.PORTION_PAIRS))
+        records.write_chunks(path, _count(shard_portions, counts), digest)
+        state.add(path, digest.hexdigest(), counts)
+        state.save(state_path)
 
 
-def _counted(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterator[records.Block]:
-    for each in encoded:
-        counts += each.counts
-        yield each.block
+def _count(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
+    for portion in encoded:
+        counts += portion.counts
+        yield portion.chunk
 
 
-def _is_whole(path: Path, figures: dict[str, Any]) -> bool:
-    """Whether a shard and its index are there, with the bytes that were written."""
-    files = {"sha256": path, "index_sha256": records.index_path(path)}
-    return all(file.is_file() and _sha256(file) == figures.get(name) for name, file in files.items())
+def _write_test_sets(job: Job) -> None:
+    test_set_files.delete(job.problem, job.data_dir)
+    if job.problem.test_sets:
+        test_set_files.write(job.problem, job.data_dir, job.tmp_dir)
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _describe(job: Job, text: Text, words: Vocabulary, state: ResumeState) -> Description:
+    digest = hashlib.sha256(words.model)
+    for shard in state.shards.values():
+        digest.update(bytes.fromhex(shard["sha256"]))
+    return Description(
+        problem=job.name,
+        settings=dataclasses.asdict(job.settings),
+        vocabulary=job.vocabulary_path.name,
+        vocabulary_fingerprint=words.fingerprint,
+        fingerprint=digest.hexdigest()[:12],
+        pairs={split: cleaning.kept for split, cleaning in text.cleaning.items()},
+        dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},
+        vocabulary_given=job.user_vocabulary is not None,
+    )
 
 
-def write_test_sets(
-    problem: Problem, data_dir: str | Path, tmp_dir: str, again: bool = True
-) -> dict[str, tuple[Path, Path]]:
-    """Writes each test set as two text files, for t2t-decoder and t2t-bleu; says where one is not at hand.
-
-    Args:
-        again: whether to write files anew that are there.
-
-    Returns:
-        By test set, the files of sources and of references. A reversed problem's change places; a problem without test
-        sets has its dev split for one.
-
-    Raises:
-        UserError: the disk is full.
-    """
-    written = {}
-    for name in problem.test_sets or ("dev",):
-        paths = _test_set_paths(problem, data_dir, name)
-        if again or not all(path.is_file() for path in paths):
-            try:
-                pairs = list(problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir))
-            except UserError as error:
-                say(f"test set {name} is not written: {error}")
-                continue
-            for side, path in zip(("inputs", "targets"), paths, strict=True):
-                with whole_file(path, "w") as file:
-                    file.writelines(pair[side] + "\n" for pair in pairs)
-            say(f"test set {name}: {len(pairs):,} pairs in {paths[0]} and {paths[1]}")
-        source, target = paths[::-1] if problem.was_reversed else paths
-        written[name] = (source, target)
-    return written
+def _delete_temporary_files(job: Job) -> None:
+    """Deletes the files that a killed process was writing, which have the names that `whole_file` gives."""
+    for name in (f"{job.name}[-.]*", f".{job.name}.unfinished", f"vocab.{job.name}.*", summary.FILE_NAME):
+        for path in job.data_dir.glob(f".{name}.{'?' * 8}"):
+            path.unlink(missing_ok=True)
 
 
-def test_sets_at_hand(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """`write_test_sets` of those that are not there yet.
-
-    Raises:
-        UserError: there is none at all; one is empty or its two files differ in length; or the disk is full.
-    """
-    found = write_test_sets(problem, data_dir, tmp_dir, again=False)
-    if not found:
-        raise UserError(f"{data_dir}: no test set of problem {problem.base_name} there; see docs/data.md")
-    for paths in found.values():
-        sources, targets = (sum(1 for _ in read_lines(str(path))) for path in paths)
-        if sources != targets or not sources:
-            raise UserError(
-                f"{paths[0]} has {sources:,} lines and {paths[1].name} {targets:,}; each line needs its translation; "
-                "delete both, and they are written again"
-            )
-    return found
+def _delete_shards(job: Job) -> None:
+    for split in SPLITS:
+        for path in records.find_files(job.data_dir, job.name, split):
+            path.unlink()
 
 
-def _test_set_paths(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
-    """Where the sources and the targets of a test set lie."""
-    stem = f"{problem.base_name}.{name.replace('/', '_')}"
-    return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
+def _delete_output(job: Job) -> None:
+    """Deletes all data of the problem, but not the user's vocabulary if that lies in the data directory."""
+    _delete_temporary_files(job)
+    _delete_shards(job)
+    test_set_files.delete(job.problem, job.data_dir)
+    for path in (job.vocabulary_path, job.state_path, job.description_path):
+        if not (job.user_vocabulary and path.resolve() == job.vocab_file.resolve()):
+            path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from t2t_repro.data import records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
-TOGETHER = 2000
+PORTION_PAIRS = 2000
 """Pairs that a process takes at once."""
 
 
@@ -31,9 +31,9 @@ Portion = list[tuple[str, str]]
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
-    """The texts of `pairs`, `TOGETHER` at a time."""
+    """The texts of `pairs`, `PORTION_PAIRS` at a time."""
     texts = ((pair["inputs"], pair["targets"]) for pair in pairs)
-    return iter(lambda: list(itertools.islice(texts, TOGETHER)), [])
+    return iter(lambda: list(itertools.islice(texts, PORTION_PAIRS)), [])
 
 
 class WorkerLostError(UserError):
@@ -43,7 +43,7 @@ class WorkerLostError(UserError):
 class Encoded(NamedTuple):
     """What became of some pairs."""
 
-    block: records.Block
+    chunk: records.Chunk
     """Their records."""
     counts: Counter[str]
     """"text_bytes": bytes of the text, UTF-8. "byte_pieces": ids among the records' that are a single byte."""
@@ -139,4 +139,4 @@ def _encode(pairs: Portion) -> Encoded:
     ids = _words.encode(texts, num_threads=1)  # the processes share the cores
     byte_pieces = int(_is_byte[np.fromiter(itertools.chain.from_iterable(ids), np.int64)].sum())
     counts = Counter(text_bytes=sum(len(text.encode()) for text in texts), byte_pieces=byte_pieces)
-    return Encoded(records.block(zip(ids[::2], ids[1::2], strict=True)), counts)
+    return Encoded(records.chunk(zip(ids[::2], ids[1::2], strict=True)), counts)

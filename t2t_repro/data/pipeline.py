@@ -1,4 +1,7 @@
-"""From the step plan to arrays of ids, built ahead of the steps that use them."""
+"""Turns the step plan into arrays of ids, built a few steps ahead of their use.
+
+Shapes: B examples, S source length, T target length.
+"""
 
 from __future__ import annotations
 
@@ -12,82 +15,79 @@ import numpy as np
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
 
 AHEAD = 4
-"""Steps that are built before they are asked for."""
+"""Number of batches that are built ahead."""
 
-Part = tuple[np.ndarray, np.ndarray]
-"""Source ids [B, S] and target ids [B, T], int32, 0 for padding."""
+MicroBatch = tuple[np.ndarray, np.ndarray]
+"""Source ids [B, S] and target ids [B, T], int32, padded with 0."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The examples of one step.
-
-    Attributes:
-        step: the step that takes them, counted from 0.
-        parts: the examples, cut for the devices.
-        examples: their numbers.
-        source_tokens: source tokens, padding not counted.
-        target_tokens: target tokens, padding not counted.
-    """
+    """The examples of one step."""
 
     step: int
-    parts: list[Part]
+    """Number of steps before this one."""
+    micro_batches: list[MicroBatch]
+    """The examples, cut to fit the devices."""
     examples: np.ndarray
+    """Numbers of the examples in the split."""
     source_tokens: int
+    """Number of source tokens without padding."""
     target_tokens: int
+    """Number of target tokens without padding."""
 
 
 class Pipeline:
-    """The batches of a training, by step.
+    """Builds the batch of any training step.
 
     Args:
-        records: the train split.
-        batch_size: target tokens a step.
-        max_length: examples with a longer side are left out.
-        seed: decides the plan of each epoch.
-        max_tokens: positions in a part on either side, padding included; may be changed until batches are asked for.
-        replicas: the number of parts is a multiple of this many.
+        records: train split.
+        hparams: for batch_size, in target tokens, and max_length; examples with a longer side are skipped.
+        seed: seed of the plan of each epoch.
+        max_tokens: maximum number of positions in a micro-batch, on either side, with padding.
+        replicas: number of replicas; each step gets a multiple of this number of micro-batches.
 
     Raises:
-        UserError: no example is short enough.
+        UserError: if all examples are longer than max_length.
     """
 
-    def __init__(
-        self, records: Records, batch_size: int, max_length: int, seed: int, max_tokens: int, replicas: int
-    ) -> None:
-        self._records, self._batch_size, self._max_length, self._seed = records, batch_size, max_length, seed
-        self.max_tokens, self._replicas = max_tokens, replicas
+    def __init__(self, records: Records, hparams: HParams, seed: int, max_tokens: int, replicas: int) -> None:
+        self.lengths = records.lengths
+        """int [2, N], source and target tokens of each example."""
+        self.max_tokens, self.replicas = max_tokens, replicas
+        self._records, self._hparams, self._seed = records, hparams, seed
         self._epoch, self._plan = 0, self._lay_out(0)
-        self.first = self._plan
-        """The plan of the first epoch."""
+        self.first_epoch = self._plan
+        """Plan of the first epoch."""
         self.too_long = len(records) - len(self._plan.order)
-        """Examples left out for their length."""
+        """Number of examples that are skipped because they are too long."""
         if not self._plan.steps:
             raise UserError(
-                f"all {len(records):,} pairs are longer than max_length={max_length} tokens; "
-                "give a higher one by --hparams=max_length=N, or shorter text"
+                f"all {len(records):,} pairs are longer than max_length={hparams.max_length} tokens; "
+                "give a higher limit by --hparams=max_length=N, or shorter text"
             )
 
     def _lay_out(self, epoch: int) -> batching.Plan:
-        return batching.plan(self._records.lengths, self._batch_size, self._max_length, self._seed, epoch)
+        return batching.plan(self.lengths, self._hparams.batch_size, self._hparams.max_length, self._seed, epoch)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in an epoch, the same in each."""
+        """Number of steps in each epoch."""
         return self._plan.steps
 
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
-        """The batches of steps start .. stop - 1, the same whatever `start` is."""
+        """Yields the batches of steps start to stop - 1. A step's batch does not depend on `start`."""
         with ThreadPoolExecutor(1) as builder:
-            coming = collections.deque(
+            queue = collections.deque(
                 builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop))
             )
             for step in range(start, stop):
-                batch = coming.popleft().result()
+                batch = queue.popleft().result()
                 if step + AHEAD < stop:
-                    coming.append(builder.submit(self._build, step + AHEAD))
+                    queue.append(builder.submit(self._build, step + AHEAD))
                 yield batch
 
     def _build(self, step: int) -> Batch:
@@ -95,14 +95,19 @@ class Pipeline:
         if epoch != self._epoch:
             self._epoch, self._plan = epoch, self._lay_out(epoch)
         blocks = self._plan.blocks(position)
-        parts = batching.parts(self._records.lengths, blocks, self.max_tokens, self._replicas)
+        cut = batching.micro_batches(self.lengths, blocks, self.max_tokens, self.replicas)
         examples = np.concatenate(blocks)
-        tokens = self._records.lengths[:, examples].sum(axis=1)
-        return Batch(step, [pad(self._records, part) for part in parts], examples, int(tokens[0]), int(tokens[1]))
+        source_tokens, target_tokens = self.lengths[:, examples].sum(axis=1).tolist()
+        return Batch(step, [pad(self._records, numbers) for numbers in cut], examples, source_tokens, target_tokens)
 
 
-def pad(records: Records, examples: np.ndarray) -> Part:
-    """The given examples as two arrays, each side padded with 0 to its longest."""
+def pad(records: Records, examples: np.ndarray) -> MicroBatch:
+    """Returns examples as two arrays, source and target, each padded with 0 to its longest row.
+
+    Args:
+        records: the split.
+        examples: numbers of the examples.
+    """
     pairs = [records[int(example)] for example in examples]
     sides = []
     for side in range(2):
@@ -113,8 +118,8 @@ def pad(records: Records, examples: np.ndarray) -> Part:
     return sides[0], sides[1]
 
 
-def batches_once(records: Records, max_tokens: int) -> Iterator[Part]:
-    """All records once, shortest first, in batches of at most `max_tokens` positions on either side."""
+def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
+    """Yields all records once, shortest first, in batches of at most `max_tokens` positions on either side."""
     order = np.lexsort(records.lengths)
     lengths = records.lengths[:, order]
     start = 0

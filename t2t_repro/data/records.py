@@ -58,11 +58,11 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     return found
 
 
-Block = tuple[bytes, np.ndarray]
+Chunk = tuple[bytes, np.ndarray]
 """Records as they lie in a shard, and their index with offsets from the first of these bytes."""
 
 
-def block(examples: Iterable[tuple[Ids, Ids]]) -> Block:
+def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     """(source ids, target ids) pairs as a piece of a shard."""
     rows, pieces, offset = [], [], 0
     for source, target in examples:
@@ -74,7 +74,7 @@ def block(examples: Iterable[tuple[Ids, Ids]]) -> Block:
     return b"".join(pieces), np.array(rows, INDEX)
 
 
-def write_blocks(path: Path, blocks: Iterable[Block], digest: Any = None) -> np.ndarray:
+def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.ndarray:
     """Writes a shard of the given pieces, and its index, which it returns.
 
     Args:
@@ -85,7 +85,7 @@ def write_blocks(path: Path, blocks: Iterable[Block], digest: Any = None) -> np.
     """
     rows, offset = [np.empty(0, INDEX)], 0
     with whole_file(path) as file:
-        for contents, index in blocks:
+        for contents, index in chunks:
             file.write(contents)
             if digest is not None:
                 digest.update(contents)
@@ -98,8 +98,8 @@ def write_blocks(path: Path, blocks: Iterable[Block], digest: Any = None) -> np.
 
 
 def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
-    """Writes (source ids, target ids) pairs to a shard and its index; returns the index. Errors: see `write_blocks`."""
-    return write_blocks(path, map(block, [examples]))
+    """Writes (source ids, target ids) pairs to a shard and its index; returns the index. Errors: see `write_chunks`."""
+    return write_chunks(path, map(chunk, [examples]))
 
 
 def serialize(source: Ids, target: Ids) -> bytes:

@@ -68,13 +68,13 @@ def padding(lengths: np.ndarray, epoch: batching.Plan, max_tokens: int = 4096) -
 
     Args:
         lengths: int [2, N], source and target tokens of each example.
-        max_tokens: positions in a part, as t2t-trainer's --max_tokens_per_replica.
+        max_tokens: maximum number of positions in a micro-batch, as in --max_tokens_per_replica of t2t-trainer.
     """
     filled = positions = 0
     for step in range(min(epoch.steps, MAX_STEPS)):
-        for part in batching.parts(lengths, epoch.blocks(step), max_tokens, 1):
-            filled += int(lengths[:, part].sum())
-            positions += int(lengths[:, part].max(axis=1, initial=0).sum()) * len(part)  # a part may be empty
+        for examples in batching.micro_batches(lengths, epoch.blocks(step), max_tokens, 1):
+            filled += int(lengths[:, examples].sum())
+            positions += int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)  # may be empty
     return 1.0 - filled / positions if positions else 0.0
 
 

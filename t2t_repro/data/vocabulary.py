@@ -93,7 +93,7 @@ class Vocabulary:
         """Whether each id is a byte of a character outside the alphabet, bool [V]."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
-    def lacking(self, symbols: Iterable[str]) -> list[str]:
+    def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
         """Those of `symbols` (see `train`) that are not a piece."""
         unknown = self._processor.unk_id()
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown]

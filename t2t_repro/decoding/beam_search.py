@@ -1,10 +1,12 @@
-"""Beam search with the length penalty of Wu et al. (2016); knows nothing of text or of the Transformer.
+"""Beam search with the length penalty of Wu et al. (2016). It knows nothing about text or the Transformer.
 
-As in tensor2tensor there are two beams: alive hypotheses, which grow, and finished ones, which have their end. A
-sentence is done when no alive hypothesis can still beat its finished ones, or when its length limit is met. It then
-leaves the batch. So what else is in the batch changes nothing, and nobody waits for the longest.
+As in tensor2tensor there are two beams: alive hypotheses, which grow by one token per step, and finished hypotheses,
+which have emitted the end token. A sentence is done when no alive hypothesis can beat its finished ones any more, or
+when its length limit is reached. It is then removed from the batch, so that no sentence waits for the longest one. The
+outputs of a sentence do not depend on the other sentences.
 
-Shapes: B sentences given, R sentences not done yet, K beam, t positions so far, V vocabulary, L longest limit.
+Shapes: B sentences at the start, R sentences that are not done, K beam size, C candidates per sentence, t positions so
+far, V vocabulary, n outputs per sentence, L longest limit. D of the R sentences are done after a step.
 """
 
 from __future__ import annotations
@@ -14,40 +16,52 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID
+from t2t_repro.data.text_rules import EOS_ID, PAD_ID
+from t2t_repro.hparam import DecodeHParams
 
-NEVER = float("-inf")
-"""The log-probability of hypotheses that are not there."""
+MISSING = float("-inf")
+"""Log-probability and score of a hypothesis that does not exist."""
 
 Step = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
-"""(last ids [R, K], t, cache, memory) -> logits [R, K, V], longer cache."""
-
+"""(last ids [R, K], t, cache, memory) -> logits [R, K, V] of the next token, cache with one more position."""
 
 Adjust = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor]
-"""(logits [R, K, V], ids so far [R, K, t], t, memory) -> logits [R, K, V] of which candidates are chosen."""
+"""(logits [R, K, V], ids so far [R, K, t], t, memory) -> adjusted logits [R, K, V]."""
 
 Bonus = Callable[[Any, Any], tf.Tensor]
-"""(cache, memory) -> [R, K], added to the scores of hypotheses that end here."""
+"""(cache, memory) -> [R, K], added to the scores of hypotheses that end now."""
+
+
+class Scoring(NamedTuple):
+    """How tokens and outputs are scored."""
+
+    step: Step
+    normalize: bool = True
+    """Whether `step` returns logits, which the search normalizes; False if it returns log-probabilities."""
+    adjust: Adjust | None = None
+    """Adjusts logits before candidates are ranked. It must never raise the log-probability of an output."""
+    bonus: Bonus | None = None
+    """Must be 0 or less."""
 
 
 class Hypotheses(NamedTuple):
-    """The best outputs of each sentence, best first."""
+    """The n best outputs of each sentence, best first."""
 
     ids: tf.Tensor
-    """int32 [B, n, L], the end token included, padded with 0."""
+    """int32 [B, n, L], with the end token, padded with 0."""
     scores: tf.Tensor
-    """float32 [B, n], log P / length penalty; -inf where there are fewer."""
+    """float32 [B, n], log P / length penalty; -inf for missing outputs."""
 
 
 class State(NamedTuple):
     """The search after t positions."""
 
     t: tf.Tensor
-    """int32 [], positions so far."""
+    """int32 []."""
     rows: tf.Tensor
-    """int32 [R], which of the B sentences these are."""
+    """int32 [R], indices of the sentences in the original batch."""
     limits: tf.Tensor
-    """int32 [R], most positions."""
+    """int32 [R], the maximum output lengths."""
     alive_ids: tf.Tensor
     """int32 [R, K, t]."""
     alive_log_probs: tf.Tensor
@@ -57,59 +71,59 @@ class State(NamedTuple):
     finished_scores: tf.Tensor
     """float32 [R, K], best first."""
     cache: Any
-    """Tensors [R * K, ...], one slice a hypothesis."""
+    """Tensors [R * K, ...], one row per hypothesis."""
     memory: Any
-    """Tensors [R, ...], one slice a sentence."""
+    """Tensors [R, ...], one row per sentence."""
     result: Hypotheses
-    """The sentences that are done."""
+    """The outputs of the sentences that are done."""
+
+
+PER_SENTENCE = ("rows", "limits", "alive_ids", "alive_log_probs", "finished_ids", "finished_scores", "memory")
+"""The state's fields with one row per sentence."""
+
+
+class Candidates(NamedTuple):
+    """The best extensions of each sentence's alive hypotheses by one token, best first."""
+
+    parents: tf.Tensor
+    """int32 [R, C], indices of the hypotheses that are extended."""
+    tokens: tf.Tensor
+    """int32 [R, C]."""
+    log_probs: tf.Tensor
+    """float32 [R, C]."""
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
-    """((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); the end token counts."""
+    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); the length includes the end token."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
 def beam_search(
-    step: Step,
-    cache: Any,
-    memory: Any,
-    limits: tf.Tensor,
-    beam_size: int,
-    alpha: float,
-    num_best: int = 1,
-    normalize: bool = True,
-    adjust: Adjust | None = None,
-    bonus: Bonus | None = None,
+    scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
     """Searches for the outputs with the highest log P / length penalty.
 
     Args:
-        step: gives the logits of the next token.
-        cache: tensors [B * K, ...] that `step` reads and makes longer: what hypotheses remember.
-        memory: tensors [B, ...] that `step` reads: what is known of sentences.
-        limits: int32 [B], at least 1: the longest output of each sentence, its end token included.
-        beam_size: K; 1 is greedy search.
-        alpha: strength of the length penalty, 0 or more.
-        num_best: hypotheses wanted, at most K. The search stops as soon as these cannot change.
-        normalize: make logits log-probabilities; False where `step` gives log-probabilities.
-        adjust: changes logits after that, by what it adds or takes off. An output's log P is then no more than before.
-        bonus: of 0 or less, added to scores.
+        cache: tensors [B * K, ...] with what `scoring.step` remembers of each hypothesis; it makes them longer.
+        memory: tensors [B, ...] with what `scoring.step` needs to know about each sentence.
+        limits: int32 [B], at least 1: the maximum length of each sentence's outputs, with the end token.
+        decode_hparams: `beam_size` (K), `alpha` and `num_best` (n) are used.
 
     Returns:
-        Hypotheses with n = num_best. Where fewer were finished within the limit, unfinished ones follow, best first.
+        The n best outputs. If fewer than n have finished within the limit, unfinished ones follow, best first.
     """
 
     def advance(state: State) -> State:
-        state, parents = grow(step, state, beam_size, alpha, normalize, adjust, bonus)
-        return leave(state, parents, done(state, alpha, num_best), alpha, num_best, bonus)
+        state, parents = grow(state, scoring, decode_hparams)
+        return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring.bonus)
 
-    # All hypotheses start equal: only the first may grow, or the beam would hold K copies of it.
-    state = start(cache, memory, limits, [0.0] + [NEVER] * (beam_size - 1), num_best)
-    return run(advance, state)
+    # All hypotheses are empty at the start. Only the first may grow, or the beam would hold K copies of it.
+    log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
+    return advance_until_done(advance, start_state(cache, memory, limits, log_probs, decode_hparams.num_best))
 
 
-def start(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """The state before the first position; `log_probs` are of the K hypotheses of each sentence."""
+def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
+    """Returns the state before the first position; `log_probs` are those of a sentence's K hypotheses."""
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
     return State(
@@ -119,19 +133,19 @@ def start(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], nu
         alive_ids=tf.zeros([batch, beam_size, 0], tf.int32),
         alive_log_probs=tf.tile(tf.constant([log_probs]), [batch, 1]),
         finished_ids=tf.zeros([batch, beam_size, 0], tf.int32),
-        finished_scores=tf.fill([batch, beam_size], NEVER),
+        finished_scores=tf.fill([batch, beam_size], MISSING),
         cache=cache,
         memory=memory,
         result=Hypotheses(
             ids=tf.zeros([batch, num_best, tf.maximum(tf.reduce_max(limits), 0)], tf.int32),
-            scores=tf.fill([batch, num_best], NEVER),
+            scores=tf.fill([batch, num_best], MISSING),
         ),
     )
 
 
-def run(advance: Callable[[State], State], state: State) -> Hypotheses:
-    """Advances position by position until all sentences are done."""
-    # Rows and positions come and go; only the ranks are fixed.
+def advance_until_done(advance: Callable[[State], State], state: State) -> Hypotheses:
+    """Repeats `advance`, which adds a position, until all sentences are done. Returns their outputs."""
+    # The number of sentences and positions changes from step to step; only the ranks are fixed.
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * tensor.shape.rank), state)
     (state,) = tf.while_loop(
         lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
@@ -139,114 +153,137 @@ def run(advance: Callable[[State], State], state: State) -> Hypotheses:
     return state.result
 
 
-def grow(
-    step: Step,
-    state: State,
-    beam_size: int,
-    alpha: float,
-    normalize: bool,
-    adjust: Adjust | None,
-    bonus: Bonus | None,
-) -> tuple[State, tf.Tensor]:
-    """One more position: the best K that go on, the best K that have ended.
+def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple[State, tf.Tensor]:
+    """Adds a position: keeps the K best hypotheses that continue and the K best that have finished.
 
     Returns:
-        The state, its cache not yet reordered, and the parents int32 [R, K]: which hypothesis each alive one extends.
+        The state, its cache in the order of the old hypotheses, and int32 [R, K], the parents: the index of the old
+        hypothesis that each alive hypothesis extends.
     """
-    logits, cache = step(last_ids(state), state.t, state.cache, state.memory)
-    base = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if normalize else 0.0
-    if adjust:
-        logits = adjust(logits, state.alive_ids, state.t, state.memory)
-    # Of 2K candidates at most K end the output, so K are left to go on. Greedy search has one candidate: it ends where
-    # the end is the likeliest token. A hypothesis gives 2K candidates at most, so its best 2K are enough: the softmax
-    # over V need not be written out.
-    candidates = 2 * beam_size if beam_size > 1 else 1
-    own = tf.minimum(candidates, tf.shape(logits)[2])
-    best_logits, tokens = tf.math.top_k(logits, own)  # [R, K, own]
-    log_probs = best_logits - base + state.alive_log_probs[:, :, None]
-    rows = tf.shape(state.rows)[0]
-    log_probs, best = tf.math.top_k(tf.reshape(log_probs, [rows, beam_size * own]), candidates)  # [R, candidates]
-    tokens = tf.gather(tf.reshape(tokens, [rows, beam_size * own]), best, batch_dims=1)
-    parents = best // own
-    ended = tokens == EOS_ID
+    beam_size = decode_hparams.beam_size
+    # [R, K] ids of the last position --> C candidates: parents, tokens, log_probs [R, C]
+    candidates, cache = find_candidates(state, scoring, beam_size)
+    is_end = candidates.tokens == EOS_ID  # [R, C]
 
-    def extended(chosen: tf.Tensor) -> tf.Tensor:
-        """int32 [R, k, t + 1]: the chosen candidates, written out."""
-        ids = tf.gather(state.alive_ids, tf.gather(parents, chosen, batch_dims=1), batch_dims=1)
-        return tf.concat([ids, tf.gather(tokens, chosen, batch_dims=1)[:, :, None]], axis=2)
+    # The K best candidates that continue: [R, C] --> [R, K]
+    alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
 
-    alive_log_probs, alive = tf.math.top_k(tf.where(ended, NEVER, log_probs), beam_size)
-    scores = tf.where(ended, log_probs / length_penalty(state.t + 1, alpha), NEVER)
-    if bonus:
-        scores += tf.gather(bonus(cache, state.memory), parents, batch_dims=1)
-    new_scores, new = tf.math.top_k(scores, min(beam_size, candidates))
-    finished_ids = tf.concat([tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]]), extended(new)], axis=1)
-    finished_scores, kept = tf.math.top_k(tf.concat([state.finished_scores, new_scores], axis=1), beam_size)
+    # The K best candidates that end here: [R, C] --> [R, K]
+    scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
+    if scoring.bonus:
+        scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
+    ending_scores, ending = tf.math.top_k(scores, beam_size)
+
+    # The K best of these and of those that finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
+    finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
+    # [R, K, t] --> [R, K, t + 1], with [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
+    earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
+    finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
+
     state = state._replace(
         t=state.t + 1,
-        alive_ids=extended(alive),
+        alive_ids=extend(state.alive_ids, candidates, alive),
         alive_log_probs=alive_log_probs,
-        finished_ids=tf.gather(finished_ids, kept, batch_dims=1),
+        finished_ids=tf.gather(finished_ids, best, batch_dims=1),
         finished_scores=finished_scores,
         cache=cache,
     )
-    return state, tf.gather(parents, alive, batch_dims=1)
+    return state, tf.gather(candidates.parents, alive, batch_dims=1)
+
+
+def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
+    """Returns the C best extensions of each sentence's hypotheses, and the cache with one more position."""
+    # [R, K] --> [R, K, V]
+    logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
+    normalizer = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if scoring.normalize else 0.0  # [R, K, 1]
+    if scoring.adjust:
+        logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+
+    # At most K candidates end, one per hypothesis, so that of C = 2K candidates at least K continue. Greedy search has
+    # one candidate and ends when the end token is the likeliest.
+    count = 2 * beam_size if beam_size > 1 else 1
+    # All C candidates may extend the same hypothesis, none needs more than its C best tokens. Ranking these by their
+    # logits saves a softmax over V.
+    best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
+    best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
+    log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
+
+    # [R, K, C] --> [R, K * C] --> [R, C]
+    flat_shape = [tf.shape(state.rows)[0], beam_size * best_per_hypothesis]
+    log_probs, best = tf.math.top_k(tf.reshape(log_probs, flat_shape), count)
+    tokens = tf.gather(tf.reshape(tokens, flat_shape), best, batch_dims=1)
+    return Candidates(best // best_per_hypothesis, tokens, log_probs), cache
+
+
+def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:
+    """Returns the ids [R, K, t + 1] of the candidates with the indices `selected` [R, K], given ids [R, K, t]."""
+    parents, tokens = (tf.gather(x, selected, batch_dims=1) for x in (candidates.parents, candidates.tokens))
+    return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
 
 
 def last_ids(state: State) -> tf.Tensor:
-    """int32 [R, K], the latest token of each alive hypothesis; 0 at the beginning."""
+    """Returns int32 [R, K], the last token of each alive hypothesis, or 0 at the first position."""
     return tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
 
 
-def done(state: State, alpha: float, num_best: int) -> tf.Tensor:
-    """bool [R]: the sentences whose best `num_best` outputs cannot change any more."""
-    # Log-probabilities only fall and the penalty divides most at the limit: no alive hypothesis can score more.
-    best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, alpha)
-    return (state.t >= state.limits) | (state.finished_scores[:, num_best - 1] > best_possible)
+def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
+    """Returns bool [R], true for sentences whose n best outputs cannot change any more."""
+    # Log-probabilities only fall, and the length penalty is largest at the limit: this bounds the scores of all alive
+    # hypotheses.
+    best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
+    worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
+    return (state.t >= state.limits) | (worst_of_best > best_possible)
 
 
-def leave(
-    state: State, parents: tf.Tensor, is_done: tf.Tensor, alpha: float, num_best: int, bonus: Bonus | None = None
+def remove_done(
+    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, bonus: Bonus | None
 ) -> State:
-    """Writes the sentences that are done into the result and keeps the others, with their caches in beam order."""
-
-    def written() -> Hypotheses:
-        leaving = tf.where(is_done)[:, 0]
-        # Finished hypotheses come first, whatever the scores of those that are not.
-        finished_scores = tf.gather(state.finished_scores, leaving)
-        alive_scores = tf.gather(state.alive_log_probs, leaving) / length_penalty(state.t, alpha)
-        alive_ids = tf.gather(state.alive_ids, leaving)
-        if bonus:
-            grown = tf.gather(bonus(state.cache, state.memory), parents, batch_dims=1)
-            alive_scores, best = tf.math.top_k(alive_scores + tf.gather(grown, leaving), tf.shape(parents)[1])
-            alive_ids = tf.gather(alive_ids, best, batch_dims=1)
-        ids = tf.concat([tf.gather(state.finished_ids, leaving), alive_ids], axis=1)
-        scores = tf.concat([finished_scores, alive_scores], axis=1)
-        is_finished = tf.concat([finished_scores > NEVER, tf.zeros_like(alive_scores, tf.bool)], axis=1)
-        exists = scores > NEVER
-        rank = tf.argsort(tf.where(is_finished, 0, tf.where(exists, 1, 2)), stable=True)[:, :num_best]
-        ids, scores = tf.gather(ids, rank, batch_dims=1), tf.gather(scores, rank, batch_dims=1)
-        ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.result.ids)[2] - state.t]])
-        rows = tf.gather(state.rows, leaving)[:, None]
-        return Hypotheses(
-            tf.tensor_scatter_nd_update(state.result.ids, rows, ids),
-            tf.tensor_scatter_nd_update(state.result.scores, rows, scores),
-        )
-
-    staying = tf.where(~is_done)[:, 0]
-    some_leave = tf.reduce_any(is_done)
-    result = tf.cond(some_leave, written, lambda: state.result)
-
-    beams = (state.alive_ids, state.alive_log_probs, state.finished_ids, state.finished_scores)
-    sentences = (state.rows, state.limits, *beams, state.memory)
-    rows, limits, alive_ids, alive_log_probs, finished_ids, finished_scores, memory = tf.cond(
-        some_leave,
-        lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, staying), sentences),
+    """Moves the sentences that are done to the result, and reorders the cache of the others by `parents` [R, K]."""
+    any_done = tf.reduce_any(is_done)
+    result = tf.cond(
+        any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, bonus), lambda: state.result
+    )
+    # [R, ...] --> [R - D, ...]
+    remaining = tf.where(~is_done)[:, 0]
+    sentences = {name: getattr(state, name) for name in PER_SENTENCE}
+    sentences = tf.cond(
+        any_done,
+        lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences),
         lambda: sentences,
     )
+    # Row r * K + k of the cache belongs to hypothesis k of sentence r: [R * K, ...] --> [(R - D) * K, ...]
     beam_size = tf.shape(parents, tf.int64)[1]
-    hypotheses = tf.reshape(staying[:, None] * beam_size + tf.cast(tf.gather(parents, staying), tf.int64), [-1])
-    cache = tf.nest.map_structure(lambda tensor: tf.gather(tensor, hypotheses), state.cache)
-    return State(
-        state.t, rows, limits, alive_ids, alive_log_probs, finished_ids, finished_scores, cache, memory, result
-    )  # fmt: skip
+    cache_rows = tf.reshape(remaining[:, None] * beam_size + tf.cast(tf.gather(parents, remaining), tf.int64), [-1])
+    cache = tf.nest.map_structure(lambda tensor: tf.gather(tensor, cache_rows), state.cache)
+    return state._replace(cache=cache, result=result, **sentences)
+
+
+def add_outputs(
+    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, bonus: Bonus | None
+) -> Hypotheses:
+    """Returns the result with the outputs of the sentences that are done."""
+    done = tf.where(is_done)[:, 0]  # [D]
+    finished_scores = tf.gather(state.finished_scores, done)  # [R, K] --> [D, K]
+    alive_scores = tf.gather(state.alive_log_probs, done) / length_penalty(state.t, decode_hparams.alpha)
+    alive_ids = tf.gather(state.alive_ids, done)  # [R, K, t] --> [D, K, t]
+    if bonus:
+        # The cache is still in the order of the parents.
+        alive_bonus = tf.gather(bonus(state.cache, state.memory), parents, batch_dims=1)  # [R, K]
+        alive_scores, order = tf.math.top_k(alive_scores + tf.gather(alive_bonus, done), tf.shape(parents)[1])
+        alive_ids = tf.gather(alive_ids, order, batch_dims=1)
+
+    # Finished hypotheses come first, even if unfinished ones have higher scores: [D, K] + [D, K] --> [D, 2K] --> [D, n]
+    ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
+    scores = tf.concat([finished_scores, alive_scores], axis=1)
+    is_finished = tf.concat([finished_scores > MISSING, tf.zeros_like(alive_scores, tf.bool)], axis=1)
+    group = tf.where(is_finished, 0, tf.where(scores > MISSING, 1, 2))
+    order = tf.argsort(group, stable=True)[:, : decode_hparams.num_best]
+    ids, scores = tf.gather(ids, order, batch_dims=1), tf.gather(scores, order, batch_dims=1)
+
+    # [D, n, t] --> [D, n, L], written to the sentences' rows in [B, n, L]
+    ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.result.ids)[2] - state.t]])
+    rows = tf.gather(state.rows, done)[:, None]
+    return Hypotheses(
+        tf.tensor_scatter_nd_update(state.result.ids, rows, ids),
+        tf.tensor_scatter_nd_update(state.result.scores, rows, scores),
+    )

@@ -1,58 +1,62 @@
-"""What else has a say in the choice of an output: its prefix, what it repeats, and what it leaves untranslated.
+"""Prefixes, repetition penalties and coverage: they adjust how outputs are ranked.
 
-Shapes: R sentences, K hypotheses, t positions so far, S source length, P longest prefix, V vocabulary.
+Shapes: R sentences, K hypotheses per sentence, t positions so far, S source length, P longest prefix, V vocabulary,
+n n-gram size, W = t - n + 1 n-grams so far.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from t2t_repro.data.vocabulary import PAD_ID
+from t2t_repro.data.text_rules import PAD_ID
 
-LEAST_COVERAGE = 1e-6
-"""Attention that each source token is taken to have had: the logarithm of none is infinite."""
+MINIMUM_COVERAGE = 1e-6
+"""Lower bound of the attention that a source token received, which keeps the logarithm finite."""
 
 
-def with_prefix(logits: tf.Tensor, changed: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """Logits [R, K, V] at position t: where the prefix has a token, -inf for all others.
+def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """Returns logits [R, K, V] of position t that allow only the prefix's token, if the prefix has one there.
 
     Args:
-        logits: the model's, which the prefix's token keeps whatever is forbidden.
-        changed: what holds where the prefix has no token.
+        logits: the model's. The prefix's token keeps its logit even if another rule forbids the token.
+        adjusted: used if the prefix has no token at position t.
         prefix: int32 [R, P], padded with 0.
     """
-    forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]
-    only = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))
-    return tf.where(forced[:, None, None] == PAD_ID, changed, logits + only[:, None])
+    forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]
+    mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))  # [R, V]
+    return tf.where(forced[:, None, None] == PAD_ID, adjusted, logits + mask[:, None])
 
 
 def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float) -> tf.Tensor:
-    """Logits [R, K, V], less `penalty` for each token that would complete an n-gram which the hypothesis has already.
+    """Subtracts `penalty` from the logits [R, K, V] of tokens that would repeat an n-gram of their hypothesis.
 
     Args:
-        ids: int32 [R, K, t].
-        size: tokens of an n-gram, 1 or more.
+        ids: int32 [R, K, t], the hypotheses.
+        size: n, 1 or more.
     """
     shape, length = tf.shape(logits), tf.shape(ids)[2]
-    windows = tf.maximum(length - size + 1, 0)  # each of `size` tokens; the last begins at t - size
-    is_repeat = tf.ones_like(ids[:, :, :windows], tf.bool)
-    for place in range(size - 1):
-        latest = tf.maximum(length - size + 1 + place, 0)
-        is_repeat &= ids[:, :, place : place + windows] == ids[:, :, latest : latest + 1]
-    followers = ids[:, :, size - 1 : size - 1 + windows]  # [R, K, t - size + 1]
+    num_ngrams = tf.maximum(length - size + 1, 0)
+    # Which earlier n-grams begin with the last n - 1 tokens? bool [R, K, W]
+    is_match = tf.ones_like(ids[:, :, :num_ngrams], tf.bool)
+    for offset in range(size - 1):
+        latest = tf.maximum(length - size + 1 + offset, 0)
+        is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
+    # The tokens that ended those n-grams get the penalty, once even if several n-grams are equal.
+    # [R, K, W] --> [R * K * V] --> [R, K, V]
+    endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     hypotheses = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
-    worst = tf.math.unsorted_segment_max(  # of an n-gram that is there twice it counts once
-        tf.where(is_repeat, penalty, 0.0), hypotheses * shape[2] + followers, shape[0] * shape[1] * shape[2]
+    penalties = tf.math.unsorted_segment_max(
+        tf.where(is_match, penalty, 0.0), hypotheses * shape[2] + endings, shape[0] * shape[1] * shape[2]
     )
-    return logits - tf.reshape(tf.maximum(worst, 0.0), shape)
+    return logits - tf.reshape(tf.maximum(penalties, 0.0), shape)
 
 
 def coverage(attention: tf.Tensor, is_token: tf.Tensor, beta: float) -> tf.Tensor:
-    """beta times the sum over source tokens of log(min(attention, 1)), [R, K] (Wu et al. 2016, equation 14).
+    """Returns [R, K]: beta times the sum over source tokens of log(min(attention, 1)) (Wu et al. 2016, equation 14).
 
     Args:
-        attention: [R, K, S], what each source token had of all positions so far.
+        attention: [R, K, S], the sum over positions of the attention to each source token.
         is_token: bool [R, S], false for padding.
     """
-    logs = tf.math.log(tf.clip_by_value(attention, LEAST_COVERAGE, 1.0))
+    logs = tf.math.log(tf.clip_by_value(attention, MINIMUM_COVERAGE, 1.0))
     return beta * tf.reduce_sum(tf.where(is_token[:, None], logs, 0.0), axis=2)

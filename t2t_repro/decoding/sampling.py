@@ -1,7 +1,10 @@
-"""Outputs drawn from the model's distribution, in place of a search; what is drawn depends on no other sentence.
+"""Random outputs, drawn from the model's distribution token by token.
 
-As in a search, a sentence whose outputs have all ended leaves the batch. Shapes: R sentences not done yet, K outputs
-drawn of each, t positions so far, V vocabulary, L longest limit.
+The outputs of a sentence do not depend on the other sentences. As in beam search, a sentence leaves the batch when all
+its outputs have ended.
+
+Shapes: B sentences at the start, R sentences that are not done, K outputs per sentence, t positions so far, V
+vocabulary, L longest limit.
 """
 
 from __future__ import annotations
@@ -11,105 +14,102 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID
+from t2t_repro.data.text_rules import EOS_ID, PAD_ID
 from t2t_repro.decoding.beam_search import (
-    NEVER,
-    Adjust,
+    MISSING,
     Hypotheses,
+    Scoring,
     State,
-    Step,
+    advance_until_done,
     last_ids,
-    leave,
     length_penalty,
-    run,
-    start,
+    remove_done,
+    start_state,
 )
+from t2t_repro.hparam import DecodeHParams
 
 
 def random_numbers(seed: int, line: int, piece: int, length: int, count: int) -> np.ndarray:
-    """What decides `count` outputs of a line: float32 [count, length] in 0 .. 1, more and longer ones beginning alike.
+    """Returns float32 [count, length] in [0, 1), which decide the random outputs of a line.
+
+    Larger arrays for the same seed, line and piece start with the same numbers.
 
     Args:
-        line: the line's number in the text.
-        piece: which part of a line that was cut.
+        line: the line's number in its file.
+        piece: the number of the line's piece, if the line is too long to be translated whole.
     """
     streams = (np.random.Philox(counter=[0, 0, output, piece], key=[seed, line]) for output in range(count))
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
 
 
 def sample(
-    step: Step,
-    cache: Any,
-    memory: dict[str, Any],
-    limits: tf.Tensor,
-    count: int,
-    alpha: float,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    normalize: bool = True,
-    adjust: Adjust | None = None,
+    scoring: Scoring, cache: Any, memory: dict[str, Any], limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Draws outputs token by token; their scores are the model's own, whatever temperature and cuts were.
+    """Draws outputs. Their scores are the model's own: temperature, top-k and top-p do not change them.
 
     Args:
-        step, cache, limits, alpha, normalize, adjust: as for `beam_search`, with K = count.
-        memory: with "random", float32 [B, K, L] in 0 .. 1, which decides what is drawn.
-        temperature: what logits are divided by.
-        top_k: draw from so many likeliest tokens; 0 is all.
-        top_p: draw from the fewest likeliest tokens with this probability together.
+        scoring: as for `beam_search`, without a bonus.
+        cache: as for `beam_search`.
+        memory: as for `beam_search`, with "random", float32 [B, K, L] in [0, 1): the numbers that decide each token.
+        limits: as for `beam_search`.
+        decode_hparams: `num_best` (K), `alpha` and the fields `sampling_...` are used.
 
     Returns:
-        Hypotheses with n = count in the order they were drawn; those that met the limit come last.
+        K outputs per sentence in the order in which they were drawn, those that reached the limit last.
     """
+    count, alpha = decode_hparams.num_best, decode_hparams.alpha
 
     def advance(state: State) -> State:
-        logits, cache = step(last_ids(state), state.t, state.cache, state.memory)
-        base = tf.reduce_logsumexp(logits, axis=2) if normalize else 0.0
-        if adjust:
-            logits = adjust(logits, state.alive_ids, state.t, state.memory)
-        is_alive = state.alive_log_probs > NEVER
-        tokens = tf.where(
-            is_alive, draw(logits / temperature, state.memory["random"][:, :, state.t], top_k, top_p), PAD_ID
-        )
-        log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - base
+        # [R, K] --> [R, K, V]
+        logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
+        normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0  # [R, K]
+        if scoring.adjust:
+            logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+        # [R, K, V] --> [R, K]
+        is_alive = state.alive_log_probs > MISSING
+        tokens = tf.where(is_alive, draw(logits, state.memory["random"][:, :, state.t], decode_hparams), PAD_ID)
+        log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - normalizer
+        is_end = is_alive & (tokens == EOS_ID)
+        # [R, K, t] --> [R, K, t + 1]
         ids = tf.concat([state.alive_ids, tokens[:, :, None]], axis=2)
-        ended = is_alive & (tokens == EOS_ID)
+        finished_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
         state = state._replace(
             t=state.t + 1,
             alive_ids=ids,
-            alive_log_probs=tf.where(is_alive & ~ended, log_probs, NEVER),
-            finished_ids=tf.where(ended[:, :, None], ids, tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])),
-            finished_scores=tf.where(ended, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores),
+            alive_log_probs=tf.where(is_alive & ~is_end, log_probs, MISSING),
+            finished_ids=tf.where(is_end[:, :, None], ids, finished_ids),
+            finished_scores=tf.where(is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores),
             cache=cache,
         )
-        over = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == NEVER, axis=1)
-        parents = tf.range(count)[None] + tf.zeros_like(tokens)
-        return leave(state, parents, over, alpha, count)
+        is_done = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)  # [R]
+        parents = tf.range(count)[None] + tf.zeros_like(tokens)  # [R, K]: each output extends itself
+        return remove_done(state, parents, is_done, decode_hparams, None)
 
-    return run(advance, start(cache, memory, limits, [0.0] * count, count))
+    return advance_until_done(advance, start_state(cache, memory, limits, [0.0] * count, count))
 
 
-def draw(logits: tf.Tensor, random: tf.Tensor, top_k: int, top_p: float) -> tf.Tensor:
-    """The token at which the cumulative probability passes a random number: int32 [R, K].
+def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
+    """Returns int32 [R, K], the tokens at which the cumulative probability passes the random numbers.
 
     Args:
         logits: [R, K, V].
-        random: [R, K] in 0 .. 1.
+        random: [R, K] in [0, 1).
+        decode_hparams: temperature, top-k and top-p.
     """
-    tokens = None
+    top_k, top_p = decode_hparams.sampling_keep_top_k, decode_hparams.sampling_keep_top_p
+    logits, tokens = logits / decode_hparams.sampling_temp, None
     if top_k or top_p < 1:
         vocabulary = tf.shape(logits)[2]
         logits, tokens = tf.math.top_k(logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary)
     probabilities = tf.nn.softmax(logits)
     cumulative = tf.cumsum(probabilities, axis=2)
-    if top_p < 1:  # a token is kept where those before it do not suffice
-        kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
-        cumulative = tf.cumsum(probabilities * kept, axis=2)
-    wanted = random[:, :, None] * cumulative[:, :, -1:]
-    # Rounding may take `wanted` up to the whole sum; what is drawn is then the last token that can be.
-    place = tf.minimum(
-        tf.math.count_nonzero(cumulative <= wanted, axis=2, dtype=tf.int32),
+    if top_p < 1:  # keep a token if the tokens before it have a smaller probability than top_p
+        is_kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
+        cumulative = tf.cumsum(probabilities * is_kept, axis=2)
+    threshold = random[:, :, None] * cumulative[:, :, -1:]
+    # Rounding can raise the threshold to the total. The last token with a probability is then drawn.
+    index = tf.minimum(
+        tf.math.count_nonzero(cumulative <= threshold, axis=2, dtype=tf.int32),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2, dtype=tf.int32),
     )
-    return place if tokens is None else tf.gather(tokens, place, batch_dims=2)
+    return index if tokens is None else tf.gather(tokens, index, batch_dims=2)

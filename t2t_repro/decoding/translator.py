@@ -18,10 +18,10 @@ from t2t_repro import devices
 from t2t_repro.data.text_rules import is_empty, one_line, output_length
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding import long_lines as cut
-from t2t_repro.decoding.beam_search import NEVER, Hypotheses
+from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import search, target_log_probs
+from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
@@ -307,7 +307,7 @@ class Translator:
             given["random"] = np.stack(drawn)
         best = self._search(params, given)
         rows, scores = best.ids.numpy(), best.scores.numpy()
-        kept = scores > NEVER  # fewer where the vocabulary or the limit left no more
+        kept = scores > MISSING  # fewer where the vocabulary or the limit left no more
         kept[:, 0] = True  # a model that has diverged scores nothing
         ids = [whole(row) for row in rows[kept].tolist()]
         found = zip(self.vocabulary.decode(ids), scores[kept].tolist(), ids, strict=True)
@@ -326,12 +326,12 @@ class Translator:
         ]
 
     def _search(self, params: DecodeHParams, given: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `search` as a graph, which is made once for each way of searching."""
+        """Runs `generate_outputs` as a graph, which is made once for each way of searching."""
         key = (dataclasses.replace(params, batch_size=1, sampling_seed=0, max_input_size=0), *given)
         if key not in self._graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name=name) for name, array in given.items()}
             self._graphs[key] = tf.function(
-                lambda given: search(self.model, params, **given), autograph=False, input_signature=[specs]
+                lambda given: generate_outputs(self.model, params, **given), autograph=False, input_signature=[specs]
             )
         return self._graphs[key](given)
 

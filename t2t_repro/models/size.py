@@ -21,7 +21,7 @@ USES = 3
 """Of the embedding matrices in a pass: sources, targets and logits. Each gives a gradient of its own, to be summed."""
 
 Shape = tuple[int, int, int]
-"""Examples of a part, positions of each source and of each target, padding included."""
+"""Examples of a micro-batch, positions of each source and of each target, padding included."""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
@@ -96,35 +96,39 @@ class Memory:
 
 
 def step_memory(
-    hparams: HParams, vocab_size: int, parts: Sequence[Shape], precision: str = "float32", accumulates: bool = False
+    hparams: HParams,
+    vocab_size: int,
+    micro_batches: Sequence[Shape],
+    precision: str = "float32",
+    accumulates: bool = False,
 ) -> Memory:
     """The memory of a step, estimated.
 
     What TensorFlow counted in real steps on a CPU was 0.7 to 1.15 times the estimated gradients and activations: of 1
-    to 3 layers, few and many entries, short and long examples, 32 and 16 bits; two parts at once less or more by what
-    happened to run side by side. With restricted self-attention it was up to 1.35 times. The base model's process, with
-    37,000 entries and two parts of 2,048 positions a side, held 4.7 GB more than its weights and moments, of which the
-    graph took about 0.2; 4.4 were estimated.
+    to 3 layers, few and many entries, short and long examples, 32 and 16 bits; two micro-batches at once less or more
+    by what happened to run side by side. With restricted self-attention it was up to 1.35 times. The base model's
+    process, with 37,000 entries and two micro-batches of 2,048 positions a side, held 4.7 GB more than its weights and
+    moments, of which the graph took about 0.2; 4.4 were estimated.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
-        parts: what a device computes at once.
+        micro_batches: shapes of the micro-batches that a device computes at a time.
         precision: "float32", or that of the matrix products, in 16 bits.
-        accumulates: whether gradients are summed over more parts than these.
+        accumulates: whether gradients are summed over more micro-batches than these.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
-    uses = FLOAT32 * USES * len(parts) * vocab_size * hparams.hidden_size
+    uses = FLOAT32 * USES * len(micro_batches) * vocab_size * hparams.hidden_size
     return Memory(
         weights=weights,
         moments=2 * weights,
         gradients=weights * (2 if accumulates else 1) + uses,
-        activations=sum(activations(hparams, vocab_size, part, precision) for part in parts),
+        activations=sum(activations(hparams, vocab_size, shape, precision) for shape in micro_batches),
     )
 
 
-def activations(hparams: HParams, vocab_size: int, part: Shape, precision: str = "float32") -> int:
-    """Bytes that the forward pass keeps of a part for the backward pass; see `step_memory`."""
-    examples, source, target = part
+def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+    """Bytes that the forward pass keeps of a micro-batch for the backward pass; see `step_memory`."""
+    examples, source, target = shape
     width, heads = hparams.hidden_size, hparams.num_heads
     channels = hparams.key_channels + hparams.value_channels
     product = FLOAT32 if precision == "float32" else 2

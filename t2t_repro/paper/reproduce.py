@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from t2t_repro.checkpoint_reader import step_of
-from t2t_repro.data.datagen import test_sets_at_hand
+from t2t_repro.data import test_set_files
 from t2t_repro.decoding.journal import Journal, translate_all, unfinished
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
@@ -46,7 +46,7 @@ def finish(
     """
     decoder = _Decoder(folder, averaged(folder), search or folder.problem.decode_hparams)
     scores: Scores = {}
-    for test_set, paths in test_sets_at_hand(folder.problem, data_dir, tmp_dir).items():
+    for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
         sources, references = (list(read_lines(str(path))) for path in paths)
         scores[test_set] = folder.problem.scores(decoder.outputs(test_set, sources), references)
         say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")

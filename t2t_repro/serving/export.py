@@ -15,7 +15,7 @@ import tensorflow_text
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
 from t2t_repro.decoding.beam_search import Hypotheses
-from t2t_repro.decoding.search import search, target_log_probs
+from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.serving.versions import new_version
 
@@ -146,7 +146,7 @@ class Served(tf.Module):
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
     def _search(self, sources: Any, params: Any) -> Hypotheses:
-        return search(self._translator.model, params, sources)
+        return generate_outputs(self._translator.model, params, sources)
 
 
 def utf8(texts: Any) -> Any:

@@ -23,7 +23,7 @@ class RunConfig:
     """Evaluations without a lower dev loss after which training ends; 0 never ends it early."""
     log_step_count_steps: int = 100
     """Steps between two lines in metrics.jsonl."""
-    max_tokens_per_replica: int = 0
+    max_tokens_per_replica: int = 4096
     """Positions in a micro-batch, padding included. A replica computes at most two micro-batches at a time."""
     worker_gpu: int = 0
     """GPUs to use on each machine; 0 uses all."""

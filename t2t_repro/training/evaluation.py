@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.data.pipeline import Part, batches_once
+from t2t_repro.data.pipeline import MicroBatch, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
@@ -92,7 +92,7 @@ class Evaluator:
             tokens += int((targets != 0).sum())
         return Evaluation(total / max(tokens, 1), right / max(tokens, 1), tokens, measured)
 
-    def _batches(self) -> tuple[Iterable[Part], int]:
+    def _batches(self) -> tuple[Iterable[MicroBatch], int]:
         """The batches to measure, and how many they are where others are left out."""
         batches = batches_once(self._records, self._max_tokens)
         if not self._max_batches:

@@ -23,13 +23,10 @@ from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.model import as_decoding_model, make_model, parameter_count
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
-from t2t_repro.training import part_size
 from t2t_repro.training.checkpoint import BEST, Checkpoints, remove_unfinished, warm_start
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,
-    count_replicas,
-    from_all,
     from_chief,
     is_chief,
     lost,
@@ -38,9 +35,8 @@ from t2t_repro.training.distribution import (
     refuse_other_weights,
     workers,
 )
-from t2t_repro.training.dry_run import describe
 from t2t_repro.training.evaluation import DevDecoder, Evaluator
-from t2t_repro.training.step import LossScale, Result, TrainStep, adam
+from t2t_repro.training.step import LossScale, Result, TrainStep, adam, out_of_memory
 from t2t_repro.training.stop import StopSignals
 from t2t_repro.training.watch import Speed, Watch
 from t2t_repro.visualization.attention import attention_of
@@ -84,7 +80,7 @@ def train(
             training = Training(strategy, output_dir, data, hparams, random_seed, config, at_end)
             training.run()
     except tf.errors.ResourceExhaustedError as error:
-        raise part_size.advice(error, training.pipeline.max_tokens if training else 0) from None
+        raise out_of_memory(error, min(config.max_tokens_per_replica, hparams.batch_size)) from None
     except LOST as error:
         if workers() == 1:
             raise
@@ -109,28 +105,6 @@ def what_next(folder: ModelFolder, t2t_usr_dir: str = "") -> str:
     )
 
 
-def dry_run(
-    output_dir: str, data_dir: str, problem_name: str, hparams: HParams, random_seed: int, config: RunConfig
-) -> str:
-    """What `train` would do with the same arguments, for people; nothing is written, and no other worker waited for.
-
-    Raises:
-        UserError: data missing or damaged, no pair short enough, or a TF_CONFIG that is none.
-    """
-    here = count_replicas(config.worker_gpu)
-    replicas = here * workers()
-    data = load_data(data_dir, problem_name)
-    parameters = 0
-    if hparams.model != "transformer":  # of the user's own there is no formula
-        model = make_model(hparams, data.vocabulary.size, data.problem.target_space_id, config.precision)
-        parameters = parameter_count(model)
-    pipeline = Pipeline(data.records["train"], hparams.batch_size, hparams.max_length, random_seed, 1, replicas)
-    return describe(
-        hparams, data.vocabulary.size, data.records["train"].lengths, pipeline.first,
-        part_size.here(here, config.precision, workers()), Path(output_dir), config.max_tokens_per_replica, parameters,
-    )  # fmt: skip
-
-
 class Training:
     """All that takes part in a training; see `train`.
 
@@ -152,10 +126,7 @@ class Training:
         self.strategy, self.alone, self.chief = strategy, workers() == 1, is_chief(strategy)
         self._say: Callable[[str], None] = say if self.chief else lambda text: None
         replicas = strategy.num_replicas_in_sync
-        self.pipeline = Pipeline(
-            data.records["train"], hparams.batch_size, hparams.max_length, random_seed,
-            config.max_tokens_per_replica or hparams.batch_size, replicas,
-        )  # fmt: skip
+        self.pipeline = Pipeline(data.records["train"], hparams, random_seed, config.max_tokens_per_replica, replicas)
         refuse_other_flags(
             strategy,
             train_steps=hparams.train_steps,
@@ -174,9 +145,7 @@ class Training:
         self._describe()
         self.start = self._restore()
         refuse_other_weights(strategy, [*self.model.trainable_variables, *state])
-        if not config.max_tokens_per_replica:
-            self._choose_part_size(state)
-        tokens = min(EVAL_TOKENS, self.pipeline.max_tokens)  # more may not fit
+        tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # more may not fit
         self.evaluator = Evaluator(self.model, data.records["dev"], tokens, config.eval_steps)
         self.decoder = self._make_decoder() if config.eval_decode_lines else None
         self.watch = Watch(self.folder, self.start, workers()) if self.chief else None
@@ -256,20 +225,6 @@ class Training:
             f"{'' if self.alone else f' of {workers()} workers'}, {self.config.precision}"
         )
 
-    def _choose_part_size(self, state: list[Any]) -> None:
-        """Sets the pipeline's max_tokens where the user gave none."""
-        replicas = self.strategy.num_replicas_in_sync
-        place = part_size.here(replicas // workers(), self.config.precision, workers())
-        asked = part_size.demand(self.data.records["train"].lengths, self.pipeline.first, replicas)
-        of_model = (self.hparams, self.data.vocabulary.size, asked)
-        if self.start < self.hparams.train_steps:
-            self.pipeline.max_tokens = part_size.find(
-                self.folder.path, place, *of_model, self.step, [*self.model.trainable_variables, *state],
-                self.chief, lambda number: min(from_all(self.strategy, number)),
-            )  # fmt: skip
-        else:  # an evaluation may be missing yet, of batches as before
-            self.pipeline.max_tokens = part_size.kept(self.folder.path, place, *of_model) or self.pipeline.max_tokens
-
     def run(self) -> None:
         """Trains to the end."""
         start, end = self.start, self.hparams.train_steps
@@ -305,7 +260,9 @@ class Training:
         began = saved = time.monotonic()
         taken, running = self.start, None
         for batch in self.pipeline.batches(self.start, end):
-            returned = self.step(batch.parts, batch.target_tokens, (self.random_seed, batch.step), signals.requested)
+            returned = self.step(
+                batch.micro_batches, batch.target_tokens, (self.random_seed, batch.step), signals.requested
+            )
             taken = batch.step + 1
             speed.count(batch)
             # What a step returned is read while the next one runs, so that a GPU does not wait for Python.

@@ -1,11 +1,12 @@
-"""One training step: gradients of the step's parts, summed over parts and replicas, then Adam (section 5.3).
+"""One training step: gradients of its micro-batches, summed over micro-batches and replicas, then Adam (section 5.3).
 
-The loss of each part is divided by the tokens of the whole step, which the plan knows. So the step is the same on any
-number of devices, and in any number of parts.
+The loss of each micro-batch is divided by the number of target tokens in the whole step, which the plan knows. So a
+step is the same on any number of devices, and in any number of micro-batches.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.pipeline import Part
+from t2t_repro.data.pipeline import MicroBatch
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -23,8 +25,8 @@ SEED = tf.TensorSpec([2], tf.int32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
 ROUNDS_AT_ONCE = 2
-"""Parts of a replica that are computed in one graph: a step's two blocks where they are not cut further. With more,
-gradients accumulate from graph to graph, and memory holds one part's activations at a time."""
+"""Maximum number of micro-batches that a replica computes in one graph: the two blocks of a step that is not cut
+further. With more, gradients accumulate from graph to graph, and memory holds the activations of one micro-batch."""
 
 
 def adam(hparams: HParams) -> Any:
@@ -106,15 +108,17 @@ class TrainStep:
             optimizer.build(model.trainable_variables)
 
     def _graph(self, function: Any, rounds: int) -> Any:
-        """`function` of so many rounds, a part for each replica in each, as a graph for parts of any shape."""
+        """Returns `function` as a graph of `rounds` rounds, each with a micro-batch of any shape for each replica."""
         one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
         return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR, SCALAR])
 
-    def __call__(self, parts: Sequence[Part], num_tokens: int, seed: Sequence[int], vote: bool = False) -> tf.Tensor:
+    def __call__(
+        self, micro_batches: Sequence[MicroBatch], num_tokens: int, seed: Sequence[int], vote: bool = False
+    ) -> tf.Tensor:
         """Takes one step.
 
         Args:
-            parts: the step's examples, in a multiple of the replicas' number of parts.
+            micro_batches: the step's examples; the number of micro-batches is a multiple of the number of replicas.
             num_tokens: target tokens of the step, padding not counted.
             seed: decides the step's dropout.
             vote: summed over all replicas of all workers, so that each of them knows what one asks for.
@@ -122,12 +126,12 @@ class TrainStep:
         Returns:
             float32 [5], what `read` takes; on a GPU the step may still be running.
         """
-        count, replicas = len(parts), self._replicas
+        count, replicas = len(micro_batches), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
         tokens, votes = tf.constant(num_tokens, tf.float32), tf.constant(vote, tf.float32)
         rounds = []
         for start in range(0, count, replicas):
-            inputs, targets = zip(*parts[start : start + replicas], strict=True)
+            inputs, targets = zip(*micro_batches[start : start + replicas], strict=True)
             rounds.append([list(inputs), list(targets), list(seeds[start : start + replicas])])
         if len(rounds) <= ROUNDS_AT_ONCE:
             return self._whole[len(rounds)](rounds, tokens, votes)
@@ -153,7 +157,7 @@ class TrainStep:
         return Result(*map(float, returned.numpy()))
 
     def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The loss of one replica's parts, (inputs, targets, seed) each, and its gradients, scaled."""
+        """Returns the loss of one replica's micro-batches, (inputs, targets, seed) each, and its scaled gradients."""
         with tf.GradientTape() as tape:
             losses = [
                 smoothed_cross_entropy(self._model(inputs, targets, seed), targets, self._label_smoothing)
@@ -198,7 +202,7 @@ class TrainStep:
             self._loss_scale.update(strategy, is_finite)
 
     def _own(self, rounds: Any) -> Any:
-        """The parts of each round, handed out to the replicas."""
+        """Hands the micro-batches of each round out to the replicas."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
@@ -236,3 +240,18 @@ class TrainStep:
             return returned
 
         return self._each_replica(finish, votes)
+
+
+def out_of_memory(error: Exception, positions: int) -> UserError:
+    """Returns the error for a device that ran out of memory.
+
+    Args:
+        error: TensorFlow's error.
+        positions: number of positions in the largest micro-batches.
+    """
+    tensor = re.search(r"OOM when allocating .*?(?= on /job|\n|$)", str(error))
+    return UserError(
+        f"the device has too little memory ({tensor[0] if tensor else type(error).__name__}); give "
+        f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which goes on from the last "
+        "checkpoint; if that does not help, the model is too large for the device"
+    )

@@ -34,7 +34,7 @@ class Speed:
 
     def count(self, batch: Batch) -> None:
         """Counts a step."""
-        self._positions += sum(inputs.size + targets.size for inputs, targets in batch.parts)
+        self._positions += sum(inputs.size + targets.size for inputs, targets in batch.micro_batches)
         self._filled += batch.source_tokens + batch.target_tokens
         if self._began is None:
             self._began = time.monotonic()

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.decoding.beam_search import Hypotheses, beam_search
-from t2t_repro.hparam import HParams
+from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
+from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.layers.position import Sinusoids
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
@@ -125,7 +125,8 @@ def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float,
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def run(inputs: tf.Tensor) -> Hypotheses:
         cache = model.start(tf.shape(inputs)[0] * beam_size)
-        return beam_search(model.decode_step, cache, model.encode(inputs), limits, beam_size, alpha, num_best)
+        decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
+        return beam_search(Scoring(model.decode_step), cache, model.encode(inputs), limits, decode_hparams)
 
     return run(inputs)
 

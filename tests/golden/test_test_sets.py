@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import run
+from programs import run_process as run
 
 NEWS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wmt_news"
 pytestmark = pytest.mark.skipif(not NEWS.exists(), reason="../shared/data/wmt_news is not there")

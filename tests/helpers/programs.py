@@ -1,40 +1,78 @@
-"""Runs the programs as a user does, on text that is made on the spot."""
+"""Runs the programs: in this process, which has TensorFlow loaded, or in processes of their own."""
 
 from __future__ import annotations
 
 import copy
 import importlib
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from unittest import mock
 
 from num2words import num2words
 
+from t2t_repro import registry
 from t2t_repro.bin.program import run as run_program
 
-MINUTE = (
+SMALL = (
     "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,"
     "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,"
     "learning_rate_warmup_steps=100"
 )
-"""Overrides that make transformer_tiny learn something in seconds."""
+"""Overrides with which transformer_tiny learns something in seconds."""
+ENCODING: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
-def run(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model trained on a user's own text files."""
+
+    text: Path
+    data: Path
+    folder: Path
+    flags: list[str]
+    """The trainer's flags without --train_steps."""
+
+
+def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs t2t-PROGRAM in this process; an exception that the program does not handle fails the test."""
+    name, module = f"t2t-{program}", _module(program)
+    values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags
+    with ExitStack() as stack:
+        streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        streams[0].write(input.encode(**ENCODING))
+        streams[0].seek(0)
+        with mock.patch.dict(os.environ), chdir(cwd or "."), _user_code_forgotten(), _standard_streams(streams):
+            code = run_program(module.main, values, module.__doc__, [name, *arguments])
+        texts = []
+        for stream in streams[1:]:
+            stream.seek(0)
+            texts.append(stream.read().decode(**ENCODING))
+    return subprocess.CompletedProcess([name, *arguments], code, *texts)
+
+
+def run_process(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs t2t-PROGRAM in a process of its own."""
-    module = f"t2t_repro.bin.t2t_{program.replace('-', '_')}"
-    command = [sys.executable, "-c", f"from {module} import run; run()", *arguments]
-    options = {"capture_output": True, "text": True, "encoding": "utf-8", "errors": "surrogateescape"} | options
-    return subprocess.run(command, check=False, **options)
+    options = {"capture_output": True, **ENCODING} | options
+    return subprocess.run([*command(program), *arguments], check=False, **options)
 
 
-def here(program: str, *arguments: str) -> int:
-    """Runs t2t-PROGRAM in this process, which has TensorFlow loaded; returns its exit code."""
-    module = importlib.import_module(f"t2t_repro.bin.t2t_{program.replace('-', '_')}")
-    flags = copy.deepcopy(module.FLAGS)  # `program.run` adds to them
-    return run_program(module.main, flags, module.__doc__, [f"t2t-{program}", *arguments])
+def command(program: str) -> list[str]:
+    """The command that starts t2t-PROGRAM."""
+    return [sys.executable, "-m", _module(program).__name__]
+
+
+def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs t2t-PROGRAM in this process and asserts that it ends well."""
+    result = run(program, *arguments, **options)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -42,18 +80,57 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
     assert result.returncode == 2, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr, result.stderr
     line = result.stderr.rstrip("\n").rpartition("\n")[2]
-    assert line.startswith("-c: "), result.stderr
+    assert line.startswith(("t2t-", "-c: ")), result.stderr
     for word in words:
         assert word in line, line
 
 
-def write_pairs(folder: Path, name: str, numbers: range) -> str:
-    """Numbers in English and German words; returns the two paths as --train and --dev take them."""
+def write_pairs(folder: Path, name: str, numbers: Iterable[int]) -> str:
+    """Writes numbers in English and German words; returns the two paths as --train and --dev take them."""
     folder.mkdir(parents=True, exist_ok=True)
     for language in ("en", "de"):
         text = "".join(f"{num2words(number, lang=language)}\n" for number in numbers)
         (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
     return f"{folder / name}.en,{folder / name}.de"
+
+
+def _module(program: str) -> Any:
+    return importlib.import_module(f"t2t_repro.bin.t2t_{program.replace('-', '_')}")
+
+
+@contextmanager
+def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
+    """Replaces standard input, output and error by files, for C++ code and child processes too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with ExitStack() as stack:
+        for descriptor, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), files, strict=True)):
+            original = os.dup(descriptor)
+            stack.callback(os.close, original)
+            stack.callback(os.dup2, original, descriptor)
+            os.dup2(file.fileno(), descriptor)
+            stream = stack.enter_context(open(descriptor, "w" if descriptor else "r", closefd=False, **ENCODING))
+            stack.enter_context(mock.patch.object(sys, name, stream))
+        yield
+
+
+@contextmanager
+def _user_code_forgotten() -> Iterator[None]:
+    """Removes at the end what --t2t_usr_dir imports and registers meanwhile."""
+    registry.import_built_in()
+    modules = set(sys.modules)
+    with ExitStack() as stack:
+        for names in (registry._problems, registry._hparams, registry._models):
+            stack.enter_context(mock.patch.dict(names._objects))
+        yield
+    for name in set(sys.modules) - modules:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if Path(file).is_relative_to(tempfile.gettempdir()):
+            del sys.modules[name]
+
+
+# For tests that do not use `run` and TrainedModel yet.
+MINUTE = SMALL
 
 
 @dataclass(frozen=True)
@@ -64,4 +141,9 @@ class Road:
     data: Path
     model: Path
     flags: list[str]
-    """The trainer's flags, but for --train_steps."""
+
+
+def here(program: str, *arguments: str) -> int:
+    """Runs t2t-PROGRAM in this process, without capturing its output; returns its exit code."""
+    module = _module(program)
+    return run_program(module.main, copy.deepcopy(module.FLAGS), module.__doc__, [f"t2t-{program}", *arguments])

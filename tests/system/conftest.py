@@ -1,15 +1,62 @@
-"""What the system tests share: small models, each trained once."""
+"""The model that the system tests share."""
 
 from __future__ import annotations
 
 import fcntl
 import gzip
 import os
+import random
 from pathlib import Path
 
 import pytest
 
-from programs import MINUTE, Road, run, write_pairs
+from programs import MINUTE, SMALL, Road, TrainedModel, run, succeed, write_pairs
+
+STEPS = 60
+DEV_LINES = 50
+TEST_LINES = 1000
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    """A model that translates numbers badly, saved every 20 of its 60 steps; tests only read it.
+
+    text/ has its training and dev sets and test.en, 1,000 other lines. The processes of pytest-xdist share it.
+    """
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    root = root / "trained"
+    root.mkdir(exist_ok=True)
+    model = TrainedModel(
+        root / "text",
+        root / "data",
+        root / "model",
+        [
+            "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
+            f"--data_dir={root / 'data'}", f"--output_dir={root / 'model'}", "--local_eval_frequency=20",
+        ],
+    )  # fmt: skip
+    is_complete = root / "is_complete"
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_complete.exists():
+            train(model)
+            is_complete.touch()
+    return model
+
+
+def train(model: TrainedModel) -> None:
+    """Writes the text, generates the data and trains."""
+    numbers = random.Random(1).sample(range(1000, 1_000_000), 1000 + DEV_LINES + TEST_LINES)
+    train = write_pairs(model.text, "train", numbers[:1000])
+    dev = write_pairs(model.text, "dev", numbers[1000 : 1000 + DEV_LINES])
+    write_pairs(model.text, "test", numbers[-TEST_LINES:])
+    succeed(
+        "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=340",
+        f"--data_dir={model.data}",
+    )  # fmt: skip
+    succeed("trainer", *model.flags, f"--train_steps={STEPS}", "--eval_decode_lines=0")
 
 
 @pytest.fixture(scope="session")

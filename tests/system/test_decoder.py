@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from disks import largest_file
-from programs import Road, here, refused, run
+from programs import Road, here, refused
+from programs import run_process as run
 from t2t_repro.decoding import Translator
 
 SHORT = "extra_length=5"

@@ -18,10 +18,12 @@ import pytest
 import tensorflow as tf
 
 import clusters
-from programs import refused, run
+from programs import refused
+from programs import run_process as run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.hparam import HParams
 
 MULTI30K = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multi30k"
 pytestmark = pytest.mark.skipif(not MULTI30K.exists(), reason="../shared/data/multi30k is not there")
@@ -109,10 +111,10 @@ CUTS = {  # devices, --max_tokens_per_replica
     "one": (1, 4096),
     "2 devices": (2, 4096),
     "4 devices": (4, 4096),
-    "accumulated parts": (1, 300),
-    "3 devices, small parts": (3, 150),
+    "accumulated micro-batches": (1, 300),
+    "3 devices, small micro-batches": (3, 150),
 }
-WORKERS = {"2 workers": 4096, "2 workers, small parts": 150}  # --max_tokens_per_replica
+WORKERS = {"2 workers": 4096, "2 workers, small micro-batches": 150}  # --max_tokens_per_replica
 
 
 @pytest.fixture(scope="module")
@@ -153,14 +155,14 @@ def test_steps_are_cut_as_differently_as_they_may_be(data: Path) -> None:
     records = load_data(str(data), "text_files").records["train"]
 
     def sizes(devices: int, most: int) -> list[list[int]]:
-        batches = Pipeline(records, BATCH_SIZE, 256, 1, most, devices).batches(0, STEPS)
-        return [[len(inputs) for inputs, _ in batch.parts] for batch in batches]
+        batches = Pipeline(records, HParams(batch_size=BATCH_SIZE), 1, most, devices).batches(0, STEPS)
+        return [[len(inputs) for inputs, _ in batch.micro_batches] for batch in batches]
 
     whole, two, four, accumulated, three = ([len(step) for step in sizes(*cut)] for cut in CUTS.values())
     assert {*whole, *two} == {2}
     assert {*four} == {4}
     assert min(accumulated) >= 4
-    # Three devices get more parts than they are, a number that they would not divide, some without any example.
+    # Three devices get more micro-batches than devices, in a number that is no multiple of 3, some without any example.
     assert min(three) > 6
     assert any(len(step) % 3 for step in sizes(1, 150))
     unequal = sizes(3, 150)
@@ -234,8 +236,6 @@ def test_two_workers_stop_early_at_the_step_of_one(data: Path, tmp_path: Path) -
     for result in ended(*start_two(data, tmp_path / "m", *flags)):
         assert result.returncode == 0, result.stderr
     assert list(map(step_of, checkpoints_in(tmp_path / "m"))) == [9]
-    found = json.loads((tmp_path / "m" / "part_size.json").read_text("utf-8"))
-    assert (found["max_tokens_per_replica"], found["replicas"]) == (4096, 1)
 
 
 def test_a_dry_run_waits_for_no_other_worker(data: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data.datagen import generate_data, load_problem
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.description import load_problem
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
@@ -62,7 +63,7 @@ def test_a_set_builds_trains_and_decodes(name: str, data_dir: str) -> None:
     problem, vocabulary, _ = load_problem(data_dir, "wsj_parsing" if "parsing" in name else "text_files")
     hparams = replace(registry.hparams(name), batch_size=120, max_length=60)
     records = Records(find_shards(data_dir, problem.name, "train"), False)
-    pipeline = Pipeline(records, hparams.batch_size, hparams.max_length, 1, 4096, 1)
+    pipeline = Pipeline(records, hparams, 1, 4096, 1)
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
@@ -73,8 +74,8 @@ def test_a_set_builds_trains_and_decodes(name: str, data_dir: str) -> None:
 
     losses = []
     for batch in pipeline.batches(0, STEPS):
-        part = batch.parts[0]  # a step's other part would take as long and show nothing else
-        losses.append(TrainStep.read(step([part], np.count_nonzero(part[1]), (1, batch.step))).loss)
+        micro_batch = batch.micro_batches[0]  # the other one would take as long and show nothing else
+        losses.append(TrainStep.read(step([micro_batch], np.count_nonzero(micro_batch[1]), (1, batch.step))).loss)
     # To a model that has learned nothing all tokens are about as likely; the entropy of smoothing is not counted.
     assert len(losses) == STEPS
     assert losses == pytest.approx(STEPS * [losses[0]], rel=0.2)

@@ -23,7 +23,8 @@ import pytest
 import tensorflow as tf
 
 from models import Copier
-from programs import Road, refused, run
+from programs import Road, refused
+from programs import run_process as run
 from serving import Faults, Served, serve
 from t2t_repro.data import vocabulary
 from t2t_repro.decoding.translator import Translator

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from programs import run
+from programs import run_process as run
 from t2t_repro.metrics.bleu import paper_bleu
 from t2t_repro.textfile import read_lines
 

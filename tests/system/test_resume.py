@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from programs import MINUTE, refused, run, write_pairs
+from programs import MINUTE, refused, write_pairs
+from programs import run_process as run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from programs import MINUTE, Road, refused, run
+from programs import MINUTE, Road, refused
+from programs import run_process as run
 
 HELD_OUT = [
     "one thousand, nine hundred and fifty-one",

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from programs import MINUTE, Road, refused, run
+from programs import MINUTE, Road, refused
+from programs import run_process as run
 from t2t_repro.data.records import Records, find_shards
 
 DEV_LINES = 50
@@ -171,7 +172,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(road: Road, watched: tu
     assert not (tmp_path / "m").exists()
     parameters, steps = re.findall(r"([\d,]+) steps an epoch; transformer: ([\d,]+) parameters", watched[1])[0][::-1]
     assert f"{parameters} parameters" in done.stdout and f"{steps} an epoch" in done.stdout
-    for word in ("padding", "target tokens a step", "parts", "weights", "activations", "together"):
+    for word in ("padding", "target tokens a step", "micro-batches", "weights", "activations", "together"):
         assert word in done.stdout
 
 

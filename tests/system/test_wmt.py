@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from programs import refused, run
+from programs import refused
+from programs import run_process as run
 
 
 def test_a_truncated_archive_is_told_and_nothing_is_made_or_fetched(tmp_path: Path) -> None:

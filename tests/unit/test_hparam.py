@@ -120,7 +120,7 @@ def test_strings_are_taken_as_they_are() -> None:
         ("attention_key_channels=100", "num_heads=8 does not divide attention_key_channels=100"),
         ("self_attention_neighborhood=-1", "self_attention_neighborhood=-1 must be 0 or more; 0 is all positions"),
         ("attention_value_channels=-8", "attention_value_channels=-8 must be 0 or more; 0 is hidden_size"),
-        ("num_heads=1000000000", "num_heads=1000000000 does not divide hidden_size=512; give a divisor, such as 512"),
+        ("num_heads=1000000000", "num_heads=1000000000 does not divide hidden_size=512; give a divisor, e.g. 512"),
         ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
         ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
         (
@@ -145,7 +145,7 @@ def test_search_values_out_of_range_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("max_input_size=1", "max_input_size=1 leaves room for the end token alone"),
+        ("max_input_size=1", "max_input_size=1 has room only for the end token"),
         ("max_input_size=-1", "max_input_size=-1 must be 0 or more"),
         ("n=-1", "n=-1 must be 0 or more"),
         ("n=5", "n=5 must be at most beam_size=4"),
@@ -214,9 +214,9 @@ def test_what_would_do_nothing_is_refused_only_where_it_is_asked_for() -> None:
     refuse_decode_hparams(DecodeHParams(beam_size=7), names, "it writes one")
     with pytest.raises(UserError, match="n=2 does nothing here: it writes one"):
         refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one")
-    refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one", usual=DecodeHParams(n=2))
+    refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one", defaults=DecodeHParams(n=2))
     with pytest.raises(UserError, match="n=0 does nothing here"):
-        refuse_decode_hparams(DecodeHParams(), names, "it writes one", usual=DecodeHParams(n=2))
+        refuse_decode_hparams(DecodeHParams(), names, "it writes one", defaults=DecodeHParams(n=2))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_fields_that_json_lacks_keep_their_defaults() -> None:
     [
         ('{\n"hidden_size": 256,\n', "f.json:3: not JSON"),
         ("", "f.json:1: not JSON"),
-        ("[1]", "f.json: holds no JSON object"),
+        ("[1]", "f.json: not a JSON object"),
         ('{"hiden_size": 256}', "f.json: unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),
         ('{"hidden_size": "256"}', "f.json: hidden_size='256' must be of type int"),
         ('{"hidden_size": 256.0}', "f.json: hidden_size=256.0 must be of type int"),

@@ -294,7 +294,7 @@ def test_wrong_flags_and_folders_are_reported(
     assert failure(capsys, "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
     assert failure(capsys, "--vocab_size=-1").startswith("flag --vocab_size=-1: ")
     nowhere = tmp_path / "nowhere"
-    cure = "so it is no model folder; t2t-trainer makes one"
+    cure = "so this is no model folder; run t2t-trainer"
     assert failure(capsys, f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
     empty = folders.make("empty", "numbers_ende", tiny_hparams)
     steps = f"{tiny_hparams.train_steps:,}"

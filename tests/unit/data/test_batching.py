@@ -1,4 +1,4 @@
-"""The step plan and the cut of a step into parts."""
+"""The step plan and the cut of a step into micro-batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.data import vocabulary
-from t2t_repro.data.batching import BLOCKS, Plan, parts, plan
+from t2t_repro.data.batching import BLOCKS, Plan, micro_batches, plan
 from t2t_repro.textfile import read_lines
 
 MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
@@ -27,8 +27,8 @@ def steps(laid_out: Plan) -> list[np.ndarray]:
 
 
 def whole(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """The parts of a step that is one block."""
-    return parts(lengths, [np.arange(lengths.shape[1])], max_tokens, replicas)
+    """Returns the micro-batches of a step of one block."""
+    return micro_batches(lengths, [np.arange(lengths.shape[1])], max_tokens, replicas)
 
 
 def company(laid_out: Plan) -> set[frozenset[int]]:
@@ -37,19 +37,19 @@ def company(laid_out: Plan) -> set[frozenset[int]]:
 
 
 def padding(lengths: np.ndarray, laid_out: Plan, max_tokens: int) -> float:
-    """Share of the positions, over all parts and both sides, that hold no token."""
+    """Share of the positions, over all micro-batches and both sides, that hold no token."""
     positions = tokens = 0
     for step in range(laid_out.steps):
-        for part in parts(lengths, laid_out.blocks(step), max_tokens, 1):
-            sides = lengths[:, part]
-            positions += int(sides.max(axis=1).sum()) * len(part)
+        for examples in micro_batches(lengths, laid_out.blocks(step), max_tokens, 1):
+            sides = lengths[:, examples]
+            positions += int(sides.max(axis=1).sum()) * len(examples)
             tokens += int(sides.sum())
     return 1 - tokens / positions
 
 
-def size(lengths: np.ndarray, part: np.ndarray) -> int:
-    """Positions of the part's longer side, padding included."""
-    return len(part) * int(lengths[:, part].max()) if len(part) else 0
+def size(lengths: np.ndarray, examples: np.ndarray) -> int:
+    """Returns the number of positions on the longer side of a micro-batch, with padding."""
+    return len(examples) * int(lengths[:, examples].max()) if len(examples) else 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 1000, 20_000])
@@ -129,14 +129,14 @@ def test_examples_of_equal_lengths_change_company_each_epoch() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 8])
 @pytest.mark.parametrize("max_tokens", [300, 2048, 10**6])
-def test_parts_hold_a_step_once_in_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
+def test_micro_batches_hold_a_step_once_in_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
     lengths = news(20_000)
     laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
     for step in range(laid_out.steps):
-        cut = parts(lengths, laid_out.blocks(step), max_tokens, replicas)
+        cut = micro_batches(lengths, laid_out.blocks(step), max_tokens, replicas)
         assert np.array_equal(np.concatenate(cut), np.concatenate(laid_out.blocks(step)))
         assert len(cut) % replicas == 0
-        assert all(size(lengths, part) <= max_tokens for part in cut)
+        assert all(size(lengths, examples) <= max_tokens for examples in cut)
 
 
 def test_the_blocks_of_a_step_differ_in_length_and_the_examples_of_a_block_do_not() -> None:
@@ -149,44 +149,44 @@ def test_the_blocks_of_a_step_differ_in_length_and_the_examples_of_a_block_do_no
     assert np.median(spreads) <= 4
 
 
-def test_parts_of_examples_in_any_order_hold_at_most_max_tokens() -> None:
+def test_micro_batches_of_examples_in_any_order_hold_at_most_max_tokens() -> None:
     random = np.random.default_rng(1)
     for _ in range(300):
         sides = random.integers(1, 50, (2, random.integers(1, 60)))
         cut = whole(sides, 60, int(random.integers(1, 5)))
         assert np.array_equal(np.concatenate(cut), np.arange(sides.shape[1]))
-        assert all(size(sides, part) <= 60 for part in cut)
+        assert all(size(sides, examples) <= 60 for examples in cut)
 
 
-def test_a_step_that_fits_is_one_part_for_each_replica() -> None:
+def test_a_step_that_fits_is_one_micro_batch_for_each_replica() -> None:
     lengths = np.full((2, 12), 10)
-    assert [len(part) for part in whole(lengths, 120, 1)] == [12]
-    assert [len(part) for part in whole(lengths, 119, 1)] == [6, 6]
-    assert [len(part) for part in whole(lengths, 120, 4)] == [3, 3, 3, 3]
+    assert [len(examples) for examples in whole(lengths, 120, 1)] == [12]
+    assert [len(examples) for examples in whole(lengths, 119, 1)] == [6, 6]
+    assert [len(examples) for examples in whole(lengths, 120, 4)] == [3, 3, 3, 3]
 
 
 def test_the_longer_side_counts() -> None:
     assert len(whole(np.array([[10, 10], [1, 1]]), 19, 1)) == len(whole(np.array([[1, 1], [10, 10]]), 19, 1)) == 2
 
 
-def test_fewer_examples_than_replicas_leave_parts_empty() -> None:
-    assert sorted(len(part) for part in whole(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
+def test_fewer_examples_than_replicas_leave_micro_batches_empty() -> None:
+    assert sorted(len(examples) for examples in whole(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
 
 
-def test_a_longer_example_is_a_part_of_its_own_and_the_others_stay_together() -> None:
+def test_a_longer_example_is_a_micro_batch_of_its_own_and_the_others_stay_together() -> None:
     lengths = np.array([[10] * 100 + [300], [10] * 100 + [300]])
     cut = whole(lengths, 250, 1)
-    assert [part.tolist() for part in cut if 100 in part] == [[100]]
-    assert all(size(lengths, part) <= 250 for part in cut[:-1])
+    assert [examples.tolist() for examples in cut if 100 in examples] == [[100]]
+    assert all(size(lengths, examples) <= 250 for examples in cut[:-1])
     assert len(cut) <= 10
 
 
-def test_parts_are_few() -> None:
+def test_micro_batches_are_few() -> None:
     lengths = news(20_000)
     counted = needed = 0
     laid_out = plan(lengths, 25_000, 256, seed=1, epoch=0)
     for step, examples in enumerate(steps(laid_out)):
-        counted += len(parts(lengths, laid_out.blocks(step), 4096, 1))
+        counted += len(micro_batches(lengths, laid_out.blocks(step), 4096, 1))
         needed += int(np.ceil(lengths[:, examples].max(axis=0).sum() / 4096))
     assert counted < 1.3 * needed
 

@@ -13,8 +13,10 @@ import pytest
 
 from disks import largest_file
 from t2t_repro import registry
-from t2t_repro.data import datagen, summary, vocabulary
-from t2t_repro.data.datagen import Description, generate_data, load_description, load_problem
+from t2t_repro.data import description as description_module
+from t2t_repro.data import summary, test_set_files, vocabulary
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.description import Description, load_description, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -206,7 +208,7 @@ def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path: Path, sou
     for side, count in (("en", sources), ("el", targets)):
         (tmp_path / f"toy.second.{side}").write_text("a\u2028b.\n" * count, "utf-8")
     with pytest.raises(UserError) as raised:
-        datagen.test_sets_at_hand(Published(), tmp_path, "")
+        test_set_files.ensure(Published(), tmp_path, "")
     assert str(raised.value).startswith(
         f"{tmp_path}/toy.second.en has {sources} lines and toy.second.el {targets}; each line needs its translation; "
     )
@@ -259,7 +261,7 @@ def test_a_disk_that_is_full_for_the_description_alone_leaves_no_new_file(
             raise UserError(f"{path}: cannot be written")
         return whole_file(path, mode)
 
-    monkeypatch.setattr(datagen, "whole_file", full)
+    monkeypatch.setattr(description_module, "whole_file", full)
     assert "toy.json: cannot be written" in failure(Toy(), tmp_path)
     assert contents(tmp_path) == {}
 

@@ -97,7 +97,7 @@ def test_the_bytes_do_not_depend_on_the_processes_nor_on_an_interrupt_of_them(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_data(Toy(200), tmp_path / "one", "", 1)
-    monkeypatch.setattr(encoding, "TOGETHER", 7)
+    monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
     generate_data(Toy(200), tmp_path / "some", "", processes)
     interrupted(Toy(200), tmp_path / "broken", "train", 150, processes)
     assert not multiprocessing.active_children()
@@ -112,7 +112,7 @@ def test_few_pairs_are_not_worth_other_processes(
 ) -> None:
     seen = []
     monkeypatch.setattr(datagen, "FEW_PAIRS", few)
-    monkeypatch.setattr(encoding, "TOGETHER", 7)
+    monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     generate_data(Toy(50, 10, lambda *place: seen.append(multiprocessing.active_children())), tmp_path, "")
     assert any(seen) == others
@@ -124,7 +124,7 @@ def test_what_was_done_before_a_process_was_killed_is_kept(tmp_path: Path, monke
             child = multiprocessing.active_children()[0]
             os.kill(child.pid or 0, signal.SIGKILL)
 
-    monkeypatch.setattr(encoding, "TOGETHER", 7)
+    monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
     with pytest.raises(UserError, match="--num_concurrent_processes=1"):
         generate_data(Toy(20_000, watch=watch), tmp_path, "", 2)
     assert not multiprocessing.active_children()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.data import datagen, vocabulary
-from t2t_repro.data.datagen import generate_data, load_problem
+from t2t_repro.data import vocabulary
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.description import load_description, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -214,5 +215,5 @@ def test_a_description_from_before_there_was_a_choice_is_of_a_learned_one(tmp_pa
     assert fields.pop("vocabulary_given") is False
     path.write_text(json.dumps(fields), "utf-8")
     problem = Toy()
-    assert not datagen.load_description(tmp_path, problem).vocabulary_given
+    assert not load_description(tmp_path, problem).vocabulary_given
     generate_data(problem, tmp_path, "")

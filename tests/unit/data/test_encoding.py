@@ -42,7 +42,7 @@ def words() -> Vocabulary:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the process that hands them out looks at their size."""
-    monkeypatch.setattr(encoding, "TOGETHER", 7)
+    monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
 
 
 def some_pairs(count: int) -> list[Pair]:
@@ -56,9 +56,9 @@ def encoded(words: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[b
     """The records' bytes, their lengths and the counts."""
     with Encoder(words, processes) as encoder:
         found = list(encoder.encode(portions(pairs)))
-    blocks, counts = [each.block for each in found], sum((each.counts for each in found), Counter[str]())
-    lengths = [[row["source"], row["target"]] for _, index in blocks for row in index]
-    return b"".join(contents for contents, _ in blocks), lengths, counts
+    chunks, counts = [each.chunk for each in found], sum((each.counts for each in found), Counter[str]())
+    lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
+    return b"".join(contents for contents, _ in chunks), lengths, counts
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 200])
@@ -67,7 +67,7 @@ def test_the_records_are_those_of_the_pairs_in_order(words: Vocabulary, processe
     pairs = some_pairs(count)
     examples = [tuple(words.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
     contents, lengths, counts = encoded(words, iter(pairs), processes)
-    assert contents == records.block(examples)[0]  # type: ignore[arg-type]
+    assert contents == records.chunk(examples)[0]  # type: ignore[arg-type]
     assert lengths == [list(map(len, example)) for example in examples]
 
     is_byte = re.compile("<0x[0-9A-F]{2}>").fullmatch
@@ -84,7 +84,7 @@ def test_odd_characters_and_very_long_lines_come_back_as_they_were(
     texts = [*ODD, "the dog " * 131_072, "ö\u2028" * 250_000, "x" * 1_000_000]
     with Encoder(words, processes) as encoder:
         pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
-        records.write_blocks(tmp_path / "shard", (each.block for each in encoder.encode(portions(pairs))))
+        records.write_chunks(tmp_path / "shard", (each.chunk for each in encoder.encode(portions(pairs))))
     read = Records([tmp_path / "shard"])
     assert len(read) == len(texts)
     for number, text in enumerate(texts):
@@ -176,12 +176,12 @@ def test_an_interrupt_of_this_process_still_arrives(words: Vocabulary) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_an_index_counts_from_the_first_byte_of_its_own_block(words: Vocabulary) -> None:
+def test_an_index_counts_from_the_first_byte_of_its_own_chunk(words: Vocabulary) -> None:
     with Encoder(words, 2) as encoder:
-        blocks = [each.block for each in encoder.encode(portions(some_pairs(20)))]
-    assert [len(index) for _, index in blocks] == [7, 7, 6]
-    assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in blocks)
-    assert all(np.all(np.diff(index["offset"]) > 0) for _, index in blocks)
+        chunks = [each.chunk for each in encoder.encode(portions(some_pairs(20)))]
+    assert [len(index) for _, index in chunks] == [7, 7, 6]
+    assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in chunks)
+    assert all(np.all(np.diff(index["offset"]) > 0) for _, index in chunks)
 
 
 def test_the_processes_do_not_need_tensorflow() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_repro.data.pipeline import Batch, Part, Pipeline, batches_once
+from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
 
 COUNT = 60
 
@@ -34,13 +35,13 @@ def records(tmp_path: Path) -> Records:
 def pipeline(
     records: Records, max_length: int = 11, seed: int = 1, max_tokens: int = 40, replicas: int = 1
 ) -> Pipeline:
-    return Pipeline(records, 50, max_length, seed, max_tokens, replicas)
+    return Pipeline(records, HParams(batch_size=50, max_length=max_length), seed, max_tokens, replicas)
 
 
-def unpadded(parts: Iterable[Part]) -> list[tuple[list[int], list[int]]]:
-    """The pairs of parts; checks that padding is zeros, at the end, and no more than needed."""
+def unpadded(micro_batches: Iterable[MicroBatch]) -> list[tuple[list[int], list[int]]]:
+    """Returns the pairs in micro-batches; checks that padding is zeros, at the end, and no longer than needed."""
     found = []
-    for sides in parts:
+    for sides in micro_batches:
         for ids in sides:
             assert ids.dtype == np.int32
             lengths = (ids != 0).sum(axis=1)
@@ -58,7 +59,7 @@ def same(ours: list[Batch], theirs: list[Batch]) -> None:
         (batch.step, batch.source_tokens, batch.target_tokens) for batch in theirs
     ]
     for one, other in zip(ours, theirs, strict=True):
-        for sides in zip(one.parts, other.parts, strict=True):
+        for sides in zip(one.micro_batches, other.micro_batches, strict=True):
             for ids, other_ids in zip(*sides, strict=True):
                 np.testing.assert_array_equal(ids, other_ids)
 
@@ -82,7 +83,7 @@ def test_an_epoch_holds_every_pair_once_and_whole(records: Records) -> None:
     ours = pipeline(records)
     steps = ours.steps_per_epoch
     batches = list(ours.batches(0, 3 * steps))
-    epochs = [[part for batch in batches[i : i + steps] for part in batch.parts] for i in (0, steps, 2 * steps)]
+    epochs = [[cut for batch in batches[i : i + steps] for cut in batch.micro_batches] for i in (0, steps, 2 * steps)]
     for epoch in epochs:
         assert sorted(unpadded(epoch)) == sorted(pairs())
     assert unpadded(epochs[0]) != unpadded(epochs[1]) != unpadded(epochs[2])
@@ -90,19 +91,19 @@ def test_an_epoch_holds_every_pair_once_and_whole(records: Records) -> None:
 
 def test_tokens_are_counted_without_padding(records: Records) -> None:
     for batch in pipeline(records).batches(0, 5):
-        found = unpadded(batch.parts)
+        found = unpadded(batch.micro_batches)
         assert batch.source_tokens == sum(len(source) for source, _ in found)
         assert batch.target_tokens == sum(len(target) for _, target in found)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 8])
-def test_parts_suit_the_devices_and_hold_the_same(records: Records, replicas: int) -> None:
+def test_micro_batches_suit_the_devices_and_hold_the_same(records: Records, replicas: int) -> None:
     one, ours = pipeline(records, max_tokens=1000), pipeline(records, max_tokens=30, replicas=replicas)
     for whole, batch in zip(one.batches(0, 8), ours.batches(0, 8), strict=True):
-        assert len(batch.parts) % replicas == 0
-        assert all(ids.size <= 30 for part in batch.parts for ids in part)
-        assert unpadded(batch.parts) == unpadded(whole.parts)
-        assert all(ids.ndim == 2 for part in batch.parts for ids in part)
+        assert len(batch.micro_batches) % replicas == 0
+        assert all(ids.size <= 30 for sides in batch.micro_batches for ids in sides)
+        assert unpadded(batch.micro_batches) == unpadded(whole.micro_batches)
+        assert all(ids.ndim == 2 for sides in batch.micro_batches for ids in sides)
 
 
 def test_longer_pairs_are_left_out_and_counted(records: Records) -> None:
@@ -110,8 +111,8 @@ def test_longer_pairs_are_left_out_and_counted(records: Records) -> None:
     kept = [pair for pair in pairs() if max(map(len, pair)) <= 6]
     assert 0 < len(kept) < COUNT
     assert ours.too_long == COUNT - len(kept)
-    parts = [part for batch in ours.batches(0, ours.steps_per_epoch) for part in batch.parts]
-    assert sorted(unpadded(parts)) == sorted(kept)
+    micro_batches = [cut for batch in ours.batches(0, ours.steps_per_epoch) for cut in batch.micro_batches]
+    assert sorted(unpadded(micro_batches)) == sorted(kept)
     assert pipeline(records).too_long == 0
 
 
@@ -122,7 +123,7 @@ def test_all_too_long(records: Records) -> None:
 
 def test_another_seed_gives_another_order(records: Records) -> None:
     ours, theirs = (
-        [pair for batch in pipeline(records, seed=seed).batches(0, 5) for pair in unpadded(batch.parts)]
+        [pair for batch in pipeline(records, seed=seed).batches(0, 5) for pair in unpadded(batch.micro_batches)]
         for seed in (1, 2)
     )
     assert ours != theirs
@@ -141,11 +142,11 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_tokens", [1, 11, 40, 10_000])
 def test_once_is_every_pair_once_shortest_first(records: Records, max_tokens: int) -> None:
-    parts = list(batches_once(records, max_tokens))
-    found = unpadded(parts)
+    batches = list(batches_once(records, max_tokens))
+    found = unpadded(batches)
     assert sorted(found) == sorted(pairs())
     targets = [len(target) for _, target in found]
     assert targets == sorted(targets)
-    assert all(ids.size <= max_tokens or len(ids) == 1 for part in parts for ids in part)
+    assert all(ids.size <= max_tokens or len(ids) == 1 for sides in batches for ids in sides)
     if max_tokens == 10_000:
-        assert len(parts) == 1
+        assert len(batches) == 1

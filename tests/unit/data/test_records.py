@@ -15,12 +15,12 @@ import pytest
 from t2t_repro.data import records
 from t2t_repro.data.records import (
     Records,
-    block,
+    chunk,
     find_files,
     find_shards,
     index_path,
     shard_path,
-    write_blocks,
+    write_chunks,
     write_shard,
 )
 from t2t_repro.errors import UserError
@@ -235,7 +235,7 @@ def test_a_shard_is_the_same_in_one_piece_and_in_several(tmp_path: Path) -> None
     one, several = shard(tmp_path, 0, 2), shard(tmp_path, 1, 2)
     digest = hashlib.sha256()
     write_shard(one, PAIRS)
-    index = write_blocks(several, [block(PAIRS[:1]), block([]), block(PAIRS[1:])], digest)
+    index = write_chunks(several, [chunk(PAIRS[:1]), chunk([]), chunk(PAIRS[1:])], digest)
     assert one.read_bytes() == several.read_bytes()
     assert index_path(one).read_bytes() == index_path(several).read_bytes()
     assert np.array_equal(index, records.read_index(one))

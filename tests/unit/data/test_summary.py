@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import batching, datagen, summary
+from t2t_repro.data import batching, description, summary
 from t2t_repro.data.batching import Plan
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
@@ -99,8 +99,8 @@ def test_steps_and_padding_are_those_of_the_first_epoch(
     epoch = batching.plan(np.array(lengths["train"], np.int32).T, 25000, 256, seed=1, epoch=0)
     real = positions = 0
     for step in range(epoch.steps):
-        for part in batching.parts(np.array(lengths["train"]).T, epoch.blocks(step), 4096, 1):
-            pairs = [lengths["train"][number] for number in part]
+        for examples in batching.micro_batches(np.array(lengths["train"]).T, epoch.blocks(step), 4096, 1):
+            pairs = [lengths["train"][number] for number in examples]
             real += sum(source + target for source, target in pairs)
             positions += len(pairs) * (max(source for source, _ in pairs) + max(target for _, target in pairs))
     figures = said["splits"]["train"]["as_transformer_base"]
@@ -119,18 +119,18 @@ def test_padding_by_hand() -> None:
     whole = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0, 1]]))
     # Pairs 0 and 1: 2 * (4 + 3) positions, 12 filled; pairs 2 and 3: 2 * (5 + 5), 14 filled.
     assert summary.padding(lengths, whole) == pytest.approx(1 - 26 / 34)
-    assert summary.padding(lengths, whole, max_tokens=5) == 0.0  # each pair a part of its own
+    assert summary.padding(lengths, whole, max_tokens=5) == 0.0  # each pair is a micro-batch of its own
     nothing = Plan(np.arange(0), np.zeros(1, np.int64), np.empty((0, 2), np.int32))
     assert summary.padding(lengths, nothing) == 0.0
 
 
-def test_parts_that_hold_nothing_pad_nothing() -> None:
-    """A block of long sources with short targets is cut into more parts than a block of long pairs has examples."""
+def test_empty_micro_batches_add_no_padding() -> None:
+    """Blocks of long sources with short targets are cut into more micro-batches than others have pairs."""
     count = 30_000
     lengths = np.array([[250] * count + [3] * count, [3] * count + [250] * count], np.int32)
     epoch = batching.plan(lengths, 25000, 256, seed=1, epoch=0)
-    parts = [part for step in range(epoch.steps) for part in batching.parts(lengths, epoch.blocks(step), 4096, 1)]
-    assert any(len(part) == 0 for part in parts)
+    cuts = [batching.micro_batches(lengths, epoch.blocks(step), 4096, 1) for step in range(epoch.steps)]
+    assert any(len(examples) == 0 for cut in cuts for examples in cut)
     assert summary.padding(lengths, epoch) == pytest.approx(0.0, abs=0.01)
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_is_damaged_is_written_anew_and_costs_no_data(tmp_path: Path
 
 def test_it_is_no_description_of_a_problem(made: Path) -> None:
     with pytest.raises(UserError, match=r"\(it holds toy\)"):
-        datagen.load_problem(made, "numbers_ende")
+        description.load_problem(made, "numbers_ende")
 
 
 def test_people_read_the_same_figures(said: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

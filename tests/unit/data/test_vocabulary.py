@@ -144,8 +144,8 @@ def test_symbols_are_one_piece_each_wherever_they_occur() -> None:
 def test_symbols_that_are_no_piece_are_found() -> None:
     symbols = ("(NP", " )", "\u2581(S", "<2de>")
     with_two = train(TEXTS, 350, symbols[1:3])
-    assert with_two.lacking(symbols) == ["(NP", "<2de>"]
-    assert with_two.lacking(symbols[1:3]) == with_two.lacking([]) == []
+    assert with_two.missing_symbols(symbols) == ["(NP", "<2de>"]
+    assert with_two.missing_symbols(symbols[1:3]) == with_two.missing_symbols([]) == []
 
 
 def test_symbols_need_room_too() -> None:

@@ -1,38 +1,42 @@
-"""The search against all sequences there are, for a model that is a random function of the whole prefix."""
+"""Beam search against a search through all sequences, for a model that is a random function of the whole prefix."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.decoding.beam_search import Hypotheses, beam_search
+from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
+from t2t_repro.hparam import DecodeHParams
 
 END, VOCAB, LIMIT, ALPHA = 1, 4, 4, 0.8
-Best = list[list[tuple[tuple[int, ...], float]]]
+EVERYTHING = 3**LIMIT
+"""A beam that holds every sequence."""
+Output = tuple[tuple[int, ...], float]
+"""Ids up to the end token, or up to the limit if there is none, and the score."""
 
 
 @functools.cache
 def table(seed: int, vocab: int = VOCAB, spread: float = 1.0) -> np.ndarray:
-    """Log-probabilities of the next token after each prefix; a prefix's number is its digits in base `vocab`."""
-    return normalised(np.random.default_rng(seed).normal(0, spread, (vocab ** (LIMIT + 2), vocab)))
+    """Log-probabilities of the next token for each prefix; a prefix's number is its digits in base `vocab`."""
+    return normalized(np.random.default_rng(seed).normal(0, spread, (vocab ** (LIMIT + 2), vocab)))
 
 
-def normalised(logits: np.ndarray) -> np.ndarray:
+def normalized(logits: np.ndarray) -> np.ndarray:
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype("float32")
 
 
-def with_end(seed: int, first: float, later: float) -> np.ndarray:
+def table_with_end(first: float, later: float) -> np.ndarray:
     """A table with given logits of the end token, at the first position and at later ones."""
-    logits = table(seed).copy()
+    logits = table(0).copy()
     logits[:, END] = later
     logits[1, END] = first
-    return normalised(logits)
+    return normalized(logits)
 
 
 def number(prefix: Sequence[int], vocab: int) -> int:
@@ -52,274 +56,275 @@ def score(table: np.ndarray, ids: Sequence[int], alpha: float) -> float:
     return log_prob(table, ids) / penalty(len(ids), alpha)
 
 
-def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
+def ranked(outputs: dict[tuple[int, ...], float]) -> list[Output]:
+    return sorted(outputs.items(), key=lambda output: -output[1])
+
+
+def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
     """Every sequence that ends within the limit, best first."""
     others = [token for token in range(table.shape[1]) if token != END]
     outputs = [(*body, END) for length in range(limit) for body in itertools.product(others, repeat=length)]
-    return sorted(((ids, score(table, ids, alpha)) for ids in outputs), key=lambda output: -output[1])
+    return ranked({ids: score(table, ids, alpha) for ids in outputs})
 
 
-def search(
-    tables: Sequence[np.ndarray],
-    limits: Sequence[int],
-    beam_size: int,
-    alpha: float,
-    num_best: int = 1,
-    known_vocab: bool = True,
-) -> Hypotheses:
-    """Searches with a table for each row; the cache holds the numbers of the prefixes."""
-    vocab = tables[0].shape[1] if tables else VOCAB
+@functools.cache
+def search_graph(
+    beam_size: int, alpha: float, num_best: int, vocab: int, is_vocab_known: bool
+) -> Callable[[np.ndarray, np.ndarray], Hypotheses]:
+    """The search as a graph; the memory holds the tables, the cache the numbers of the prefixes."""
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * vocab + ids)
         logits = tf.gather(memory, prefixes, batch_dims=1)
-        if known_vocab:
+        if is_vocab_known:
             logits = tf.ensure_shape(logits, [None, None, vocab])
         return logits, tf.reshape(prefixes, [-1])
 
-    @tf.function
+    @tf.function(input_signature=[tf.TensorSpec([None] * 3, tf.float32), tf.TensorSpec([None], tf.int32)])
     def run(memory: tf.Tensor, limits: tf.Tensor) -> Hypotheses:
         cache = tf.zeros([tf.shape(limits)[0] * beam_size], tf.int32)
-        return beam_search(step, cache, memory, limits, beam_size, alpha, num_best)
+        return beam_search(Scoring(step), cache, memory, limits, DecodeHParams(beam_size, alpha, n=num_best))
 
+    return run  # type: ignore[no-any-return]
+
+
+def search(
+    tables: Sequence[np.ndarray], limits: Sequence[int], beam_size: int, alpha: float, num_best: int = 1
+) -> Hypotheses:
+    """Searches for the outputs of each table."""
+    vocab = tables[0].shape[1] if tables else VOCAB
     memory = np.stack(tables) if tables else np.zeros((0, vocab ** (LIMIT + 2), vocab), "float32")
-    return run(memory, np.array(limits, np.int32))
+    return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int32))
 
 
-def outputs(found: Hypotheses, lengths: Sequence[int] | None = None) -> Best:
-    """Ids up to the end token, or up to the row's limit where there is none, with their scores."""
-    rows: Best = []
-    for row, (hypotheses, scores) in enumerate(zip(found.ids.numpy().tolist(), found.scores.numpy(), strict=True)):
+def outputs(result: Hypotheses, limits: Sequence[int] | None = None) -> list[list[Output]]:
+    """Checks the padding, and returns the outputs of each sentence."""
+    sentences: list[list[Output]] = []
+    for row, (hypotheses, scores) in enumerate(zip(result.ids.numpy().tolist(), result.scores.numpy(), strict=True)):
         best = []
         for ids, value in zip(hypotheses, scores, strict=True):
-            stop = ids.index(END) + 1 if END in ids else (lengths[row] if lengths else len(ids))
+            stop = ids.index(END) + 1 if END in ids else (limits[row] if limits else len(ids))
             assert not any(ids[stop:])
             best.append((tuple(ids[:stop]), float(value)))
-        rows.append(best)
-    return rows
+        sentences.append(best)
+    return sentences
 
 
-def same(ours: list[tuple[tuple[int, ...], float]], expected: list[tuple[tuple[int, ...], float]]) -> None:
+def assert_same(ours: list[Output], expected: list[Output]) -> None:
     assert [ids for ids, _ in ours] == [ids for ids, _ in expected]
     assert [value for _, value in ours] == pytest.approx([value for _, value in expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(alpha: float) -> None:
+def test_a_beam_that_holds_all_sequences_finds_the_best(alpha: float) -> None:
     tables, limits = [table(seed) for seed in range(12)], [1 + seed % LIMIT for seed in range(12)]
-    found = outputs(search(tables, limits, 3**LIMIT, alpha))
-    for row, given, limit in zip(found, tables, limits, strict=True):
-        same(row, all_outputs(given, limit, alpha)[:1])
+    result = outputs(search(tables, limits, EVERYTHING, alpha))
+    for sentence, sentence_table, limit in zip(result, tables, limits, strict=True):
+        assert_same(sentence, all_outputs(sentence_table, limit, alpha)[:1])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_such_a_beam_finds_the_n_best(alpha: float) -> None:
+def test_a_beam_that_holds_all_sequences_finds_the_n_best(alpha: float) -> None:
     tables = [table(seed) for seed in range(4)]
-    for row, given in zip(outputs(search(tables, [LIMIT] * 4, 3**LIMIT, alpha, num_best=20)), tables, strict=True):
-        same(row, all_outputs(given, LIMIT, alpha)[:20])
+    result = outputs(search(tables, [LIMIT] * 4, EVERYTHING, alpha, num_best=20))
+    for sentence, sentence_table in zip(result, tables, strict=True):
+        assert_same(sentence, all_outputs(sentence_table, LIMIT, alpha)[:20])
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_narrow_beams_tell_the_truth(beam_size: int, alpha: float) -> None:
+def test_narrow_beams_give_correct_scores_and_mostly_the_best_output(beam_size: int, alpha: float) -> None:
     tables, limits = [table(seed, spread=2.0) for seed in range(40)], [1 + seed % LIMIT for seed in range(40)]
-    found = outputs(search(tables, limits, beam_size, alpha, num_best=beam_size), limits)
+    result = outputs(search(tables, limits, beam_size, alpha, num_best=beam_size), limits)
     optimal = 0
-    for row, given, limit in zip(found, tables, limits, strict=True):
-        exact = dict(all_outputs(given, limit, alpha))
-        real = [(ids, value) for ids, value in row if value > -math.inf]
-        ended = [(ids, value) for ids, value in real if ids[-1] == END]
-        assert ended and real[: len(ended)] == ended
-        for part in (ended, real[len(ended) :]):
+    for sentence, sentence_table, limit in zip(result, tables, limits, strict=True):
+        existing = [(ids, value) for ids, value in sentence if value > -math.inf]
+        finished = [(ids, value) for ids, value in existing if ids[-1] == END]
+        assert finished and existing[: len(finished)] == finished
+        for part in (finished, existing[len(finished) :]):
             assert [value for _, value in part] == sorted((value for _, value in part), reverse=True)
-        assert len({ids for ids, _ in real}) == len(real)
-        for ids, value in real:
-            assert value == pytest.approx(score(given, ids, alpha), rel=1e-4)
+        assert len({ids for ids, _ in existing}) == len(existing)
+        for ids, value in existing:
+            assert value == pytest.approx(score(sentence_table, ids, alpha), rel=1e-4)
             assert len(ids) <= limit
-        best = max(exact.values())
-        assert ended[0][1] <= best + 1e-4
-        optimal += ended[0][1] > best - 1e-4
+        best = all_outputs(sentence_table, limit, alpha)[0][1]
+        assert finished[0][1] <= best + 1e-4
+        optimal += finished[0][1] > best - 1e-4
     assert optimal > 30
 
 
-def test_a_wider_beam_is_seldom_worse() -> None:
+def test_a_wider_beam_finds_better_outputs_on_average() -> None:
     tables = [table(seed, spread=2.0) for seed in range(40)]
     means = [
-        np.mean(search(tables, [LIMIT] * 40, beam_size, 0.6).scores.numpy()[:, 0]) for beam_size in (2, 4, 3**LIMIT)
+        np.mean(search(tables, [LIMIT] * 40, beam_size, 0.6).scores.numpy()[:, 0]) for beam_size in (2, 4, EVERYTHING)
     ]
     assert means == sorted(means)
 
 
 @pytest.mark.parametrize("limit", [1, LIMIT])
-def test_greedy_takes_the_likeliest_token_each_time(limit: int) -> None:
+def test_greedy_search_takes_the_likeliest_token_at_each_position(limit: int) -> None:
     tables = [table(seed) for seed in range(20)]
     unfinished = 0
-    for [(ids, value)], given in zip(outputs(search(tables, [limit] * 20, 1, 0.6)), tables, strict=True):
+    for [(ids, value)], sentence_table in zip(outputs(search(tables, [limit] * 20, 1, 0.6)), tables, strict=True):
         chain: list[int] = []
         while len(chain) < limit and END not in chain:
-            chain.append(int(np.argmax(given[number(chain, VOCAB)])))
+            chain.append(int(np.argmax(sentence_table[number(chain, VOCAB)])))
         assert ids == tuple(chain)
-        assert value == pytest.approx(score(given, chain, 0.6), rel=1e-4)
+        assert value == pytest.approx(score(sentence_table, chain, 0.6), rel=1e-4)
         unfinished += END not in chain
     assert 0 < unfinished < 20
 
 
-def test_rows_do_not_see_each_other() -> None:
+def test_outputs_do_not_depend_on_the_other_sentences() -> None:
     tables, limits = [table(seed) for seed in range(8)], [1, 2, 3, 4, 4, 3, 2, 1]
     together = outputs(search(tables, limits, 3, 0.6, num_best=2), limits)
     for row in range(8):
-        [alone] = outputs(search(tables[row : row + 1], limits[row : row + 1], 3, 0.6, num_best=2), limits[row:])
-        same(alone, together[row])
+        [single] = outputs(search(tables[row : row + 1], limits[row : row + 1], 3, 0.6, num_best=2), limits[row:])
+        assert_same(single, together[row])
     order = [5, 0, 7, 2, 2, 6, 1, 4, 3]
     shuffled = search([tables[row] for row in order], [limits[row] for row in order], 3, 0.6, num_best=2)
-    for row, ours in zip(order, outputs(shuffled, [limits[row] for row in order]), strict=True):
-        same(ours, together[row])
+    for row, sentence in zip(order, outputs(shuffled, [limits[row] for row in order]), strict=True):
+        assert_same(sentence, together[row])
 
 
-def test_no_rows() -> None:
-    found = search([], [], 3, 0.6, num_best=2)
-    assert found.ids.shape == (0, 2, 0)
-    assert found.scores.shape == (0, 2)
+def test_an_empty_batch_has_no_outputs() -> None:
+    result = search([], [], 3, 0.6, num_best=2)
+    assert result.ids.shape == (0, 2, 0)
+    assert result.scores.shape == (0, 2)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_what_did_not_finish_comes_with_its_score_so_far(alpha: float) -> None:
-    given = with_end(0, -math.inf, -math.inf)
-    unfinished = sorted(
-        ((ids, score(given, ids, alpha)) for ids in itertools.product((0, 2, 3), repeat=3)), key=lambda x: -x[1]
-    )
-    [found] = outputs(search([given], [3], 3**LIMIT, alpha, num_best=5), [3])
-    same(found, unfinished[:5])
+def test_unfinished_outputs_have_the_score_so_far(alpha: float) -> None:
+    endless = table_with_end(-math.inf, -math.inf)
+    unfinished = {ids: score(endless, ids, alpha) for ids in itertools.product((0, 2, 3), repeat=3)}
+    [sentence] = outputs(search([endless], [3], EVERYTHING, alpha, num_best=5), [3])
+    assert_same(sentence, ranked(unfinished)[:5])
 
 
-def test_the_finished_come_before_the_unfinished() -> None:
-    given = with_end(0, -5, -math.inf)
-    [found] = outputs(search([given], [3], 3**LIMIT, 0.0, num_best=3), [3])
-    assert found[0] == ((END,), pytest.approx(score(given, (END,), 0.0), rel=1e-4))
-    assert all(ids[-1] != END and value > found[0][1] for ids, value in found[1:])
+def test_finished_outputs_come_before_unfinished_ones() -> None:
+    one_finished = table_with_end(-5, -math.inf)
+    [sentence] = outputs(search([one_finished], [3], EVERYTHING, 0.0, num_best=3), [3])
+    assert sentence[0] == ((END,), pytest.approx(score(one_finished, (END,), 0.0), rel=1e-4))
+    assert all(ids[-1] != END and value > sentence[0][1] for ids, value in sentence[1:])
 
 
-def test_an_end_at_once() -> None:
-    given = with_end(0, 20, -math.inf)
-    for beam_size in (1, 3):
-        found = search([given], [LIMIT], beam_size, 0.6)
-        assert found.ids.numpy().tolist() == [[[END, 0, 0, 0]]]
-        assert float(found.scores[0, 0]) == pytest.approx(0, abs=1e-3)
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_an_output_can_end_at_once(beam_size: int) -> None:
+    result = search([table_with_end(20, -math.inf)], [LIMIT], beam_size, 0.6)
+    assert result.ids.numpy().tolist() == [[[END, 0, 0, 0]]]
+    assert float(result.scores[0, 0]) == pytest.approx(0, abs=1e-3)
 
 
-@pytest.mark.parametrize("known_vocab", [True, False], ids=["known", "unknown to the graph"])
+@pytest.mark.parametrize("is_vocab_known", [True, False], ids=["known", "unknown to the graph"])
 @pytest.mark.parametrize("vocab", [2, 3])
-def test_a_vocabulary_smaller_than_the_beam(vocab: int, known_vocab: bool) -> None:
+def test_the_vocabulary_can_be_smaller_than_the_beam(vocab: int, is_vocab_known: bool) -> None:
     tables = [table(seed, vocab) for seed in range(5)]
-    found = search(tables, [3] * 5, 8, 0.6, num_best=3, known_vocab=known_vocab)
-    for row, given in zip(outputs(found), tables, strict=True):
-        same(row, all_outputs(given, 3, 0.6)[:3])
+    result = search_graph(8, 0.6, 3, vocab, is_vocab_known)(np.stack(tables), np.full(5, 3, np.int32))
+    for sentence, sentence_table in zip(outputs(result), tables, strict=True):
+        assert_same(sentence, all_outputs(sentence_table, 3, 0.6)[:3])
 
 
-def test_where_there_are_fewer_than_asked_for() -> None:
-    [row] = outputs(search([table(0, 2)], [1], 4, 0.6, num_best=4), [1])
-    assert [ids for ids, _ in row[:2]] == [(END,), (0,)]
-    assert [value for _, value in row[2:]] == [-math.inf, -math.inf]
+def test_missing_outputs_have_the_score_minus_infinity() -> None:
+    [sentence] = outputs(search([table(0, 2)], [1], 4, 0.6, num_best=4), [1])
+    assert [ids for ids, _ in sentence[:2]] == [(END,), (0,)]
+    assert [value for _, value in sentence[2:]] == [-math.inf, -math.inf]
 
 
-def changing_search(
-    tables: Sequence[np.ndarray],
-    taken: np.ndarray,
-    added: np.ndarray,
-    limit: int,
-    beam_size: int,
-    num_best: int,
-    normalize: bool = True,
-) -> tuple[Hypotheses, int]:
-    """Searches with penalties and a bonus for each prefix, without a graph; also gives how many steps it took.
+class Hooks:
+    """Penalties and a bonus for each prefix; counts the steps of the search.
 
     Args:
-        tables: logits.
-        taken: what each token after each prefix takes off.
-        added: the bonus of what ends after each prefix.
+        penalties: what is subtracted from the logit of each token after each prefix.
+        bonuses: the bonus of outputs that end after each prefix.
     """
-    steps = 0
 
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        nonlocal steps
-        steps += 1
-        prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
-        return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
+    def __init__(self, penalties: np.ndarray, bonuses: np.ndarray) -> None:
+        self.penalties, self.bonuses, self.steps = penalties, bonuses, 0
 
-    def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
-        assert ids.shape == (*logits.shape[:2], int(t))
-        places = VOCAB ** tf.range(t - 1, -1, -1)
-        return logits - tf.gather(taken, VOCAB**t + tf.reduce_sum(ids * places, axis=2))
+    @classmethod
+    def random(cls, seed: int) -> Hooks:
+        """A fifth of the tokens is forbidden."""
+        random = np.random.default_rng(seed)
+        penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
+        penalties[random.random(penalties.shape) < 0.2] = math.inf
+        return cls(penalties, -random.exponential(0.7, VOCAB ** (LIMIT + 2)).astype("float32"))
 
-    def bonus(cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
-        return tf.gather(added, tf.reshape(cache, [tf.shape(memory)[0], beam_size]))
+    def score(self, table: np.ndarray, ids: Sequence[int]) -> float:
+        adjusted = log_prob(table, ids) - log_prob(self.penalties, ids)
+        return adjusted / penalty(len(ids), ALPHA) + self.bonuses[number(ids[:-1], VOCAB)]
 
-    cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], limit)
-    memory = np.stack(tables)
-    return beam_search(step, cache, memory, limits, beam_size, ALPHA, num_best, normalize, adjust, bonus), steps
+    def search(
+        self, tables: Sequence[np.ndarray], limit: int, beam_size: int, num_best: int, normalize: bool = True
+    ) -> Hypotheses:
+        """Searches without a graph."""
 
+        def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            self.steps += 1
+            prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+            return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
 
-def changed_score(table: np.ndarray, taken: np.ndarray, added: np.ndarray, ids: Sequence[int]) -> float:
-    return (log_prob(table, ids) - log_prob(taken, ids)) / penalty(len(ids), ALPHA) + added[number(ids[:-1], VOCAB)]
+        def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+            assert ids.shape == (*logits.shape[:2], int(t))
+            powers = VOCAB ** tf.range(t - 1, -1, -1)
+            return logits - tf.gather(self.penalties, VOCAB**t + tf.reduce_sum(ids * powers, axis=2))
 
+        def bonus(cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+            return tf.gather(self.bonuses, tf.reshape(cache, [tf.shape(memory)[0], beam_size]))
 
-def changes(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `changing_search` takes off (of every fifth token all) and adds."""
-    random = np.random.default_rng(seed)
-    taken = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
-    taken[random.random(taken.shape) < 0.2] = math.inf
-    return taken, -random.exponential(0.7, VOCAB ** (LIMIT + 2)).astype("float32")
+        cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], limit)
+        scoring = Scoring(step, normalize, adjust, bonus)
+        return beam_search(scoring, cache, np.stack(tables), limits, DecodeHParams(beam_size, ALPHA, n=num_best))
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_penalties_and_a_bonus_have_their_say_in_which_are_the_best(normalize: bool) -> None:
-    taken, added = changes(1)
-    # As logits none of these is normalised; as log-probabilities some tokens' are missing.
+def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) -> None:
+    hooks = Hooks.random(1)
+    # None of these is normalized. As log-probabilities their sum is below 1.
     offsets = [np.random.default_rng(seed).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)) for seed in range(12)]
     tables = [table(seed) - offset.astype("float32") for seed, offset in enumerate(offsets)]
-    found, _ = changing_search(tables, taken, added, LIMIT, 3**LIMIT, 20, normalize)
-    others = 0
-    for seed, row in enumerate(outputs(found)):
-        given = table(seed) if normalize else tables[seed]
-        plain = all_outputs(given, LIMIT, ALPHA)
-        scored = [(ids, changed_score(given, taken, added, ids)) for ids, _ in plain]
-        best = sorted((each for each in scored if each[1] > -math.inf), key=lambda each: -each[1])[:20]
-        same(row[: len(best)], best)
-        assert all(END not in ids for ids, value in row[len(best) :] if value > -math.inf)
-        others += [ids for ids, _ in best[:3]] != [ids for ids, _ in plain[:3]]
-    assert others > 6
+    changed = 0
+    for seed, sentence in enumerate(outputs(hooks.search(tables, LIMIT, EVERYTHING, 20, normalize))):
+        log_probs = table(seed) if normalize else tables[seed]
+        without_hooks = all_outputs(log_probs, LIMIT, ALPHA)
+        scores = {ids: hooks.score(log_probs, ids) for ids, _ in without_hooks}
+        best = ranked({ids: value for ids, value in scores.items() if value > -math.inf})[:20]
+        assert_same(sentence[: len(best)], best)
+        assert all(END not in ids for ids, value in sentence[len(best) :] if value > -math.inf)
+        changed += [ids for ids, _ in best[:3]] != [ids for ids, _ in without_hooks[:3]]
+    assert changed > 6
 
 
-def test_stopping_early_never_loses_the_best() -> None:
-    taken, added = changes(2)
+def test_stopping_early_never_loses_the_best_output() -> None:
+    hooks = Hooks.random(2)
     tables = [table(seed, spread=2.0) for seed in range(60)]
     for beam_size in (2, 4):
-        (one, _), (most, _) = (
-            changing_search(tables, taken, added, LIMIT, beam_size, count) for count in (1, beam_size)
+        best, all_best = (
+            outputs(hooks.search(tables, LIMIT, beam_size, num_best), [LIMIT] * 60) for num_best in (1, beam_size)
         )
-        for [alone], first in zip(outputs(one, [LIMIT] * 60), outputs(most, [LIMIT] * 60), strict=True):
-            same([alone], first[:1])
-    # Alone each would have been done at another time.
-    counts = [changing_search([given], taken, added, LIMIT, 2, 1)[1] for given in tables[:4]]
+        for sentence, all_outputs_of_sentence in zip(best, all_best, strict=True):
+            assert_same(sentence, all_outputs_of_sentence[:1])
+    # Decoded one by one, some of them stop before the limit.
+    counts = []
+    for sentence_table in tables[:4]:
+        hooks.steps = 0
+        hooks.search([sentence_table], LIMIT, 2, 1)
+        counts.append(hooks.steps)
     assert min(counts) < LIMIT and max(counts) == LIMIT
 
 
-def test_the_unfinished_are_in_the_order_of_what_they_are_worth() -> None:
-    taken, added = changes(3)
-    given = with_end(0, -math.inf, -math.inf)
-    found, _ = changing_search([given], np.where(np.isinf(taken), 0, taken), added, 3, 3**LIMIT, 5)
-    scored = [
-        (ids, changed_score(given, np.where(np.isinf(taken), 0, taken), added, ids))
-        for ids in itertools.product((0, 2, 3), repeat=3)
-    ]
-    by_probability = sorted(scored, key=lambda each: -log_prob(given, each[0]))
-    expected = sorted(scored, key=lambda each: -each[1])
-    assert [ids for ids, _ in expected[:5]] != [ids for ids, _ in by_probability[:5]]
-    [row] = outputs(found, [3])
-    same(row, expected[:5])
+def test_unfinished_outputs_are_ranked_with_their_bonus() -> None:
+    hooks = Hooks.random(3)
+    hooks.penalties = np.where(np.isinf(hooks.penalties), 0, hooks.penalties)
+    endless = table_with_end(-math.inf, -math.inf)
+    unfinished = list(itertools.product((0, 2, 3), repeat=3))
+    expected = ranked({ids: hooks.score(endless, ids) for ids in unfinished})[:5]
+    by_probability = ranked({ids: log_prob(endless, ids) for ids in unfinished})[:5]
+    assert [ids for ids, _ in expected] != [ids for ids, _ in by_probability]
+    [sentence] = outputs(hooks.search([endless], 3, EVERYTHING, 5), [3])
+    assert_same(sentence, expected)
 
 
-def test_where_all_is_forbidden_there_is_nothing() -> None:
-    nothing = np.full((VOCAB ** (LIMIT + 2), VOCAB), math.inf, np.float32)
-    found, _ = changing_search([table(0)], nothing, np.zeros(len(nothing), np.float32), LIMIT, 3, 2)
-    assert (found.scores.numpy() == -math.inf).all()
+def test_if_every_token_is_forbidden_there_are_no_outputs() -> None:
+    forbidden = np.full((VOCAB ** (LIMIT + 2), VOCAB), math.inf, np.float32)
+    hooks = Hooks(forbidden, np.zeros(len(forbidden), np.float32))
+    assert (hooks.search([table(0)], LIMIT, 3, 2).scores.numpy() == -math.inf).all()

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.ensemble import Ensemble
-from t2t_repro.decoding.search import search
+from t2t_repro.decoding.search import generate_outputs
 from t2t_repro.decoding.translator import Translator, padded
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
@@ -90,7 +90,7 @@ def test_of_one_model_twice_it_is_that_model(
     params = DecodeHParams(beam_size=3, extra_length=1, n=3, **options)
     random = np.random.default_rng(1).random((2, 3, 12), np.float32)
     found, expected = (
-        search(model, params, ids[0], random=random) for model in (Ensemble(members[1:2] * 2), members[1])
+        generate_outputs(model, params, ids[0], random=random) for model in (Ensemble(members[1:2] * 2), members[1])
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
@@ -100,7 +100,7 @@ def test_an_outputs_score_is_the_mean_of_the_members(
     members: list[Transformer], ids: tuple[np.ndarray, np.ndarray]
 ) -> None:
     params, sources = DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), ids[0]
-    found = search(Ensemble(members[1:]), params, sources)
+    found = generate_outputs(Ensemble(members[1:]), params, sources)
     outputs = found.ids.numpy()[:, 0]
     alone = [log_softmax(model(sources, outputs)) for model in members[1:]]
     for row, output in enumerate(outputs.tolist()):

@@ -1,4 +1,4 @@
-"""Prefixes, repetitions and coverage against plain loops over lists."""
+"""Prefixes, repetition penalties and coverage against plain loops over lists."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ def logits(seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("t", range(5))
-def test_a_prefix_leaves_its_own_token_alone(t: int) -> None:
+def test_a_prefix_allows_only_its_own_token(t: int) -> None:
     prefixes = [[4, 2, 3], [1], []]
-    padded = np.array([row + [0] * (3 - len(row)) for row in prefixes], np.int32)
-    given, changed = logits(), logits(1)
-    found = with_prefix(given, changed, padded, tf.constant(t)).numpy()
+    padded_prefixes = np.array([prefix + [0] * (3 - len(prefix)) for prefix in prefixes], np.int32)
+    model_logits, adjusted = logits(), logits(1)
+    result = with_prefix(model_logits, adjusted, padded_prefixes, tf.constant(t)).numpy()
     for row, prefix in enumerate(prefixes):
         for token in range(V):
             if t >= len(prefix):
-                expected = changed[row, :, token]
+                expected = adjusted[row, :, token]
             else:
-                expected = given[row, :, token] if token == prefix[t] else np.full(K, -math.inf)
-            np.testing.assert_array_equal(found[row, :, token], expected)
+                expected = model_logits[row, :, token] if token == prefix[t] else np.full(K, -math.inf)
+            np.testing.assert_array_equal(result[row, :, token], expected)
 
 
-def test_a_prefix_of_no_positions() -> None:
-    given = logits()
-    found = with_prefix(logits(1), given, np.zeros((R, 0), np.int32), tf.constant(0))
-    np.testing.assert_array_equal(found, given)
+def test_an_empty_prefix_changes_nothing() -> None:
+    result = with_prefix(logits(1), logits(), np.zeros((R, 0), np.int32), tf.constant(0))
+    np.testing.assert_array_equal(result, logits())
 
 
 def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
-    seen = {tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)}
-    return len(ids) >= size - 1 and (*ids[len(ids) - size + 1 :], token) in seen
+    ngrams = {tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)}
+    return len(ids) >= size - 1 and (*ids[len(ids) - size + 1 :], token) in ngrams
 
 
 @tf.function(
@@ -50,47 +49,47 @@ def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
     ],
     autograph=False,
 )
-def of_pairs(given: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """As the search has it: no size is known when the graph is made."""
-    return without_repeats(given, ids, 2, 0.5)
+def without_repeated_pairs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """As in the search, the graph knows no dimension in advance."""
+    return without_repeats(logits, ids, 2, 0.5)
 
 
-def test_a_penalty_for_each_token_that_completes_an_n_gram_once_more() -> None:
+def test_each_token_that_completes_a_repetition_has_one_penalty() -> None:
     random, repetitions = np.random.default_rng(1), 0
     for size in (1, 2, 3, 4):
         for t in range(10):
             for penalty in (0.5, math.inf):
-                given = logits(t)
-                # Of three tokens, so that n-grams are there twice and thrice.
+                before = logits(t)
+                # With three tokens, n-grams occur two and three times.
                 ids = random.integers(2, 5, (R, K, t)).astype(np.int32)
                 if size == 2 and penalty == 0.5:
-                    found = of_pairs(given, ids).numpy()
+                    after = without_repeated_pairs(before, ids).numpy()
                 else:
-                    found = without_repeats(given, ids, size, penalty).numpy()
+                    after = without_repeats(before, ids, size, penalty).numpy()
                 for row, hypothesis, token in np.ndindex(R, K, V):
                     is_repetition = completes_a_repetition(ids[row, hypothesis].tolist(), token, size)
                     repetitions += is_repetition
-                    expected = given[row, hypothesis, token] - (np.float32(penalty) if is_repetition else 0)
-                    assert found[row, hypothesis, token] == expected, (ids[row, hypothesis], token, size)
+                    expected = before[row, hypothesis, token] - (np.float32(penalty) if is_repetition else 0)
+                    assert after[row, hypothesis, token] == expected, (ids[row, hypothesis], token, size)
     assert repetitions > 500
 
 
-def test_repetitions_by_hand() -> None:
+def test_repetitions_of_one_example() -> None:
     ids = np.array([[[2, 3, 2, 3, 2]]], np.int32)
     for size, expected in ((1, [2, 3]), (2, [3]), (3, [3]), (4, [3]), (5, [])):
-        found = without_repeats(np.zeros((1, 1, V), np.float32), ids, size, 1.5).numpy()[0, 0]
-        assert found.tolist() == [-1.5 if token in expected else 0 for token in range(V)]
+        result = without_repeats(np.zeros((1, 1, V), np.float32), ids, size, 1.5).numpy()[0, 0]
+        assert result.tolist() == [-1.5 if token in expected else 0 for token in range(V)]
 
 
-def test_coverage_is_its_formula_over_the_sources_own_tokens() -> None:
+def test_coverage_follows_its_formula_and_ignores_padding() -> None:
     random = np.random.default_rng(2)
     attention = random.uniform(0, 2, (R, K, 6)).astype("float32")
     attention[0, 1, 2] = 0.0
     is_token = np.array([[True] * 6, [True] * 2 + [False] * 4, [True] + [False] * 5])
-    found = coverage(attention, is_token, 0.7).numpy()
-    assert found.shape == (R, K)
+    result = coverage(attention, is_token, 0.7).numpy()
+    assert result.shape == (R, K)
     for row, hypothesis in np.ndindex(R, K):
-        own = attention[row, hypothesis, is_token[row]].tolist()
-        expected = 0.7 * sum(math.log(min(max(each, 1e-6), 1.0)) for each in own)
-        assert found[row, hypothesis] == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert found[0, 1] < 0.7 * math.log(1e-6) + 1e-5 and (found <= 0).all()
+        weights = attention[row, hypothesis, is_token[row]].tolist()
+        expected = 0.7 * sum(math.log(min(max(weight, 1e-6), 1.0)) for weight in weights)
+        assert result[row, hypothesis] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert result[0, 1] < 0.7 * math.log(1e-6) + 1e-5 and (result <= 0).all()

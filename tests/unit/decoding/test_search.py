@@ -13,7 +13,7 @@ import tensorflow as tf
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import search, target_log_probs
+from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import padded
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
@@ -89,7 +89,7 @@ def test_the_score_is_that_of_the_formula(
     speaker: Transformer, inputs: np.ndarray, prefixes: np.ndarray, is_forced: bool, options: dict[str, Any]
 ) -> None:
     params = DecodeHParams(alpha=ALPHA, extra_length=2, return_beams=True, **options)
-    found = outputs(search(speaker, params, inputs, prefixes if is_forced else None))
+    found = outputs(generate_outputs(speaker, params, inputs, prefixes if is_forced else None))
     assert [len(hypotheses) for hypotheses in found] == [params.beam_size] * len(inputs)
     rows = np.repeat(np.arange(len(inputs)), params.beam_size)
     flat = [each for hypotheses in found for each in hypotheses]
@@ -113,7 +113,10 @@ def test_a_free_beginning_is_as_if_there_were_no_prefix(
     speaker: Transformer, inputs: np.ndarray, prefixes: np.ndarray
 ) -> None:
     params = DecodeHParams(beam_size=3, extra_length=2, return_beams=True)
-    forced, free = outputs(search(speaker, params, inputs, prefixes)), outputs(search(speaker, params, inputs))
+    forced, free = (
+        outputs(generate_outputs(speaker, params, inputs, prefixes)),
+        outputs(generate_outputs(speaker, params, inputs)),
+    )
     assert [ids for ids, _ in forced[1]] == [ids for ids, _ in free[1]]
     assert [score for _, score in forced[1]] == pytest.approx([score for _, score in free[1]], rel=1e-4)
     assert forced[0] != free[0]
@@ -121,9 +124,9 @@ def test_a_free_beginning_is_as_if_there_were_no_prefix(
 
 def test_a_prefix_of_the_best_output_leads_to_it(speaker: Transformer, inputs: np.ndarray) -> None:
     params = DecodeHParams(beam_size=1, extra_length=2)
-    best = [hypotheses[0] for hypotheses in outputs(search(speaker, params, inputs))]
+    best = [hypotheses[0] for hypotheses in outputs(generate_outputs(speaker, params, inputs))]
     halves = padded([ids[: len(ids) // 2] for ids, _ in best])
-    again = [hypotheses[0] for hypotheses in outputs(search(speaker, params, inputs, halves))]
+    again = [hypotheses[0] for hypotheses in outputs(generate_outputs(speaker, params, inputs, halves))]
     for (ids, _), (found, _) in zip(best, again, strict=True):
         assert found[: len(ids)] == ids
 
@@ -159,7 +162,7 @@ def test_what_is_forbidden_to_be_repeated_is_not(inputs: np.ndarray, size: int, 
     random = np.stack([random_numbers(3, line, 0, 30, 4) for line in range(len(inputs))])
     forbidden: dict[str, Any] = {"repeat_ngram_size": size, "repeat_ngram_penalty": math.inf}
     free, strict = (
-        outputs(search(Parrot(), DecodeHParams(**each), inputs, random=random))
+        outputs(generate_outputs(Parrot(), DecodeHParams(**each), inputs, random=random))
         for each in (options, options | forbidden)
     )
     assert sum(repetitions(ids, size) for row in free for ids, _ in row) > 3
@@ -171,7 +174,7 @@ def test_what_is_forbidden_to_be_repeated_is_not(inputs: np.ndarray, size: int, 
 def test_padding_is_no_token_of_an_output(inputs: np.ndarray, method: str) -> None:
     random = np.stack([random_numbers(3, line, 0, 30, 4) for line in range(len(inputs))])
     params = DecodeHParams(n=4, extra_length=3, sampling_method=method)
-    for hypotheses in search(Parrot(padding=1.0), params, inputs, random=random).ids.numpy().tolist():
+    for hypotheses in generate_outputs(Parrot(padding=1.0), params, inputs, random=random).ids.numpy().tolist():
         for ids in hypotheses:
             assert 0 not in ids[: len([i for i in ids if i])]
 
@@ -184,7 +187,7 @@ def test_draws_have_prefixes_and_the_models_scores(
         repeat_ngram_size=1, repeat_ngram_penalty=0.5,
     )  # fmt: skip
     random = np.stack([random_numbers(1, line, 0, 20, 3) for line in range(len(inputs))])
-    found = outputs(search(speaker, params, inputs, prefixes, random))
+    found = outputs(generate_outputs(speaker, params, inputs, prefixes, random))
     for row, hypotheses in enumerate(found):
         prefix = [i for i in prefixes[row].tolist() if i]
         assert len({tuple(ids) for ids, _ in hypotheses}) > 1

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from models import Copier
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
-from t2t_repro.decoding.search import search
+from t2t_repro.decoding.search import generate_outputs
 from t2t_repro.decoding.translator import EMPTY, PairScore, Translation, Translator, batches, padded
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -102,7 +102,7 @@ def test_one_very_long_line_among_short_ones(tiny_vocabulary: Vocabulary) -> Non
 def test_the_longest_output_is_the_inputs_length_and_so_many_more(tiny_vocabulary: Vocabulary) -> None:
     ours = copier(tiny_vocabulary, ends=False, extra_length=3)
     sources = tiny_vocabulary.encode(["a", "the cat sat"])
-    found = search(ours.model, ours.decode_hparams, padded(sources)).ids[:, 0].numpy()
+    found = generate_outputs(ours.model, ours.decode_hparams, padded(sources)).ids[:, 0].numpy()
     assert (found != 0).sum(axis=1).tolist() == [len(source) + 3 for source in sources]
 
 
@@ -126,7 +126,7 @@ def test_the_score_is_the_models(
     transformer = Transformer(hparams, tiny_vocabulary.size)
     ours = Translator(transformer, tiny_vocabulary, DecodeHParams(beam_size, alpha=0.8, extra_length=3))
     source = np.array(tiny_vocabulary.encode(["the cat"]), np.int32)
-    best = search(transformer, ours.decode_hparams, source)
+    best = generate_outputs(transformer, ours.decode_hparams, source)
     ids = best.ids.numpy()[0]
     length = int((ids != 0).sum())
     logits = np.asarray(transformer(source, ids), np.float64)[0, :length]

@@ -125,7 +125,7 @@ NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
 def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision: str) -> list[int]:
-    """Bytes that TensorFlow holds at most in a step of one part of each shape, beyond weights and moments."""
+    """Bytes that TensorFlow holds at most in a step of one micro-batch of each shape, beyond weights and moments."""
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope():
         model, optimizer = Transformer(hparams, vocab_size, 0, precision), adam(hparams)
@@ -134,9 +134,9 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
     def peak(examples: int, source: int, target: int) -> int:
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]
         tf.config.experimental.reset_memory_stats("CPU:0")
-        part = (np.ones((examples, source), np.int32), np.ones((examples, target), np.int32))
+        micro_batch = (np.ones((examples, source), np.int32), np.ones((examples, target), np.int32))
         for _ in range(3):  # what runs side by side differs a little
-            TrainStep.read(step([part], examples * target, (1, 1)))
+            TrainStep.read(step([micro_batch], examples * target, (1, 1)))
         return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
 
     peak(1, 2, 2)  # builds the graph
@@ -167,7 +167,7 @@ def test_memory_is_about_what_tensorflow_holds(
 
 
 def test_memory_of_a_step() -> None:
-    """Twice the parts, or the sums of more; whatever the part, the weights are the same."""
+    """Twice the micro-batches, or the sums of more; the weights are the same for all."""
     one, two = (size.step_memory(TINY, 100, [(3, 5, 7)] * count) for count in (1, 2))
     weights = 4 * size.parameters(TINY, 100)
     assert one.weights == two.weights == weights and one.moments == two.moments == 2 * weights

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from t2t_repro.data import batching, summary
+from t2t_repro.data import summary
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import hparams_fingerprint
 from t2t_repro.models import size
-from t2t_repro.training import dry_run, part_size
-from t2t_repro.training.part_size import Place
+from t2t_repro.training import dry_run
+from t2t_repro.training.dry_run import Hardware
 
 HPARAMS = HParams(
     num_hidden_layers=2,
@@ -30,7 +26,7 @@ HPARAMS = HParams(
     train_steps=1000,
 )
 VOCAB = 500
-GPU = Place("a GPU", 1, "float32", 0)
+GPU = Hardware("a GPU", 1, "float32")
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +39,14 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return Records([path])
 
 
-def said(
-    records: Records,
-    max_tokens: int,
-    place: Place = GPU,
-    folder: Path = Path("nowhere"),
-    hparams: HParams = HPARAMS,
-) -> str:
-    epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, 1, 0)
-    return dry_run.describe(hparams, VOCAB, records.lengths, epoch, place, folder, max_tokens)
+def described(records: Records, max_tokens: int, hardware: Hardware = GPU) -> str:
+    pipeline = Pipeline(records, HPARAMS, 1, max_tokens, hardware.replicas * hardware.workers)
+    return dry_run.describe(HPARAMS, VOCAB, size.parameters(HPARAMS, VOCAB), pipeline, hardware)
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
     """An epoch as it is trained on."""
-    pipeline = Pipeline(records, HPARAMS.batch_size, HPARAMS.max_length, 1, max_tokens, replicas)
+    pipeline = Pipeline(records, HPARAMS, 1, max_tokens, replicas)
     return list(pipeline.batches(0, pipeline.steps_per_epoch))
 
 
@@ -65,16 +55,16 @@ def number(text: str) -> int:
 
 
 def test_the_plan(records: Records) -> None:
-    text, epoch = said(records, 10_000), batches(records, 10_000)
-    examples = sum(len(inputs) for batch in epoch for inputs, _ in batch.parts)
+    text, epoch = described(records, 10_000), batches(records, 10_000)
+    examples = sum(len(inputs) for batch in epoch for inputs, _ in batch.micro_batches)
     assert 0 < examples < 500
     tokens = [batch.target_tokens for batch in epoch]
-    positions = sum(ids.size for batch in epoch for part in batch.parts for ids in part)
-    filled = sum(int((ids != 0).sum()) for batch in epoch for part in batch.parts for ids in part)
+    positions = sum(ids.size for batch in epoch for sides in batch.micro_batches for ids in sides)
+    filled = sum(int((ids != 0).sum()) for batch in epoch for sides in batch.micro_batches for ids in sides)
     assert min(tokens) < max(tokens) and filled < positions
     for line in (
-        f"examples              {examples} an epoch; {500 - examples} longer than 14 tokens left out",
-        f"steps                 {len(epoch)} an epoch; 1,000 in all are {1000 / len(epoch):.1f} epochs",
+        f"examples              {examples} an epoch; {500 - examples} longer than 14 tokens are skipped",
+        f"steps                 {len(epoch)} an epoch; 1,000 steps are {1000 / len(epoch):.1f} epochs",
         f"target tokens a step  {min(tokens)} to {max(tokens)}, {np.mean(tokens):.0f} on average",
         f"padding               {1 - filled / positions:.1%} of all positions",
         f"model                 transformer, {size.parameters(HPARAMS, VOCAB):,} parameters",
@@ -84,15 +74,22 @@ def test_the_plan(records: Records) -> None:
 
 
 @pytest.mark.parametrize(("max_tokens", "replicas"), [(10_000, 1), (60, 1), (100, 2), (10_000, 4)])
-def test_the_parts(records: Records, max_tokens: int, replicas: int) -> None:
-    text, epoch = said(records, max_tokens, replace(GPU, replicas=replicas)), batches(records, max_tokens, replicas)
-    assert f"positions of a part   {max_tokens:,} at most, as --max_tokens_per_replica says\n" in text
-    expected = []
-    for count, steps in sorted(Counter(len(batch.parts) for batch in epoch).items()):
-        largest = max(ids.size for batch in epoch if len(batch.parts) == count for part in batch.parts for ids in part)
-        expected.append([f"{count}", f"{steps}", f"{steps / len(epoch):.1%}", f"{largest}", "positions"])
-    table = text.partition("Parts of a step\n\n")[2].partition("\n\n")[0].splitlines()
-    assert table[0].split() == ["parts", "steps", "share", "largest", "part"]
+def test_the_micro_batches(records: Records, max_tokens: int, replicas: int) -> None:
+    text, epoch = (
+        described(records, max_tokens, replace(GPU, replicas=replicas)),
+        batches(records, max_tokens, replicas),
+    )
+    assert f"micro-batches         at most {max_tokens:,} positions (--max_tokens_per_replica)\n" in text
+    largest: dict[int, list[int]] = {}
+    for batch in epoch:
+        positions = max(ids.size for sides in batch.micro_batches for ids in sides)
+        largest.setdefault(len(batch.micro_batches), []).append(positions)
+    expected = [
+        [f"{count}", f"{len(sizes)}", f"{len(sizes) / len(epoch):.1%}", f"{max(sizes)}", "positions"]
+        for count, sizes in sorted(largest.items())
+    ]
+    table = text.partition("Micro-batches of a step\n\n")[2].partition("\n\n")[0].splitlines()
+    assert table[0].split() == ["micro-batches", "steps", "share", "largest", "micro-batch"]
     assert [line.split() for line in table[1:]] == expected
 
 
@@ -105,17 +102,17 @@ def test_memory_is_of_the_worst_that_a_replica_computes_at_once(
     records: Records, max_tokens: int, replicas: int, accumulates: bool, precision: str
 ) -> None:
     epoch = batches(records, max_tokens, replicas)
-    assert accumulates == any(len(batch.parts) > 2 * replicas for batch in epoch)
+    assert accumulates == any(len(batch.micro_batches) > 2 * replicas for batch in epoch)
     worst = 0
     for batch in epoch:
-        shapes = [(*inputs.shape, targets.shape[1]) for inputs, targets in batch.parts if inputs.size]
+        shapes = [(*inputs.shape, targets.shape[1]) for inputs, targets in batch.micro_batches if inputs.size]
         each = [size.activations(HPARAMS, VOCAB, shape, precision) for shape in shapes]
-        if len(batch.parts) <= replicas or len(batch.parts) > 2 * replicas:
+        if len(batch.micro_batches) <= replicas or len(batch.micro_batches) > 2 * replicas:
             worst = max(worst, *each)
         else:
             assert len(each) == 2 * replicas
             worst = max(worst, *(each[i] + each[replicas + i] for i in range(replicas)))
-    text = said(records, max_tokens, Place("a GPU", replicas, precision, 0))
+    text = described(records, max_tokens, Hardware("a GPU", replicas, precision))
     memory = dict(re.findall(r"^(\S.*?)  +([\d,]+)$", text.partition("Memory")[2], re.MULTILINE))
     [activations] = [value for name, value in memory.items() if name.startswith("activations of ")]
     assert number(activations) == pytest.approx(worst / 1e6, abs=0.51)
@@ -128,42 +125,28 @@ def test_memory_is_of_the_worst_that_a_replica_computes_at_once(
     assert number(memory["together"]) == pytest.approx(sum(map(number, memory.values())) / 2, abs=2)
 
 
-def test_where_the_size_of_parts_comes_from(records: Records, tmp_path: Path) -> None:
-    processor = Place("a processor", 1, "float32", 8 << 30)
-    assert "4,096 at most, by this machine's memory; tried at the start" in said(records, 0, processor)
-    assert "a single example, which is too much" in said(records, 0, replace(processor, memory=1 << 20))
-    gpu = said(records, 0, GPU, tmp_path)
-    assert "so that nothing is cut; how many fit is found at the start" in gpu
-    uncut = said(records, 10_000)
-    assert gpu.partition("Parts")[2] == uncut.partition("Parts")[2]
-    assert list(tmp_path.iterdir()) == []
-
-    epoch = batching.plan(records.lengths, HPARAMS.batch_size, HPARAMS.max_length, 1, 0)
-    needs = asdict(part_size.demand(records.lengths, epoch, 1)) | {"vocab_size": VOCAB}
-    found = {"max_tokens_per_replica": 1024, "hparams_fingerprint": hparams_fingerprint(HPARAMS)}
-    (tmp_path / part_size.FILE_NAME).write_text(json.dumps(found | asdict(GPU) | needs))
-    assert f"1,024 at most, as {tmp_path / 'part_size.json'} says" in said(records, 0, GPU, tmp_path)
-    assert "50 at most, as --max_tokens_per_replica says" in said(records, 50, GPU, tmp_path)
-    assert "so that nothing is cut" in said(records, 0, replace(GPU, device="another"), tmp_path)
+def test_the_memory_of_a_machine_without_gpus_stands_beside_the_estimate(records: Records) -> None:
+    assert "this machine" not in described(records, 4096)
+    text = described(records, 4096, replace(GPU, memory=8_000_000_000))
+    assert re.search(r"^this machine +8,000$", text, re.MULTILINE)
 
 
-def test_several_workers_take_the_parts_of_as_many_devices(records: Records) -> None:
+def test_two_workers_of_two_devices_take_the_micro_batches_of_four_devices(records: Records) -> None:
     two = replace(GPU, replicas=2, workers=2)
-    together, alone = said(records, 60, two), said(records, 60, replace(GPU, replicas=4))
-    assert together.replace("2 workers, each 2 x", "4 x") == alone
-    assert "4,096 at most, tried at the start" in said(records, 0, two)
-    assert "so that nothing is cut; how many fit" in said(records, 0, replace(two, workers=1))
+    together, one_machine = described(records, 60, two), described(records, 60, replace(GPU, replicas=4))
+    assert together.replace("2 workers, each 2 x", "4 x") == one_machine
 
 
-def test_a_long_plan_is_looked_at_in_part(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "MAX_STEPS", 3)
-    text, epoch = said(records, 60), batches(records, 60)
-    parts = [part for batch in epoch[:3] for part in batch.parts]
+    text, epoch = described(records, 60), batches(records, 60)
+    micro_batches = [cut for batch in epoch[:3] for cut in batch.micro_batches]
     filled, positions = (
-        sum(count(ids) for part in parts for ids in part) for count in (np.count_nonzero, lambda ids: ids.size)
+        sum(count(ids) for sides in micro_batches for ids in sides)
+        for count in (np.count_nonzero, lambda ids: ids.size)
     )
     assert f"{1 - filled / positions:.1%} of all positions of the first 3 steps" in text
-    assert "Parts of a step of the first 3 steps" in text
+    assert "Micro-batches of a step of the first 3 steps" in text
     tokens = [batch.target_tokens for batch in epoch]
     assert f"{min(tokens)} to {max(tokens)}, " in text
     assert summary.MAX_STEPS > len(epoch) > 3

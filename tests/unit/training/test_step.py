@@ -1,4 +1,4 @@
-"""A step is the same in one part, in many and on many devices, and its optimizer is Adam."""
+"""A step is the same in one micro-batch, in many and on many devices, and its optimizer is Adam."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.step import LossScale, Part, TrainStep, adam
+from t2t_repro.training.step import LossScale, TrainStep, adam, out_of_memory
 
 VOCAB = 12
 ONE = tf.distribute.MirroredStrategy(["/cpu:0"])
-EMPTY: Part = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))
-Run = Callable[[list[list[Part]]], tuple[list[float], list[np.ndarray]]]
+EMPTY: MicroBatch = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))
+Run = Callable[[list[list[MicroBatch]]], tuple[list[float], list[np.ndarray]]]
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:
@@ -38,7 +39,7 @@ TARGETS = [[4, 1], [5, 6, 7, 1], [8, 1], [9, 10, 1], [3, 1]]
 TOKENS = sum(map(len, TARGETS))
 
 
-def part(*numbers: int) -> Part:
+def micro_batch(*numbers: int) -> MicroBatch:
     return padded([SOURCES[n] for n in numbers]), padded([TARGETS[n] for n in numbers])
 
 
@@ -69,10 +70,12 @@ def descend(model: Transformer) -> Run:
     before = values(model)
     step = descent(model, 0.1)
 
-    def run(steps: list[list[Part]]) -> tuple[list[float], list[np.ndarray]]:
+    def run(steps: list[list[MicroBatch]]) -> tuple[list[float], list[np.ndarray]]:
         for variable, value in zip(model.trainable_variables, before, strict=True):
             variable.assign(value)
-        losses = [TrainStep.read(step(parts, TOKENS, (1, number))).loss for number, parts in enumerate(steps)]
+        losses = [
+            TrainStep.read(step(micro_batches, TOKENS, (1, number))).loss for number, micro_batches in enumerate(steps)
+        ]
         return losses, values(model)
 
     return run
@@ -81,46 +84,48 @@ def descend(model: Transformer) -> Run:
 def test_a_step_goes_down_the_gradient_of_the_loss_a_token(model: Transformer, descend: Run) -> None:
     _, before = descend([])
     with tf.GradientTape() as tape:
-        loss = smoothed_cross_entropy(model(*part(0, 1, 2, 3, 4)), part(0, 1, 2, 3, 4)[1], 0.1) / TOKENS
+        loss = smoothed_cross_entropy(model(*micro_batch(0, 1, 2, 3, 4)), micro_batch(0, 1, 2, 3, 4)[1], 0.1) / TOKENS
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-    [ours], after = descend([[part(0, 1, 2, 3, 4)]])
+    [ours], after = descend([[micro_batch(0, 1, 2, 3, 4)]])
     assert ours == pytest.approx(float(loss), rel=1e-5)
     close(after, [value - np.array(tf.convert_to_tensor(g)) for value, g in zip(before, gradients, strict=True)])
     assert max(np.abs(a - b).max() for a, b in zip(after, before, strict=True)) > 0.01
 
 
 @pytest.mark.parametrize(
-    "parts",
+    "micro_batches",
     [
-        [part(0, 1, 2), part(3, 4)],
-        [part(0, 1, 2, 3), part(4)],
-        [part(4), EMPTY, part(0, 1, 2, 3), EMPTY],
-        [part(n) for n in range(5)],
+        [micro_batch(0, 1, 2), micro_batch(3, 4)],
+        [micro_batch(0, 1, 2, 3), micro_batch(4)],
+        [micro_batch(4), EMPTY, micro_batch(0, 1, 2, 3), EMPTY],
+        [micro_batch(n) for n in range(5)],
     ],
-    ids=["two parts", "unequal parts", "empty parts", "single examples"],
+    ids=["two micro-batches", "unequal micro-batches", "empty micro-batches", "single examples"],
 )
-def test_parts_add_up_to_the_whole(descend: Run, parts: list[Part]) -> None:
-    whole_losses, whole = descend([[part(0, 1, 2, 3, 4)]] * 2)
-    losses, weights = descend([parts] * 2)
+def test_micro_batches_add_up_to_the_whole(descend: Run, micro_batches: list[MicroBatch]) -> None:
+    whole_losses, whole = descend([[micro_batch(0, 1, 2, 3, 4)]] * 2)
+    losses, weights = descend([micro_batches] * 2)
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     close(weights, whole)
 
 
 def test_whole_and_accumulated_steps_may_follow_each_other(descend: Run) -> None:
-    whole, parts = [part(0, 1, 2, 3, 4)], [part(0, 1, 2), part(3, 4)]
-    close(descend([parts, whole, parts])[1], descend([whole] * 3)[1])
+    whole, micro_batches = [micro_batch(0, 1, 2, 3, 4)], [micro_batch(0, 1, 2), micro_batch(3, 4)]
+    close(descend([micro_batches, whole, micro_batches])[1], descend([whole] * 3)[1])
 
 
-@pytest.mark.parametrize("parts", [[part(0, 1, 2, 3, 4)], [part(n) for n in range(5)]], ids=["whole", "accumulated"])
-def test_a_step_tells_the_norm_of_its_gradient_and_sums_the_votes(model: Transformer, parts: list[Part]) -> None:
+@pytest.mark.parametrize("cut", [[micro_batch(0, 1, 2, 3, 4)], [micro_batch(n) for n in range(5)]])
+def test_a_step_returns_the_norm_of_its_gradient_and_the_sum_of_the_votes(
+    model: Transformer, cut: list[MicroBatch]
+) -> None:
     step = descent(model, 0.1)
     before = values(model)
-    told = [TrainStep.read(step(parts, TOKENS, (1, 1), vote)) for vote in (False, True, False)]
+    told = [TrainStep.read(step(cut, TOKENS, (1, 1), vote)) for vote in (False, True, False)]
     assert [each.votes for each in told] == [0.0, 1.0, 0.0]
     assert [each.loss_scale for each in told] == [1.0] * 3
     for variable, value in zip(model.trainable_variables, before, strict=True):
         variable.assign(value)
-    again = TrainStep.read(step(parts, TOKENS, (1, 1)))
+    again = TrainStep.read(step(cut, TOKENS, (1, 1)))
     # Plain gradient descent at a rate of 1 takes the gradient off the weights.
     gone = [value - now for value, now in zip(before, values(model), strict=True)]
     norm = math.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in gone))
@@ -141,7 +146,7 @@ class Half:
         self.step = TrainStep(self.model, self.optimizer, 0.1, ONE, self.scale)
 
     def take(self) -> Any:
-        return TrainStep.read(self.step([part(0, 1, 2, 3, 4)], TOKENS, (1, 1)))
+        return TrainStep.read(self.step([micro_batch(0, 1, 2, 3, 4)], TOKENS, (1, 1)))
 
 
 def test_float16_takes_the_same_steps_as_float32_but_for_rounding(tiny_hparams: HParams, model: Transformer) -> None:
@@ -152,7 +157,7 @@ def test_float16_takes_the_same_steps_as_float32_but_for_rounding(tiny_hparams: 
         whole = TrainStep(model, adam(tiny_hparams), 0.1, ONE)
     before = values(model)
     for _ in range(3):
-        ours, theirs = half.take(), TrainStep.read(whole([part(0, 1, 2, 3, 4)], TOKENS, (1, 1)))
+        ours, theirs = half.take(), TrainStep.read(whole([micro_batch(0, 1, 2, 3, 4)], TOKENS, (1, 1)))
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-2)
         assert ours.gradient_norm == pytest.approx(theirs.gradient_norm, rel=2e-2)
     for variable, value in zip(model.trainable_variables, before, strict=True):
@@ -209,12 +214,12 @@ def run(devices, cuts, precision="float32"):
     step = TrainStep(model, optimizer, 0.1, strategy, scale)
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
-        parts = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
-        losses.append(TrainStep.read(step(parts, target.size, (1, number))).loss)
+        micro_batches = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
+        losses.append(TrainStep.read(step(micro_batches, target.size, (1, number))).loss)
     if scale:  # the next gradient overflows: on all replicas the step is left out, and the scale halved
         before = [variable.numpy() for variable in model.trainable_variables]
         scale.factor.assign(2.0 ** 127)
-        assert not np.isfinite(TrainStep.read(step(parts, 1, (1, 9))).gradient_norm)
+        assert not np.isfinite(TrainStep.read(step(micro_batches, 1, (1, 9))).gradient_norm)
         assert all(np.array_equal(*pair) for pair in zip(before, (v.numpy() for v in model.trainable_variables)))
         assert scale.factor.numpy() == 2.0 ** 126 and scale.good_steps.numpy() == 0
     copies = [[copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
@@ -278,20 +283,33 @@ def test_the_optimizer_is_adam() -> None:
         np.testing.assert_allclose(variable, value, rtol=1e-5)
 
 
-def test_the_seed_decides_dropout_in_each_part() -> None:
+def test_the_seed_decides_dropout_in_each_micro_batch() -> None:
     model = Rows(rate=0.5)
     [table] = values(model)
     step = descent(model, 0.0)
 
-    def after(seed: tuple[int, int], parts: list[Part]) -> np.ndarray:
+    def after(seed: tuple[int, int], micro_batches: list[MicroBatch]) -> np.ndarray:
         model.trainable_variables[0].assign(table)
-        step(parts, TOKENS, seed)
+        step(micro_batches, TOKENS, seed)
         return values(model)[0]
 
-    whole, twice = [part(0, 1, 2, 3, 4)], [part(0), part(0)]
+    whole, twice = [micro_batch(0, 1, 2, 3, 4)], [micro_batch(0), micro_batch(0)]
     np.testing.assert_array_equal(after((1, 5), whole), after((1, 5), whole))
     np.testing.assert_array_equal(after((1, 5), twice), after((1, 5), twice))
     for other in ((1, 6), (2, 5), (5, 1)):
         assert not np.array_equal(after((1, 5), whole), after(other, whole))
-    alone = after((1, 5), [part(0)]) - table
+    alone = after((1, 5), [micro_batch(0)]) - table
     assert not np.allclose(after((1, 5), twice) - table, 2 * alone)
+
+
+def test_the_error_for_a_full_device_names_the_flag_and_half_the_positions() -> None:
+    message = (
+        "Graph execution error:\n\nDetected at node a defined at (most recent call last):\nOOM when allocating tensor "
+        "with shape[8192,37000] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n"
+    )
+    with_tensor, without = (tf.errors.ResourceExhaustedError(None, None, text) for text in (message, "?"))
+    error = str(out_of_memory(with_tensor, 5000))
+    assert "(OOM when allocating tensor with shape[8192,37000] and type float)" in error
+    assert "give --max_tokens_per_replica=2500 with the same command" in error
+    assert "(ResourceExhaustedError)" in str(out_of_memory(without, 5000))
+    assert "--max_tokens_per_replica=1 " in str(out_of_memory(without, 1))

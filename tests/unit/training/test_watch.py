@@ -11,10 +11,10 @@ from t2t_repro.training.watch import Speed
 
 
 def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
-    """A step of parts (examples, source length, target length) with so many tokens that are no padding."""
-    parts = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
+    """A step of micro-batches (examples, source length, target length) with so many tokens that are no padding."""
+    micro_batches = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
     source, target = filled
-    return Batch(step=0, parts=parts, source_tokens=source, target_tokens=target, examples=np.arange(3))
+    return Batch(step=0, micro_batches=micro_batches, source_tokens=source, target_tokens=target, examples=np.arange(3))
 
 
 class Clock:

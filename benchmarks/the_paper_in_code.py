@@ -1,0 +1,355 @@
+"""Makes the pictures and measured blocks of docs/the_paper_in_code.md.
+
+    python benchmarks/the_paper_in_code.py --work=FOLDER
+
+Trains a small model on numbers_ende in FOLDER (about two minutes on a CPU), sends one sentence through it, draws the
+pictures in docs/the_paper_in_code/, and rewrites the blocks of the page between `<!-- measured: NAME -->` and
+`<!-- end -->`. A second run with the same FOLDER does not train again.
+
+Shapes: B batch, H heads, S source length, T target length, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from keras import ops
+from matplotlib.figure import Figure
+
+from commands import run
+from t2t_repro import registry
+from t2t_repro.data import batching
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.decoding import beam_search
+from t2t_repro.decoding.search import target_log_probs
+from t2t_repro.decoding.translator import Translator, padded
+from t2t_repro.layers import attention
+from t2t_repro.layers.position import Sinusoids
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.parsing.linearization import delinearise, linearise
+from t2t_repro.parsing.trees import Tree
+from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.schedule import Schedule
+from t2t_repro.visualization.attention import attention_picture
+
+WORK = flags.DEFINE_string("work", None, "folder for data and model", required=True)
+
+PAGE = Path(__file__).parents[1] / "docs" / "the_paper_in_code.md"
+PICTURES = PAGE.with_suffix("")
+SOURCE = "three hundred and ninety-five thousand and six"
+TARGET = "dreihundertfünfundneunzigtausendsechs"
+STEPS, WARMUP, AVERAGED = 1000, 300, 5
+POSITION = 2
+"""Position of the target token whose smoothed label is shown."""
+HEAD = 1
+"""The head that is drawn for each use of attention, counted from 0."""
+
+
+@dataclass
+class Walk:
+    """The trained model, and the sentence that goes through it."""
+
+    folder: ModelFolder
+    model: Any
+    inputs: np.ndarray
+    """int32 [1, S]."""
+    targets: np.ndarray
+    """int32 [1, T]."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The subwords of `ids`, marked up for a table."""
+        return [f"`{piece}`" for piece in self.folder.vocabulary.pieces(list(map(int, ids)))]
+
+
+def train(work: str) -> None:
+    """Trains the small model with equation 3's learning rate and averages its last checkpoints."""
+    run("datagen", "--problem=numbers_ende", f"--data_dir={work}/data")
+    run("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
+        f"--output_dir={work}/model", f"--train_steps={STEPS}", "--local_eval_frequency=100", "--random_seed=1",
+        f"--hparams=learning_rate_schedule=constant*noam,learning_rate_constant=1.0,learning_rate_warmup_steps={WARMUP}",
+        "--eval_decode_lines=0", "--log_step_count_steps=10", "--intra_op_parallelism_threads=1")  # fmt: skip
+    run("avg-checkpoints", f"--output_dir={work}/model", f"--num_last_checkpoints={AVERAGED}")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def dev_pairs() -> tuple[list[str], list[str]]:
+    """Sources and targets of the dev split, which training never saw."""
+    pairs = list(registry.problem("numbers_ende").generate("dev", ""))
+    return [pair["inputs"] for pair in pairs], [pair["targets"] for pair in pairs]
+
+
+def describe_model(walk: Walk) -> str:
+    """Size and quality of the model."""
+    parameters = sum(int(np.prod(variable.shape)) for variable in walk.model.trainable_variables)
+    sources, targets = dev_pairs()
+    translator = Translator(walk.model, walk.folder.vocabulary, walk.folder.problem.decode_hparams)
+    outputs = [translation.text for translation in translator.translate(sources)]
+    correct = sum(output == target for output, target in zip(outputs, targets, strict=True))
+    return f"It has {parameters:,} parameters and translates {correct} of {len(targets)} held-out numbers exactly."
+
+
+def describe_ids(walk: Walk) -> str:
+    """Pieces and ids of both sides."""
+    rows = []
+    for name, (ids,) in (("source", walk.inputs), ("target", walk.targets)):
+        rows.append([f"**{name}**", *walk.pieces(ids)])
+        rows.append(["ids", *ids])
+    width = max(map(len, rows))
+    return table([""] * width, [row + [""] * (width - len(row)) for row in rows])
+
+
+def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
+    """The shape of q and the weights [H, T, S] of all attention in one pass, in the order in which it is computed."""
+    calls = []
+    compute = attention.attention_weights
+
+    def record(q: Any, k: Any, bias: Any) -> Any:
+        weights = compute(q, k, bias)
+        calls.append((tuple(q.shape), np.asarray(weights)[0]))
+        return weights
+
+    with patch.object(attention, "attention_weights", record):
+        walk.model(walk.inputs, walk.targets)
+    return calls
+
+
+def describe_shapes(walk: Walk) -> str:
+    """The shape of each tensor on the sentence's way."""
+    model = walk.model
+    calls = attention_calls(walk)
+    layers = len(model.encoder)
+    embedded = model.embedding(walk.inputs) + model.source_position(0, walk.inputs.shape[1])
+    kernel = model.encoder[0].feed_forward.kernel1
+    logits = model(walk.inputs, walk.targets)
+    rows = [
+        ("source ids", "[B, S]", walk.inputs.shape),
+        ("embedding + position, and each encoder layer's output", "[B, S, D]", embedded.shape),
+        ("queries of one encoder layer, all heads", "[B, H, S, d_k]", calls[0][0]),
+        ("its attention weights", "[B, H, S, S]", (1, *calls[0][1].shape)),
+        ("inside its feed-forward network", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
+        ("masked attention weights of one decoder layer", "[B, H, T, T]", (1, *calls[layers][1].shape)),
+        ("its attention weights over the memory", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
+        ("logits", "[B, T, V]", logits.shape),
+    ]
+    return table(["tensor", "shape", "here"], [(*row[:2], list(map(int, row[2]))) for row in rows])
+
+
+def describe_predictions(walk: Walk) -> str:
+    """What the decoder reads and predicts at each position."""
+    probabilities = np.asarray(ops.softmax(walk.model(walk.inputs, walk.targets)))[0]
+    predicted = probabilities.argmax(axis=1)
+    reads = ["zeros", *walk.pieces(walk.targets[0, :-1])]
+    shown = [f"{row.max():.4f}" for row in probabilities]
+    rows = [["reads", *reads], ["predicts", *walk.pieces(predicted)], ["with probability", *shown]]
+    return table(["position", *range(len(predicted))], rows)
+
+
+def draw_attention(walk: Walk) -> None:
+    """Draws the heads of the last layer over the memory, and one head for each of the three uses of attention."""
+    source, target = (walk.folder.vocabulary.pieces(ids[0].tolist()) for ids in (walk.inputs, walk.targets))
+    weights = [weights for _, weights in attention_calls(walk)]
+    (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
+    layers = len(walk.model.encoder)
+    uses = {"encoder self-attention": (weights[layers - 1], source, source),
+            "masked decoder self-attention": (weights[-2], target, target),
+            "decoder over the memory": (weights[-1], target, source)}  # fmt: skip
+    figure = Figure((9, 3.2), layout="constrained")
+    for panel, (name, (of_heads, queries, keys)) in zip(figure.subplots(1, 3), uses.items(), strict=True):
+        panel.imshow(of_heads[HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        panel.set_title(name, size=9)
+        panel.set_xticks(range(len(keys)), keys, rotation=90, size=8)
+        panel.set_yticks(range(len(queries)), queries, size=8)
+        panel.tick_params(length=0)
+    figure.savefig(PICTURES / "three_uses.png", dpi=80)
+
+
+def describe_embedding(walk: Walk) -> str:
+    """How long embeddings and positions are before they are added."""
+    rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
+    width = rows.shape[1]
+    positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
+    norms = [float(np.linalg.norm(vectors, axis=1).mean()) for vectors in (rows, rows * width**0.5, positions)]
+    return (
+        f"The rows of our sentence's pieces have a mean length of {norms[0]:.2f}; times √{width} it is "
+        f"{norms[1]:.1f}. Position vectors have length {norms[2]:.1f}."
+    )
+
+
+def draw_positions(walk: Walk) -> None:
+    """Draws the position signal of the small model."""
+    width = walk.folder.hparams.hidden_size
+    signal = np.asarray(Sinusoids(width, name="position")(0, 60))[0]
+    figure = Figure((6, 2.4), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(signal, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    axes.set(xlabel=f"channel: {width // 2} sines, then {width // 2} cosines", ylabel="position")
+    figure.colorbar(image, ticks=(-1, 0, 1))
+    figure.savefig(PICTURES / "positions.png", dpi=64)
+
+
+def describe_batch(walk: Walk) -> str:
+    """The first step of the first epoch."""
+    records = Records(find_shards(f"{WORK.value}/data", "numbers_ende", "train"))
+    hparams = walk.folder.hparams
+    epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
+    rows = []
+    for number, block in enumerate(epoch.blocks(0), 1):
+        source, target = records.lengths[:, block]
+        padding = 1 - target.sum() / (target.max() * len(target))
+        rows.append((number, len(block), f"{source.min()} to {source.max()}", f"{target.min()} to {target.max()}",
+                     target.sum(), f"{padding:.1%}"))  # fmt: skip
+    header = ["block", "sentences", "source tokens each", "target tokens each", "target tokens", "padding"]
+    return f"An epoch is {epoch.steps} steps. The first one:\n\n{table(header, rows)}"
+
+
+def draw_learning_rate(walk: Walk) -> None:
+    """Draws equation 3 for the small model, with the logged rates, and for the paper's base model."""
+    lines = map(json.loads, (walk.folder.path / "metrics.jsonl").read_text("utf-8").splitlines())
+    logged = [(line["step"], line["learning_rate"]) for line in lines if "learning_rate" in line]
+    figure = Figure((8, 2.6), layout="constrained")
+    small, base = figure.subplots(1, 2)
+    for axes, hparams, steps in (
+        (small, walk.folder.hparams, STEPS), (base, registry.hparams("transformer_base"), 100_000)
+    ):  # fmt: skip
+        at = np.unique(np.linspace(1, steps, 500).astype(int))
+        axes.plot(at, [float(Schedule(hparams)(step - 1)) for step in at], linewidth=1)
+        axes.set(xlabel="step", xlim=(0, steps), ylim=0, xticks=(0, steps // 2, steps))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_title(f"width {hparams.hidden_size}, {hparams.learning_rate_warmup_steps:,} warmup steps", size=9)
+    small.plot(*zip(*logged[::4], strict=True), ".", markersize=4, label="logged in training")
+    small.legend(fontsize=8)
+    figure.savefig(PICTURES / "learning_rate.png", dpi=80)
+
+
+def describe_label(walk: Walk) -> str:
+    """The smoothed label of one token, the model's distribution, and the loss."""
+    logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
+    label = walk.targets[:, POSITION : POSITION + 1]
+    smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
+    probabilities = np.asarray(ops.softmax(logits))[0, 0]
+    likely = [int(i) for i in np.argsort(-probabilities) if i != label[0, 0]][:3]
+    off = smoothing / (vocab_size - 1)
+    rows = [(*walk.pieces(label[0]), f"{1 - smoothing:.4f}", f"{probabilities[label[0, 0]]:.4f}")]
+    rows += [(*walk.pieces([i]), f"{off:.6f}", f"{probabilities[i]:.6f}") for i in likely]
+    rest = vocab_size - 1 - len(likely)
+    rows.append((f"{rest} others, together", f"{rest * off:.4f}",
+                 f"{1 - probabilities[[label[0, 0], *likely]].sum():.4f}"))  # fmt: skip
+    losses = [float(smoothed_cross_entropy(logits, label, rate)) for rate in (smoothing, 0.0)]
+    return (
+        f"{table(['piece', 'smoothed label', 'the model'], rows)}\n\n"
+        f"The smoothed loss of this token is {losses[0]:.4f} nats, the loss without smoothing {losses[1]:.4f}."
+    )
+
+
+def describe_averaging(walk: Walk) -> str:
+    """Dev loss and exact translations of the last checkpoints, and of their average."""
+    sources, targets = dev_pairs()
+    vocabulary = walk.folder.vocabulary
+    inputs, outputs = (padded(vocabulary.encode(texts)) for texts in (sources, targets))
+    rows = []
+    for checkpoint in [*walk.folder.checkpoints()[-AVERAGED:], walk.folder.checkpoint()]:
+        log_probs, _ = target_log_probs(walk.folder.model(checkpoint), inputs, outputs)
+        name = "average" if "averaged" in checkpoint else f"step {checkpoint.rpartition('-')[2]}"
+        rows.append((name, f"{-float(tf.reduce_sum(log_probs)) / np.count_nonzero(outputs):.5f}"))
+    return table(["checkpoint", "dev loss, nats per token"], rows)
+
+
+def describe_search(walk: Walk) -> str:
+    """The beams after each position."""
+    beam_size, alpha = 4, 0.6
+    limit = walk.inputs.shape[1] + 50
+
+    def step(ids: Any, t: Any, cache: Any, memory: Any) -> Any:
+        return walk.model.decode_step(ids, t, cache, memory)
+
+    def shown(ids: Any, values: Any) -> str:
+        rows = [(row.numpy().tolist(), float(value)) for row, value in zip(ids[0], values[0], strict=True)]
+        texts = [(" ".join(walk.folder.vocabulary.pieces([i for i in row if i])), value) for row, value in rows]
+        return "<br>".join(f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.NEVER)
+
+    state = beam_search.start(
+        walk.model.start(beam_size), walk.model.encode(walk.inputs), tf.constant([limit]),
+        [0.0] + [beam_search.NEVER] * (beam_size - 1), 1
+    )  # fmt: skip
+    rows, is_done = [], tf.constant([False])
+    while not is_done[0]:
+        state, parents = beam_search.grow(step, state, beam_size, alpha, True, None, None)
+        is_done = beam_search.done(state, alpha, 1)
+        bound = float(state.alive_log_probs[0, 0] / beam_search.length_penalty(state.limits, alpha)[0])
+        rows.append((int(state.t), shown(state.alive_ids, state.alive_log_probs),
+                     shown(state.finished_ids, state.finished_scores), f"{bound:.2f}"))  # fmt: skip
+        if not is_done[0]:
+            state = beam_search.leave(state, parents, is_done, alpha, 1)
+    return table(["t", "alive, log P", "finished, score", "bound"], rows)
+
+
+def describe_parsing(walk: Walk) -> str:
+    """A tree as a sequence, and a damaged sequence as a tree."""
+    tree = Tree("S", (
+        Tree("NP", (Tree("DT", word="The"), Tree("JJ", word="small"), Tree("NN", word="model"))),
+        Tree("VP", (Tree("VBZ", word="reads"), Tree("NP", (Tree("NNS", word="papers"),)))),
+        Tree(".", word="."),
+    ))  # fmt: skip
+    words = [leaf.word for leaf in tree.leaves()]
+    target = linearise(tree)
+    damaged = target.replace(" )NP )VP", " )VP").removesuffix(" )S")
+    repaired, repairs = delinearise(damaged, words)
+    lines = [("tree", tree), ("inputs", " ".join(words)), ("targets", target), ("a damaged output", damaged),
+             ("becomes", repaired), ("repairs", repairs)]  # fmt: skip
+    return table(["", ""], [(name, f"`{text}`") for name, text in lines])
+
+
+BLOCKS = {
+    "model": describe_model,
+    "ids": describe_ids,
+    "shapes": describe_shapes,
+    "predictions": describe_predictions,
+    "embedding": describe_embedding,
+    "batch": describe_batch,
+    "label": describe_label,
+    "averaging": describe_averaging,
+    "search": describe_search,
+    "parsing": describe_parsing,
+}
+"""What writes each measured block of the page."""
+
+
+def main(argv: list[str]) -> None:
+    """Trains, draws and rewrites the page."""
+    work = WORK.value
+    if not (Path(work) / "model" / "averaged").exists():
+        train(work)
+    folder = ModelFolder(f"{work}/model")
+    ids = [np.array(folder.vocabulary.encode([text]), np.int32) for text in (SOURCE, TARGET)]
+    walk = Walk(folder, folder.model(folder.checkpoint()), *ids)
+    PICTURES.mkdir(exist_ok=True)
+    for draw in (draw_attention, draw_positions, draw_learning_rate):
+        draw(walk)
+    page = PAGE.read_text("utf-8")
+    for name in re.findall(r"<!-- measured: (\w+) -->", page):
+        block = BLOCKS[name](walk)
+        page = re.sub(
+            rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)",
+            lambda match, block=block: f"{match[1]}{block}\n{match[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+    PAGE.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,100 @@
+"""The description of a problem's data: the file `<problem>.json` in the data directory.
+
+t2t-datagen writes it last, so a data directory without a description holds no finished data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from t2t_repro import registry
+from t2t_repro.data import summary
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import from_json, to_json
+from t2t_repro.problem import Problem
+from t2t_repro.textfile import read_lines, whole_file
+
+
+@dataclass(frozen=True)
+class Description:
+    """The contents of a data directory for one problem."""
+
+    problem: str
+    """Name of the problem, without "_rev"."""
+    settings: dict
+    """Settings of the problem. vocab_size is the actual size if the user supplied the vocabulary."""
+    vocabulary: str
+    """File name of the vocabulary."""
+    vocabulary_fingerprint: str
+    """Twelve hex digits that identify the vocabulary."""
+    fingerprint: str
+    """Twelve hex digits that identify all records and the vocabulary."""
+    pairs: dict
+    """Number of pairs in each split."""
+    dropped: dict
+    """Number of dropped pairs in each split, by reason."""
+    vocabulary_given: bool = False
+    """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
+
+    def save(self, path: Path) -> None:
+        """Writes the description to a file, whole or not at all."""
+        with whole_file(path, "w") as file:
+            file.write(to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Description:
+        """Reads a description from a file.
+
+        Raises:
+            UserError: if the file is missing or damaged.
+        """
+        return from_json(cls, "\n".join(read_lines(str(path))), str(path))
+
+
+def description_path(data_dir: str | Path, problem: str) -> Path:
+    """Returns the path of a problem's description, whether or not it exists."""
+    return Path(data_dir) / f"{problem}.json"
+
+
+def load_description(data_dir: str | Path, problem: Problem) -> Description:
+    """Reads the description of a problem's data.
+
+    Raises:
+        UserError: if there is no data of `problem`. The message lists the problems that have data, and the command
+            that makes it.
+    """
+    path = description_path(data_dir, problem.base_name)
+    if path.is_file():
+        return Description.load(path)
+    others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
+    contents = f" (it holds {', '.join(others)})" if others else ""
+    settings = [
+        f"--{field.name}={value if value != '' else '...'}"
+        for field in dataclasses.fields(problem.settings)
+        if (value := getattr(problem.settings, field.name)) == "" or value != field.default
+    ]
+    flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={data_dir}"])
+    raise UserError(f"{data_dir}: no data of problem {problem.base_name!r} there{contents}; run t2t-datagen {flags}")
+
+
+def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
+    """Loads the problem `name` as it was when its data was made.
+
+    Returns:
+        The problem with the settings of its data, its vocabulary, and the description of its data.
+
+    Raises:
+        UserError: if the problem is unknown, its data is missing, or its vocabulary was replaced.
+    """
+    description = load_description(data_dir, registry.problem(name))
+    path = Path(data_dir) / description.vocabulary
+    vocabulary = Vocabulary.load(path)
+    if vocabulary.fingerprint != description.vocabulary_fingerprint:
+        raise UserError(
+            f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "
+            f"{description.vocabulary_fingerprint}; restore the original vocabulary or run t2t-datagen again"
+        )
+    return registry.problem(name, description.settings), vocabulary, description

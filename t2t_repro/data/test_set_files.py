@@ -1,0 +1,83 @@
+"""A problem's test sets as text files in the data directory, for t2t-decoder and t2t-bleu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Problem
+from t2t_repro.progress import say
+from t2t_repro.textfile import read_lines, whole_file
+
+
+def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
+    """Returns the paths of a test set's sources and targets, in the unreversed direction."""
+    stem = f"{problem.base_name}.{name.replace('/', '_')}"
+    return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
+
+
+def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True) -> dict[str, tuple[Path, Path]]:
+    """Writes each test set as a file of sources and a file of targets.
+
+    A test set whose source is missing is skipped with a message.
+
+    Args:
+        overwrite: False to keep the files that exist.
+
+    Returns:
+        The files of sources and of references by test set, in the problem's direction. The dev split is the test set
+        of a problem that has no others.
+
+    Raises:
+        UserError: if the disk is full.
+    """
+    files = {}
+    for name in _names(problem):
+        paths = paths_of(problem, data_dir, name)
+        if overwrite or not all(path.is_file() for path in paths):
+            try:
+                pairs = list(problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir))
+            except UserError as error:
+                say(f"test set {name} is not written: {error}")
+                continue
+            for side, path in zip(("inputs", "targets"), paths, strict=True):
+                with whole_file(path, "w") as file:
+                    file.writelines(pair[side] + "\n" for pair in pairs)
+            say(f"test set {name}: {len(pairs):,} pairs in {paths[0]} and {paths[1]}")
+        sources, references = paths[::-1] if problem.was_reversed else paths
+        files[name] = (sources, references)
+    return files
+
+
+def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
+    """Writes the test sets that do not exist yet, and checks all of them.
+
+    Returns:
+        As `write`.
+
+    Raises:
+        UserError: if no test set is available, if one is empty or its two files differ in length, or if the disk is
+            full.
+    """
+    files = write(problem, data_dir, tmp_dir, overwrite=False)
+    if not files:
+        raise UserError(f"{data_dir}: no test set of problem {problem.base_name} there; see docs/data.md")
+    for paths in files.values():
+        sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)
+        if sources != references or not sources:
+            raise UserError(
+                f"{paths[0]} has {sources:,} lines and {paths[1].name} {references:,}; each line needs its "
+                "translation; delete both files to have them written again"
+            )
+    return files
+
+
+def delete(problem: Problem, data_dir: str | Path) -> None:
+    """Deletes the files of all test sets."""
+    for name in _names(problem):
+        for path in paths_of(problem, data_dir, name):
+            path.unlink(missing_ok=True)
+
+
+def _names(problem: Problem) -> tuple[str, ...]:
+    return problem.test_sets or ("dev",)
