@@ -89,8 +89,8 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
 
     Returns:
         Log-probabilities float32 [B, T] in nats, 0 for padding; and int32 [B, T], the source position that the last
-        decoder layer attends to most when it predicts the token, in the mean over its heads. The second is [B, 0] if
-        the model has no attention.
+        decoder layer attends to most when it predicts the token, in the mean over its heads; [B, 0] if the model has no
+        attention.
     """
     weights: list[tf.Tensor] = []
     if model.has_attention:
@@ -100,8 +100,7 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
     log_probs = tf.gather(logits, targets, batch_dims=2)  # [B, T]
     if not model.is_normalized:
         log_probs -= tf.reduce_logsumexp(logits, axis=2)
-    if weights:
-        # [B, H, T, S] --> [B, T, S] --> [B, T]
+    if weights:  # [B, H, T, S] --> [B, T, S] --> [B, T]
         attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2, output_type=tf.int32)
     else:
         attention = tf.zeros([tf.shape(targets)[0], 0], tf.int32)
