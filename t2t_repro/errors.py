@@ -1,4 +1,4 @@
-"""Mistakes that a user can mend: one line that names the place and the cure."""
+"""Mistakes that a user can correct: one line that names the file, line or flag, and the cure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """What the user gave cannot be used; the programs print its one line and exit with code 2."""
+    """A mistake of the user. The programs print its one line and exit with code 2."""
 
 
-class Stopped(Exception):  # noqa: N818, it is no error
-    """What was going on has ended early, as it was asked to, and is saved; the programs say so and exit with code 0."""
+class Stopped(Exception):  # noqa: N818, not an error
+    """The user stopped the work, and it is saved. The programs print the message and exit with code 0."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a `name` that is none of `known`; it offers the nearest one.
+def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
+    """Returns the error for a `name` that is not in `names`; it offers the nearest one, or lists them all.
 
     Args:
-        kind: what was named, e.g. "problem".
-        name: what the user wrote.
-        known: the names there are.
+        kind: what the name stands for, e.g. "problem".
     """
-    known = sorted(known)
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = sorted(names)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if nearest:
         return UserError(f"unknown {kind} {name!r}; did you mean {nearest[0]!r}?")
-    return UserError(f"unknown {kind} {name!r}; there are: {', '.join(known) or 'none'}")
+    return UserError(f"unknown {kind} {name!r}; there are: {', '.join(names) or 'none'}")

@@ -1,4 +1,4 @@
-"""Tables of figures, for terminals, as Markdown and as CSV."""
+"""Tables of figures, as text for terminals, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: its key in the table's lines, and its header in CSV.
-        title: its header for people.
-        show: a value as people read it; CSV has the value itself.
-        is_key: whether it stands again in each part of a table that is too wide for the terminal.
+        name: key in the table's lines, and header in CSV.
+        title: header in text and Markdown.
+        show: formats a value for text and Markdown; CSV has the value itself.
+        is_key: True to repeat the column in each part of a table that is too wide for the terminal.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Table:
     """A table.
 
     Attributes:
-        name: what CSV has in its column "table".
-        title: for people.
-        lines: values by the names of columns; None, or no value, is an empty cell.
-        notes: sentences to stand below it; CSV has none.
+        name: value of the column "table" in CSV.
+        title: title in text and Markdown.
+        lines: values by column name; a missing value or None is an empty cell.
+        notes: sentences below the table in text and Markdown.
     """
 
     name: str
@@ -46,35 +46,37 @@ class Table:
 
 
 def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int = 0) -> str:
-    """The tables for a terminal; columns without a value are left out.
+    """Returns the tables as text for a terminal. Columns without values are omitted.
 
     Args:
-        width: characters of the terminal; a wider table is cut into parts one below the other. 0 is any.
+        width: width of the terminal in characters; a wider table is cut into parts, one below the other. 0 is no limit.
     """
     blocks = []
     for table in tables:
-        cut = list(_parts(table, _filled(table, columns), width))
-        parts = ["\n".join(GAP.join(cells).rstrip() for cells in zip(*part, strict=True)) for part in cut]
+        parts = [
+            "\n".join(GAP.join(cells).rstrip() for cells in zip(*part, strict=True))
+            for part in _parts(table, _used(table, columns), width)
+        ]
         blocks.append("\n\n".join([table.title, *parts, *table.notes]))
     return "\n\n\n".join(blocks) + "\n"
 
 
 def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """The tables as Markdown; columns without a value are left out."""
+    """Returns the tables as Markdown. Columns without values are omitted."""
     blocks = []
     for table in tables:
-        filled = _filled(table, columns)
+        used = _used(table, columns)
         rows = [
-            [column.title for column in filled],
-            ["---:" if _is_number(table, column) else "---" for column in filled],
-            *([_shown(line, column).replace("|", "\\|") for column in filled] for line in table.lines),
+            [column.title for column in used],
+            ["---:" if _is_number(table, column) else "---" for column in used],
+            *([_cell(line, column).replace("|", "\\|") for column in used] for line in table.lines),
         ]
         blocks += [f"### {table.title}", "\n".join(f"| {' | '.join(row)} |" for row in rows), *table.notes]
     return "\n\n".join(blocks) + "\n"
 
 
 def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """All lines of the tables under one header, which holds all columns; a line ends with "\\n"."""
+    """Returns all lines of the tables as CSV, under one header with all columns. A line ends with "\\n"."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
@@ -83,33 +85,35 @@ def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
     return file.getvalue()
 
 
-def _filled(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """The columns in which some line has a value."""
-    return [column for column in columns if any(_shown(line, column) for line in table.lines)]
+def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Returns the columns in which at least one line has a value."""
+    return [column for column in columns if any(_cell(line, column) for line in table.lines)]
 
 
 def _is_number(table: Table, column: Column) -> bool:
+    """Returns True if no value in the column is text."""
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 
-def _shown(line: Mapping[str, Any], column: Column) -> str:
+def _cell(line: Mapping[str, Any], column: Column) -> str:
+    """Returns the formatted value of a column in a line, or ""."""
     value = line.get(column.name)
     return "" if value is None else column.show(value)
 
 
 def _parts(table: Table, columns: Sequence[Column], width: int) -> Iterator[list[list[str]]]:
-    """The table's columns as cells of equal length, header first, in parts of at most `width` characters."""
+    """Yields parts of at most `width` characters: columns of cells that are padded to one length, header first."""
     keys: list[list[str]] = []
-    rest: list[list[str]] = []
+    others: list[list[str]] = []
     for column in columns:
-        cells = [column.title, *(_shown(line, column) for line in table.lines)]
-        longest = max(map(len, cells))
+        cells = [column.title, *(_cell(line, column) for line in table.lines)]
+        cell_width = max(map(len, cells))
         pad = str.rjust if _is_number(table, column) else str.ljust
-        (keys if column.is_key else rest).append([pad(cell, longest) for cell in cells])
+        (keys if column.is_key else others).append([pad(cell, cell_width) for cell in cells])
     part = list(keys)
-    for cells in rest:
-        needed = sum(len(other[0]) + len(GAP) for other in part) + len(cells[0])
-        if width and needed > width and len(part) > len(keys):
+    for cells in others:
+        part_width = sum(len(column_cells[0]) + len(GAP) for column_cells in part) + len(cells[0])
+        if width and part_width > width and len(part) > len(keys):
             yield part
             part = list(keys)
         part.append(cells)

@@ -1,4 +1,4 @@
-"""Lines of text as everything here counts them: UTF-8, ended by "\\n" alone, with errors that name file and line."""
+"""Reads lines of UTF-8 text, which end only with "\\n"; writes files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,13 +16,12 @@ from t2t_repro.errors import UserError
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """The lines of a plain or .gz file, without their "\\n".
+    """Yields the lines of a plain or .gz file, without the "\\n" or "\\r\\n" at their end.
 
-    Only "\\n" ends a line: U+0085, U+2028 and "\\r" stay inside it. (A "\\r" just before the "\\n" is dropped: that is
-    how other systems end lines.) A last line without "\\n" counts as a line.
+    U+0085, U+2028 and a "\\r" elsewhere do not end a line. A last line without "\\n" counts as a line.
 
     Raises:
-        UserError: the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
+        UserError: the file is missing, unreadable, damaged or not UTF-8; the message names file and line.
     """
     try:
         opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
@@ -37,10 +36,10 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
-    """The lines of an open binary file; see `read_lines`.
+    """Yields the lines of an open binary file; see `read_lines`.
 
     Args:
-        source: what `file` is called in errors.
+        source: name of the file, for error messages.
     """
     for number, line in enumerate(file, 1):
         if number == 1:
@@ -57,31 +56,30 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
 
 @contextmanager
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
-    """Opens a file for writing that appears under `path` when the block ends well, and not at all otherwise.
+    """Opens a file for writing that appears at `path` when the block ends, but not if the block raises.
 
     Raises:
-        UserError: it cannot be written, e.g. because the disk is full.
+        UserError: the file cannot be written, e.g. because the disk is full.
     """
     path = Path(path)
-    beside = ""
+    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         encoding = None if "b" in mode else "utf-8"
         with open(descriptor, mode, encoding=encoding, newline=None if encoding is None else "\n") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-        beside = ""
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be written ({error.strerror or error}); free space or choose another"
         ) from None
     finally:
-        if beside and os.path.exists(beside):
-            os.unlink(beside)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def _umask() -> int:
