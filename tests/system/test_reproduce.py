@@ -20,12 +20,14 @@ SLIM = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size
 PUBLISHED = """
 from itertools import islice
 from t2t_repro import registry
+from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 
 @registry.register_problem
 class Published(NumbersEnde):
     # The first of its test sets is the text of the dev split.
     test_sets, dev_set = ("first", "second/part"), "first"
+    scores = Problem.scores  # BLEU, for results.json
 
     def test_set(self, name, tmp_dir):
         return islice(self.generate("dev", tmp_dir), None if name == "first" else 100)

@@ -1,4 +1,4 @@
-"""The chain after training: what is done is kept, what is out of date is done again, results are as measured."""
+"""The stages after training keep finished work, redo outdated work, and store the measured results."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ from toys import Published
 
 SOURCES, REFERENCES = ["the cat sat", "", "a dog"], ["die Katze sass auf dem Dach", "leer", "ein Hund"]
 QUICK = DecodeHParams(beam_size=1, extra_length=2)
-Make = Callable[..., ModelFolder]
+MakeFolder = Callable[..., ModelFolder]
 
 
 class Quick(NumbersEnde):
-    """Numbers, searched for greedily."""
+    """Numbers, decoded greedily and scored by BLEU."""
 
     decode_hparams = QUICK
+    scores = Problem.scores
 
 
 class QuickParsing(WsjParsing):
-    """Parsing, searched for greedily."""
+    """Parsing, decoded greedily."""
 
     decode_hparams = QUICK
 
 
 class QuickPublished(Published):
-    """With test sets, searched for greedily."""
+    """A problem with test sets, decoded greedily."""
 
     decode_hparams = QUICK
 
 
 def save(folder: ModelFolder, *steps: int) -> None:
-    """Checkpoints of models with other weights each."""
+    """Writes one checkpoint per step, each with different weights."""
     for step in steps:
-        keras.utils.set_random_seed(step)  # outputs are the same, and not empty, each time
+        keras.utils.set_random_seed(step)  # makes the outputs deterministic; with these seeds they are not empty
         model = Transformer(folder.hparams, folder.vocabulary.size)
         content = {
             "weights": {variable.path: variable.value for variable in model.trainable_variables},
@@ -70,7 +71,7 @@ def save(folder: ModelFolder, *steps: int) -> None:
 
 
 def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) -> None:
-    """The text of a test set, as t2t-datagen leaves it, older than what is made of it."""
+    """Writes the text of a test set as t2t-datagen does, with a time in the past."""
     data.mkdir(exist_ok=True)
     for suffix, lines in sides.items():
         path = data / f"{problem}.{test_set}.{suffix}"
@@ -79,22 +80,22 @@ def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) 
 
 
 @pytest.fixture
-def make(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Make:
-    """Makes a model folder, or takes it up again with other hparams."""
+def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> MakeFolder:
+    """Makes a model folder, or opens the existing one with other hparams."""
 
-    def make(problem: Problem | None = None, name: str = "numbers_ende", **changes: int) -> ModelFolder:
+    def make_folder(problem: Problem | None = None, name: str = "numbers_ende", **changes: int) -> ModelFolder:
         origin = Origin(name, {}, "vocab.model", "0123456789ab", 1)
         hparams = replace(tiny_hparams, **{"num_last_checkpoints": 2, **changes})  # type: ignore[arg-type]
         folder = ModelFolder.create(tmp_path / "model", hparams, tiny_vocabulary, origin)
         folder.problem = problem or Quick({}, name=name)
         return folder
 
-    return make
+    return make_folder
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    """A dev split of three lines."""
+    """Writes a dev split of three lines and returns its folder."""
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": SOURCES, "targets": REFERENCES})
     return str(tmp_path / "data")
 
@@ -104,7 +105,7 @@ def lines(path: Path) -> list[str]:
 
 
 def decoded(folder: ModelFolder) -> dict[str, list[str]]:
-    """What lies there, by name without the fingerprint of weights and text."""
+    """Returns the lines of each decoded file, by its name without the fingerprint."""
     return {re.sub(r"-[0-9a-f]{8}\.", ".", path.name): lines(path) for path in (folder.path / "decoded").iterdir()}
 
 
@@ -114,12 +115,14 @@ def output(folder: ModelFolder) -> Path:
 
 
 def mark(path: Path) -> None:
-    """Writes into a file of outputs what no model would, so that it shows whether they are made again."""
+    """Overwrites a file of outputs with text that no model writes, to show later whether it was decoded again."""
     path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
 
 
-def test_the_last_checkpoints_are_averaged_decoded_and_scored(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_the_last_checkpoints_are_averaged_decoded_and_scored(
+    make_folder: MakeFolder, data: str, tmp_path: Path
+) -> None:
+    folder = make_folder()
     save(folder, 5, 10, 15)
     log = MetricsLog(folder.path, 0)
     for step, seconds in ((5, 100.0), (15, 300.5)):
@@ -148,8 +151,8 @@ def test_the_last_checkpoints_are_averaged_decoded_and_scored(make: Make, data: 
     assert read_results(folder.path) == results
 
 
-def test_what_is_done_stays_even_where_data_has_moved(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     save(folder, 5, 10)
     _, before = finish(folder, data, str(tmp_path))
     assert before.dev_bleu is not None and before.dev_bleu < 1
@@ -161,61 +164,65 @@ def test_what_is_done_stays_even_where_data_has_moved(make: Make, data: str, tmp
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for path in folder.path.glob("model.ckpt-5.*"):
         path.unlink()
-    finish(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays when what went in is deleted
+    finish(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays valid if its checkpoints are deleted
     assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
     assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
 
 
-def test_outputs_are_of_these_weights_and_this_text(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     save(folder, 5, 10)
     finish(folder, data, str(tmp_path))
-    first = output(folder)
-    mark(first)
+    first_output = output(folder)
+    mark(first_output)
 
     index = folder.path / "averaged" / "model.ckpt-10.index"
     whole = index.read_bytes()
-    index.write_bytes(whole[:100])  # killed while it was written
+    index.write_bytes(whole[:100])  # as after a kill during the write
     finish(folder, data, str(tmp_path))
-    assert (index.read_bytes(), output(folder), lines(first)) == (whole, first, REFERENCES)
+    assert (index.read_bytes(), output(folder), lines(first_output)) == (whole, first_output, REFERENCES)
 
-    folder = make(num_last_checkpoints=1)
+    folder = make_folder(num_last_checkpoints=1)
     finish(folder, data, str(tmp_path))
     assert averaged_count(averaged(folder)) == 1
     assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
 
-    # Another text under the same name, however old its files are.
+    # Another text with the same name, although its files are older.
     write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
     finish(folder, str(tmp_path / "other"), str(tmp_path))
     assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
 
 
-def test_a_training_that_went_on_has_an_average_and_outputs_of_its_own(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_a_continued_training_gets_a_new_average_and_new_outputs(
+    make_folder: MakeFolder, data: str, tmp_path: Path
+) -> None:
+    folder = make_folder()
     save(folder, 5, 10)
     finish(folder, data, str(tmp_path))
-    first = decoded(folder)
+    before = decoded(folder)
     save(folder, 15)
     _, results = finish(folder, data, str(tmp_path))
     assert results.steps == 15
     assert decoded(folder).keys() == {"dev-10.txt", "dev-15.txt"}
-    assert decoded(folder)["dev-10.txt"] == first["dev-10.txt"]
+    assert decoded(folder)["dev-10.txt"] == before["dev-10.txt"]
     assert averaged(folder) == str(folder.path / "averaged" / "model.ckpt-15")
 
 
-def test_fewer_checkpoints_than_asked_for(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make()
+def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
+    make_folder: MakeFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_folder()
     save(folder, 5)
     assert averaged_count(averaged(folder)) == 1
     assert "1 checkpoints, not the 2 of its hparams set; averaging those" in capsys.readouterr().err
     averaged(folder)
     assert capsys.readouterr().err == ""
-    save(folder, 3)  # which was not kept by the run before
+    save(folder, 3)  # an earlier run had deleted it
     assert averaged_count(averaged(folder)) == 2
 
 
-def test_a_loss_that_is_no_number_is_not_in_the_results(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_a_nan_loss_is_not_in_the_results(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     save(folder, 5)
     MetricsLog(folder.path, 0).add(5, dev_loss=float("nan"), dev_perplexity=float("nan"))
     _, results = finish(folder, data, str(tmp_path))
@@ -224,8 +231,8 @@ def test_a_loss_that_is_no_number_is_not_in_the_results(make: Make, data: str, t
     assert (results.train_seconds, results.hardware, results.gpu_count) == (None, "", None)
 
 
-def test_another_search_decodes_again_beside_the_first(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_another_search_is_decoded_into_another_file(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     save(folder, 5)
     finish(folder, data, str(tmp_path))
     finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
@@ -233,13 +240,13 @@ def test_another_search_decodes_again_beside_the_first(make: Make, data: str, tm
     _, results = finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2))
     assert results.search == "beam_size=2"
     files = decoded(folder).keys()
-    for size in (1, 4096):  # which changes no output
+    for size in (1, 4096):  # the batch size changes no output
         _, results = finish(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
         assert (decoded(folder).keys(), results.search) == (files, "")
 
 
-def test_the_sides_of_a_reversed_problem_change_places(make: Make, tmp_path: Path) -> None:
-    folder = make(Quick({}, was_reversed=True, name="numbers_ende"), "numbers_ende_rev")
+def test_a_reversed_problem_decodes_its_targets(make_folder: MakeFolder, tmp_path: Path) -> None:
+    folder = make_folder(Quick({}, was_reversed=True, name="numbers_ende"), "numbers_ende_rev")
     save(folder, 5)
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
     finish(folder, str(tmp_path / "data"), str(tmp_path))
@@ -247,58 +254,65 @@ def test_the_sides_of_a_reversed_problem_change_places(make: Make, tmp_path: Pat
     assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line is empty
 
 
-def test_each_test_set_at_hand_is_decoded(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make(QuickPublished())
+def test_each_available_test_set_is_decoded(
+    make_folder: MakeFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_folder(QuickPublished())
     save(folder, 5)
     scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
     assert scores.keys() == results.bleu.keys() == {"first/full", "second"}
-    assert {name: len(found) for name, found in decoded(folder).items()} == {"first_full-5.txt": 3, "second-5.txt": 3}
+    assert {name: len(outputs) for name, outputs in decoded(folder).items()} == {
+        "first_full-5.txt": 3,
+        "second-5.txt": 3,
+    }
     assert "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
     assert [signature.partition(": ")[0] for signature in results.signatures] == ["first/full", "second"]
 
 
-def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(make: Make, data: str, tmp_path: Path) -> None:
+def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(
+    make_folder: MakeFolder, data: str, tmp_path: Path
+) -> None:
     class Apart(QuickPublished):
-        """Its dev split is one of its test sets."""
+        """A problem whose dev split is one of its test sets."""
 
         dev_set = "second"
 
-    folder = make(Apart())
+    folder = make_folder(Apart())
     save(folder, 5, 10)
     _, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
     assert decoded(folder).keys() == {"first_full-10.txt", "second-10-last.txt"}
     assert results.bleu.keys() == {"first/full"} and results.dev_bleu is not None
     last = Translator(folder.model(str(folder.path / "model.ckpt-10")), folder.vocabulary, QUICK)
     sources = list(read_lines(str(next((tmp_path / "data").glob("*.second.*")))))
-    assert decoded(folder)["second-10-last.txt"] == [each.text for each in last.translate(sources)]
+    assert decoded(folder)["second-10-last.txt"] == [translation.text for translation in last.translate(sources)]
 
 
-def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make(max_length=6)
+def test_long_lines_are_split_as_by_the_decoder(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder(max_length=6)
     save(folder, 5)
     long = "the cat sat . " * 5
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": [long], "targets": ["die Katze"]})
     finish(folder, data, str(tmp_path))
     whole = Translator(folder.model(averaged(folder)), folder.vocabulary, QUICK, max_length=0)
-    (found,) = decoded(folder)["dev-5.txt"]
-    assert found == Translator.from_folders([folder], [averaged(folder)], QUICK).translate([long])[0].text
-    assert found != whole.translate([long])[0].text
+    (line,) = decoded(folder)["dev-5.txt"]
+    assert line == Translator.from_folders([folder], [averaged(folder)], QUICK).translate([long])[0].text
+    assert line != whole.translate([long])[0].text
 
 
-def test_a_decode_that_was_killed_goes_on(
-    make: Make, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_decode_continues(
+    make_folder: MakeFolder, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make()
+    folder = make_folder()
     save(folder, 5)
     finish(folder, data, str(tmp_path))
     path = output(folder)
-    right, asked, stream = lines(path), [], Translator.stream
+    complete, decoded_texts, stream = lines(path), [], Translator.stream
     path.unlink()
 
     def ends_early(self: Translator, texts: list[str], **arguments: Any) -> Iterator[tuple[int, Translation]]:
-        asked.append(texts)
+        decoded_texts.append(texts)
         yield next(stream(self, texts, **arguments))
-        if len(asked) == 1:
+        if len(decoded_texts) == 1:
             raise KeyboardInterrupt
         yield from list(stream(self, texts, **arguments))[1:]
 
@@ -307,24 +321,24 @@ def test_a_decode_that_was_killed_goes_on(
         finish(folder, data, str(tmp_path))
     assert output(folder).name == f"{path.name}.unfinished"
     finish(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
-    assert (asked[0], len(asked[1])) == (SOURCES, len(SOURCES) - 1)  # though memory has asked for smaller batches
-    assert lines(path) == right
+    assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)  # despite the other batch size
+    assert lines(path) == complete
     assert output(folder) == path
-    path.with_name(f"{path.name}.unfinished").touch()  # killed just before this was deleted
+    path.with_name(f"{path.name}.unfinished").touch()  # as after a kill just before its deletion
     finish(folder, data, str(tmp_path))
     assert output(folder) == path
 
     path.unlink()
-    del asked[:]
+    decoded_texts.clear()
     with pytest.raises(KeyboardInterrupt):
         finish(folder, data, str(tmp_path))
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
-    finish(folder, data, str(tmp_path))  # what was begun is of other text
-    assert asked == [SOURCES, ["a dog"]]
+    finish(folder, data, str(tmp_path))  # the unfinished file belongs to other text
+    assert decoded_texts == [SOURCES, ["a dog"]]
 
 
-def test_a_training_on_one_machine_and_then_on_another(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_a_training_that_moved_between_machines_names_both(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     save(folder, 15)
     log = MetricsLog(folder.path, 0)
     for step, hardware, count in ((5, "P100", 8), (10, "P100", 8), (15, "H200", 1)):
@@ -334,8 +348,10 @@ def test_a_training_on_one_machine_and_then_on_another(make: Make, data: str, tm
     assert read_results(folder.path) == results
 
 
-def test_a_parsers_outputs_are_trees_and_its_score_is_that_of_the_test_section(make: Make, tmp_path: Path) -> None:
-    folder = make(QuickParsing({}, name="wsj_parsing"), "wsj_parsing")
+def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    folder = make_folder(QuickParsing({}, name="wsj_parsing"), "wsj_parsing")
     save(folder, 5)
     flat, whole = "(TOP (S (NP (NN cat)) (NN sat)))", "(TOP (S (NP (NN cat)) (VP (VB sat))))"
     for name, gold in (("dev", flat), ("test", whole)):
@@ -345,19 +361,19 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_that_of_the_test_section(m
         assert tree.startswith("(TOP (") and tree.count("(") == tree.count(")")
         assert " cat)" in tree and " sat)" in tree
     assert results.bleu == {}
-    # Without a bracket in the output EVALB's F1 is no number, which results.json cannot hold.
+    # Without brackets in the output EVALB's F1 is NaN, which results.json cannot hold.
     assert (results.f1, scores["test"][0].label) == (None, "F1")
     assert read_results(folder.path) == results
     for path in (folder.path / "decoded").iterdir():
         path.write_text(f"{flat}\n")
     scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
-    # Of the gold tree's three brackets two are there, and no other: precision 1, recall 2/3.
+    # The output has two of the gold tree's three brackets and no other: precision 1, recall 2/3.
     assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
     assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
 
 
-def test_without_checkpoint_or_text_it_is_said(make: Make, data: str, tmp_path: Path) -> None:
-    folder = make()
+def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+    folder = make_folder()
     with pytest.raises(UserError, match="no checkpoint yet"):
         finish(folder, data, str(tmp_path))
     folder.problem = registry.problem("text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"})
