@@ -270,30 +270,28 @@ def describe_averaging(walk: Walk) -> str:
 
 def describe_search(walk: Walk) -> str:
     """The beams after each position."""
-    beam_size, alpha = 4, 0.6
-    limit = walk.inputs.shape[1] + 50
+    decode_hparams = walk.folder.problem.decode_hparams
+    limits = tf.constant([walk.inputs.shape[1] + decode_hparams.extra_length])
 
-    def step(ids: Any, t: Any, cache: Any, memory: Any) -> Any:
-        return walk.model.decode_step(ids, t, cache, memory)
-
-    def shown(ids: Any, values: Any) -> str:
+    def show(ids: Any, values: Any) -> str:
         rows = [(row.numpy().tolist(), float(value)) for row, value in zip(ids[0], values[0], strict=True)]
         texts = [(" ".join(walk.folder.vocabulary.pieces([i for i in row if i])), value) for row, value in rows]
-        return "<br>".join(f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.NEVER)
+        return "<br>".join(f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.MISSING)
 
-    state = beam_search.start(
-        walk.model.start(beam_size), walk.model.encode(walk.inputs), tf.constant([limit]),
-        [0.0] + [beam_search.NEVER] * (beam_size - 1), 1
+    scoring = beam_search.Scoring(walk.model.decode_step)
+    state = beam_search.start_state(
+        walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs), limits,
+        [0.0] + [beam_search.MISSING] * (decode_hparams.beam_size - 1), num_best=1
     )  # fmt: skip
     rows, is_done = [], tf.constant([False])
     while not is_done[0]:
-        state, parents = beam_search.grow(step, state, beam_size, alpha, True, None, None)
-        is_done = beam_search.done(state, alpha, 1)
-        bound = float(state.alive_log_probs[0, 0] / beam_search.length_penalty(state.limits, alpha)[0])
-        rows.append((int(state.t), shown(state.alive_ids, state.alive_log_probs),
-                     shown(state.finished_ids, state.finished_scores), f"{bound:.2f}"))  # fmt: skip
+        state, parents = beam_search.grow(state, scoring, decode_hparams)
+        is_done = beam_search.find_done(state, decode_hparams)
+        bound = state.alive_log_probs[0, 0] / beam_search.length_penalty(limits, decode_hparams.alpha)[0]
+        rows.append((int(state.t), show(state.alive_ids, state.alive_log_probs),
+                     show(state.finished_ids, state.finished_scores), f"{float(bound):.2f}"))  # fmt: skip
         if not is_done[0]:
-            state = beam_search.leave(state, parents, is_done, alpha, 1)
+            state = beam_search.remove_done(state, parents, is_done, decode_hparams, None)
     return table(["t", "alive, log P", "finished, score", "bound"], rows)
 
 
