@@ -31,7 +31,7 @@ from commands import run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.model_folder import LOCK
 from t2t_repro.training import event_log, metrics_log
-from t2t_repro.training.checkpoint import UNFINISHED
+from t2t_repro.training.checkpoint_files import UNFINISHED
 from t2t_repro.training.event_log import Event, SessionLog
 from t2t_repro.training.metrics_log import read_metrics
 

@@ -33,7 +33,7 @@ def main(values: flags.FlagValues) -> None:
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()
     from t2t_repro.progress import say
-    from t2t_repro.training.checkpoint import average_checkpoints
+    from t2t_repro.training.averaging import average_checkpoints
 
     result, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{result}: the mean of {', '.join(paths)}")

@@ -9,7 +9,7 @@ from t2t_repro.paper.reproduce import F1, PAPER_BLEU, Scores, uses_last_checkpoi
 from t2t_repro.paper.results import Results
 from t2t_repro.paper.rows import printed_figures
 from t2t_repro.tables import Column, Table, to_markdown
-from t2t_repro.training.checkpoint import averaged_count
+from t2t_repro.training.averaging import averaged_count
 
 
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:

@@ -23,7 +23,7 @@ from t2t_repro.paper.results import Results, finite, training_results, write_res
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import read_lines, whole_file
-from t2t_repro.training.checkpoint import average_checkpoints, averaged_count
+from t2t_repro.training.averaging import average_checkpoints, averaged_count
 
 PAPER_BLEU, F1 = "BLEU, the paper's way", "F1"
 """Labels of the scores that are computed as in the paper. Each problem has one of them."""

@@ -23,7 +23,8 @@ from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.model import as_decoding_model, make_model, parameter_count
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
-from t2t_repro.training.checkpoint import BEST, Checkpoints, remove_unfinished, warm_start
+from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,
@@ -161,7 +162,7 @@ class Training:
             at_end.enter_context(ModelFolder.locked(output_dir))
             self._refuse_to_start_over(Path(output_dir))
             folder = ModelFolder.create(output_dir, hparams, vocabulary, origin)
-            remove_unfinished(folder.path)
+            delete_unfinished(folder.path)
         from_chief(self.strategy, 0)  # the others come after
         if not self.chief:
             if not (Path(output_dir) / "problem.json").exists():
@@ -194,7 +195,7 @@ class Training:
     def _restore(self) -> int:
         """Takes the weights and the state of the latest checkpoint, which the chief chooses; returns its step."""
         start = from_chief(self.strategy, self.checkpoints.restore() if self.chief else 0)
-        if start and not self.chief and self.checkpoints.restore(start) != start:
+        if start and not self.chief and not self.checkpoints.restore_step(start):
             raise UserError(f"{self.folder.path}: this worker does not see the chief's checkpoint {start:,}: {SHARED}")
         if not start and self.config.warm_start_from:
             source = warm_start(self.model, self.data.vocabulary, self.config.warm_start_from)

@@ -29,7 +29,7 @@ from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.wsj_parsing import WsjParsing
 from t2t_repro.textfile import read_lines
-from t2t_repro.training.checkpoint import averaged_count
+from t2t_repro.training.averaging import averaged_count
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import Published
 

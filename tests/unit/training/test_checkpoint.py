@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training import checkpoint
-from t2t_repro.training.checkpoint import Checkpoints, average_checkpoints, remove_unfinished, warm_start
+from t2t_repro.training import checkpoint_files
+from t2t_repro.training.averaging import average_checkpoints
+from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from t2t_repro.training.checkpoint_files import delete_unfinished
 from t2t_repro.training.step import TrainStep, adam
 
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
@@ -149,6 +152,64 @@ def test_only_so_many_are_kept(folder: ModelFolder) -> None:
     assert not [path for path in folder.path.iterdir() if "ckpt-9" in path.name or "ckpt-10." in path.name]
 
 
+def listed(folder: Path) -> list[str]:
+    """Returns the steps in TensorFlow's state file of a folder, after checking that the last one is the latest."""
+    state = tf.train.get_checkpoint_state(str(folder))
+    assert state.model_checkpoint_path == state.all_model_checkpoint_paths[-1]
+    assert tf.train.latest_checkpoint(str(folder)) == state.model_checkpoint_path == checkpoints_in(folder)[-1]
+    return [path.rpartition("-")[2] for path in state.all_model_checkpoint_paths]
+
+
+def test_tensorflow_finds_the_latest_checkpoint(folder: ModelFolder, tmp_path: Path) -> None:
+    training = Training(folder, keep=3).saved(1, 2, 3, 4)
+    training.checkpoints.save_best(3)
+    training.checkpoints.save_best(4)
+    average_checkpoints(folder, 2)
+    moved = folder.path.rename(tmp_path / "moved")
+    assert listed(moved) == ["2", "3", "4"]
+    assert listed(moved / "best") == listed(moved / "averaged") == ["4"]
+    assert not list(tmp_path.rglob(".checkpoint*"))
+
+
+def test_tensorflow_finds_the_latest_checkpoint_after_damage_and_requests(folder: ModelFolder) -> None:
+    training = Training(folder).saved(1, 2, 3)
+    training.checkpoints.save(4, by_request=True)
+    assert listed(folder.path) == ["1", "2", "3", "4"]
+    training.saved(5)
+    assert listed(folder.path) == ["1", "2", "3", "5"]
+    for name in ("model.ckpt-5.index", "model.ckpt-3.data-00000-of-00001"):
+        (folder.path / name).write_bytes(b"damaged")
+    assert Training(folder).checkpoints.restore() == 2
+    assert listed(folder.path) == ["1", "2"]
+    for path in folder.path.glob("model.ckpt-*"):
+        path.unlink()
+    assert Training(folder).checkpoints.restore() == 0
+    assert tf.train.get_checkpoint_state(str(folder.path)) is None
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-3.index", "checkpoint"])
+def test_tensorflow_finds_a_checkpoint_after_a_kill(
+    folder: ModelFolder, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(folder, keep=2).saved(1, 2)
+
+    def replace_or_die(source: Any, target: Any) -> None:
+        if Path(target).name == name:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        rename = os.rename
+        patched.setattr(Path, "replace", replace_or_die)
+        patched.setattr(os, "replace", replace_or_die)
+        training.saved(3)
+    assert tf.train.latest_checkpoint(str(folder.path)) == str(folder.path / "model.ckpt-2")
+    delete_unfinished(folder.path)
+    last = Training(folder, keep=2).checkpoints.restore()
+    assert last == (3 if name == "checkpoint" else 2)
+    assert listed(folder.path)[-1] == str(last)
+
+
 def test_what_was_saved_out_of_turn_goes_when_the_next_comes(folder: ModelFolder) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
@@ -171,7 +232,7 @@ def test_what_was_saved_out_of_turn_goes_though_a_process_was_killed(
 ) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
-    monkeypatch.setattr(checkpoint, "remove", lambda path: None)  # it comes to nothing
+    monkeypatch.setattr(checkpoint_files, "delete", lambda path: None)  # it comes to nothing
     training.checkpoints.save(10)
     monkeypatch.undo()
     assert numbers(folder) == [5, 7, 10]
@@ -213,7 +274,7 @@ def test_a_checkpoint_written_over_another_is_never_half_of_each(
         training.checkpoints.save(2)
     monkeypatch.undo()
     assert numbers(folder) == [1]
-    remove_unfinished(folder.path)
+    delete_unfinished(folder.path)
     assert Training(folder).checkpoints.restore() == 1
 
 
@@ -320,7 +381,7 @@ def test_where_none_is_whole_none_is_restored(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     for path in folder.path.glob("model.ckpt-*.data-*"):
         path.write_bytes(b"")
-    assert "none of its 2 checkpoints is whole" in refused(Training(folder).checkpoints.restore)
+    assert "all 2 checkpoints are damaged" in refused(Training(folder).checkpoints.restore)
     assert numbers(folder) == [1, 2]
 
 
@@ -334,7 +395,7 @@ def test_the_best_is_kept_beside_the_others(folder: ModelFolder) -> None:
     assert same(content.weights, {name: value for name, value in first.items() if name in content.weights})
     training.checkpoints.save_best(2)
     assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
-    assert len(list((folder.path / "best").iterdir())) == 2
+    assert len(list((folder.path / "best").iterdir())) == 3  # index, data, state file
     training.checkpoints.save_best(2)
     assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
 
@@ -350,7 +411,7 @@ def test_what_a_killed_process_left_half_saved_is_removed(folder: ModelFolder) -
     (folder.path / "best/model.ckpt-1.data-00000-of-00001").write_bytes(b"whole, in the other folder")
     for name in ("metrics.jsonl", folder.origin.vocabulary):
         (folder.path / f".{name}.a1b2c3_9").write_bytes(b"half")
-    remove_unfinished(folder.path)
+    delete_unfinished(folder.path)
     assert contents(folder) == whole
     assert [path for path in folder.path.rglob("*") if path.is_dir()] == [folder.path / "best"]
 
@@ -372,7 +433,7 @@ def test_a_process_killed_as_a_file_is_about_to_appear(
         patched.setattr(Path, "replace", replace_or_die)
         training.saved(2)
     assert numbers(folder) == [1]
-    remove_unfinished(folder.path)
+    delete_unfinished(folder.path)
     assert contents(folder) == whole
     resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 1

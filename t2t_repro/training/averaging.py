@@ -1,0 +1,72 @@
+"""Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, read_value, step_of
+from t2t_repro.errors import UserError
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.progress import say
+from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
+
+
+def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
+    """Averages the weights of the last checkpoints of a model folder.
+
+    The average is a checkpoint in the subfolder "averaged", with weights, step and vocabulary fingerprint. t2t-decoder
+    and t2t-exporter use it like any other checkpoint.
+
+    Args:
+        folder: model folder.
+        last: number of checkpoints to average; 0 takes the number from the hparams, or all if there are fewer.
+
+    Returns:
+        The path of the average, and the paths of the checkpoints that were averaged.
+
+    Raises:
+        UserError: if there are fewer than `last` checkpoints, one is damaged, or the disk is full.
+    """
+    paths = _last_checkpoints(folder, last)
+    sums: dict[str, np.ndarray] = {}
+    for path in paths:
+        checkpoint = read_checkpoint(path)
+        is_other_model = sums and sums.keys() != checkpoint.weights.keys()
+        if is_other_model or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
+            raise UserError(f"{path}: belongs to another model than the rest of {folder.path}; move it away")
+        for name, value in checkpoint.weights.items():
+            sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
+    step = step_of(paths[-1])
+    average = tf.train.Checkpoint(
+        weights={name: tf.Variable((total / len(paths)).astype(np.float32)) for name, total in sums.items()},
+        step=tf.Variable(step, dtype=tf.int64),
+        averaged=tf.Variable(len(paths), dtype=tf.int64),
+        vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
+    )
+    subfolder = folder.path / "averaged"
+    path = write_checkpoint(average, subfolder, step)
+    keep_only(subfolder, checkpoints_in(subfolder))
+    return path, paths
+
+
+def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
+    """Returns the paths of the checkpoints to average; see `average_checkpoints`."""
+    checkpoints = folder.checkpoints()
+    if not checkpoints:
+        folder.checkpoint()  # raises UserError, and says how to make one
+    number = last or folder.hparams.num_last_checkpoints
+    if not last and len(checkpoints) < number:
+        say(f"{folder.path}: {len(checkpoints)} checkpoints, not the {number} of its hparams set; averaging those")
+        number = len(checkpoints)
+    if not 1 <= number <= len(checkpoints):
+        raise UserError(
+            f"{folder.path}: holds {len(checkpoints)} checkpoints, not --num_last_checkpoints={last}; "
+            "train longer, save more often, or average fewer"
+        )
+    return checkpoints[-number:]
+
+
+def averaged_count(path: str) -> int:
+    """Returns how many checkpoints the average at `path` was made of; 0 if it is missing or damaged."""
+    return int(read_value(path, "averaged") or 0)
