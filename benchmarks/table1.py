@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import SelfAttention
 from t2t_repro.layers.base import Layer
 
@@ -75,9 +77,9 @@ class Lstm(Layer):
 
 def passes(width: int) -> list[Pass]:
     """The graph of a pass of each layer, for sequences [1, n, width]."""
-    attention = (width, width, width, 1, 0.0, "float32")  # one head: the table's n² · d, and one softmax over n²
-    full = SelfAttention(*attention, name="full")
-    restricted = SelfAttention(*attention, name="restricted", neighborhood=NEIGHBORHOOD)
+    hparams = HParams(hidden_size=width, num_heads=1)  # one head: the table's n² · d, and one softmax over n²
+    full = SelfAttention(hparams, "float32")
+    restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
     convolution.build((1, None, width))
 

@@ -1,1 +1,1 @@
-"""The paper's building blocks, one idea a file, written with keras.ops alone."""
+"""The building blocks of the paper, one idea per file, written with keras.ops only."""

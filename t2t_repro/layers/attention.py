@@ -1,119 +1,56 @@
-"""Scaled dot-product and multi-head attention (section 3.2), over all positions or a neighbourhood (section 4).
+"""Scaled dot-product attention and multi-head attention (section 3.2).
 
-Shapes: B batch, H heads, T queries, S keys, D width, d_k and d_v a head's channels, r neighbourhood.
+Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t positions decoded so far, D width, d_k and d_v
+key and value channels of a head.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, float32
 from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.masks import causal_bias
+from t2t_repro.layers.neighborhood import Blocks
 
 Tensor = Any
 
-ILLEGAL = -1e9
-"""Added to the logits of illegal connections; after the softmax they weigh nothing."""
 
-LEAST_BLOCK = 16
-"""Positions of a block in `neighborhood_attention`, where r // 2 is less: yet smaller products are no faster."""
+class KeysValues(NamedTuple):
+    """Keys and values of all heads of one layer."""
 
-
-def padding_bias(ids: Tensor) -> Tensor:
-    """[B, 1, 1, S]: 0 where ids [B, S] hold a token, ILLEGAL where they hold padding (0)."""
-    return ops.cast(ids == 0, "float32")[:, None, None, :] * ILLEGAL
-
-
-def causal_bias(length: Tensor) -> Tensor:
-    """[1, 1, T, T]: 0 where a query may see a key, at its own position or before, ILLEGAL elsewhere."""
-    positions = ops.arange(length, dtype="float32")
-    return ops.cast(positions[None, :] > positions[:, None], "float32")[None, None] * ILLEGAL
+    keys: Tensor
+    """[B, H, S, d_k]."""
+    values: Tensor
+    """[B, H, S, d_v]."""
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k^T / sqrt(d_k) + bias): [B, H, T, S] in float32, how much each query takes of each value.
+    """Returns softmax(q k^T / sqrt(d_k) + bias), the share of each value in each output: [B, H, T, S] in float32.
 
-    Arguments: see `scaled_dot_product_attention`.
+    Args:
+        q: [B, H, T, d_k], already divided by sqrt(d_k).
+        k: [B, H, S, d_k].
+        bias: broadcasts to [B, H, T, S]; 0 or ILLEGAL.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     return ops.softmax(logits if bias is None else logits + bias)
 
 
-def scaled_dot_product_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, rate: float, seeds: Seeds | None
-) -> Tensor:
-    """softmax(q k^T / sqrt(d_k) + bias) v (equation 1).
-
-    Args:
-        q: [B, H, T, d_k], scaled by 1 / sqrt(d_k) already.
-        k: [B, H, S, d_k].
-        v: [B, H, S, d_v].
-        bias: broadcasts to [B, H, T, S]; 0 or ILLEGAL.
-        rate: dropout on the weights.
-
-    Returns:
-        [B, H, T, d_v].
-    """
-    weights = dropout(attention_weights(q, k, bias), rate, seeds)
-    return ops.matmul(ops.cast(weights, v.dtype), v)
-
-
-def neighborhood_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, r: int, masked: bool, rate: float, seeds: Seeds | None
-) -> Tensor:
-    """Attention of each position i to those from i - r // 2 to i + r // 2 alone (section 4, "restricted").
-
-    The sequence is cut into N blocks of L positions, L no less than r // 2. So a block and the two beside it hold all
-    that its queries may see, and time and memory grow with T * r: there is no [T, T].
-
-    Args:
-        q, k, v: as for `scaled_dot_product_attention`, with as many keys as queries.
-        bias: [B, 1, 1, T], 0 or ILLEGAL, which keys none may see; None where there are no such keys.
-        r: size of the neighbourhood, at least 1; an even r reaches as far as r + 1.
-        masked: no position sees those after it.
-
-    Returns:
-        [B, H, T, d_v].
-    """
-    reach, length = r // 2, ops.shape(q)[2]
-    size = ops.minimum(ops.maximum(length, 1), max(reach, LEAST_BLOCK))
-    count = (length + size - 1) // size
-    seen = 2 if masked else 3
-
-    def blocks(x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, T, d] -> [B, H, N, L, d]."""
-        x = ops.pad(x, ((0, 0), (0, 0), (0, count * size - length), (0, 0)), constant_values=fill)
-        return ops.reshape(x, (*ops.shape(x)[:2], count, size, x.shape[-1]))
-
-    def neighbors(x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, T, d] -> [B, H, N, 3 L, d], or 2 L: the block before, the block and, unless `masked`, that after."""
-        x = ops.pad(blocks(x, fill), ((0, 0), (0, 0), (1, seen - 2), (0, 0), (0, 0)), constant_values=fill)
-        return ops.concatenate([x[:, :, start : start + count] for start in range(seen)], axis=3)
-
-    distance = ops.arange(seen * size)[None, :] - size - ops.arange(size)[:, None]  # [L, 3 L], from query to key
-    outside = (distance < -reach) | (distance > (0 if masked else reach))
-    keys = ops.zeros((1, 1, 1, length)) if bias is None else bias
-    keys = neighbors(ops.swapaxes(keys, 2, 3), fill=ILLEGAL)  # [B, 1, N, 3 L, 1]
-    bias = ops.swapaxes(keys, 3, 4) + ops.cast(outside, "float32") * ILLEGAL
-    heads = scaled_dot_product_attention(blocks(q), neighbors(k), neighbors(v), bias, rate, seeds)
-    return ops.reshape(heads, (*ops.shape(heads)[:2], count * size, heads.shape[-1]))[:, :, :length]
-
-
 class MultiHeadAttention(Layer):
-    """Concat(head_1, ..., head_h) W^O, each head attending with projections of its own (section 3.2.2).
+    """Concat(head_1, ..., head_h) W^O, where each head has its own projections (section 3.2.2).
 
-    There are no biases, as in tensor2tensor. What the heads attend to is for the subclasses to say.
+    The projections have no biases, as in tensor2tensor. Subclasses project queries, keys and values.
     """
 
-    def __init__(
-        self, width: int, key_channels: int, value_channels: int, num_heads: int, rate: float, precision: str, name: str
-    ) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
-        self.num_heads, self.rate = num_heads, rate
-        self.key_channels, self.value_channels = key_channels, value_channels
-        self.output_kernel = self.kernel("output", value_channels, width)
+        self.num_heads, self.rate = hparams.num_heads, hparams.attention_dropout
+        self.key_channels, self.value_channels = hparams.key_channels, hparams.value_channels
+        self.output_kernel = self.kernel("output", self.value_channels, hparams.hidden_size)
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, H * d] -> [B, H, T, d]."""
@@ -121,34 +58,37 @@ class MultiHeadAttention(Layer):
         return ops.transpose(x, (0, 2, 1, 3))
 
     def queries(self, x: Tensor) -> Tensor:
-        """Projected queries [B, T, H * d_k] -> [B, H, T, d_k], scaled by 1 / sqrt(d_k)."""
+        """Projected queries [B, T, H * d_k] -> [B, H, T, d_k], divided by sqrt(d_k)."""
         return self.split(x * ops.cast((self.key_channels // self.num_heads) ** -0.5, x.dtype))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None = None) -> Tensor:
-        """Attention of all heads, concatenated and projected: [B, T, D], in float32."""
-        return self.concatenate(scaled_dot_product_attention(q, k, v, bias, self.rate, seeds))
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
+        """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1): [B, H, T, d_v]."""
+        weights = dropout(attention_weights(q, k, bias), self.rate, seeds)
+        return ops.matmul(ops.cast(weights, v.dtype), v)
 
     def concatenate(self, heads: Tensor) -> Tensor:
-        """Heads [B, H, T, d_v], concatenated and projected: [B, T, D], in float32."""
+        """Heads [B, H, T, d_v] -> Concat(heads) W^O: [B, T, D] in float32."""
         heads = ops.transpose(heads, (0, 2, 1, 3))
         concatenated = ops.reshape(heads, (*ops.shape(heads)[:2], self.value_channels))
         return float32(self.product(concatenated, self.output_kernel))
 
 
 class SelfAttention(MultiHeadAttention):
-    """Queries, keys and values from one sequence.
+    """Attention whose queries, keys and values come from one sequence.
 
     Args:
-        masked: no position sees those after it, as in the decoder (section 3.2.3).
-        neighborhood: r, see `neighborhood_attention`; 0 is all positions.
+        hparams: if they have a `self_attention_neighborhood`, a position attends only to nearby positions (section 4).
+        is_masked: no position attends to later ones, as in the decoder (section 3.2.3).
     """
 
-    def __init__(self, width: int, *args: Any, masked: bool = False, neighborhood: int = 0, **kwargs: Any) -> None:
-        super().__init__(width, *args, **kwargs)
-        self.masked, self.neighborhood = masked, neighborhood
-        self.qkv_kernel = self.kernel("qkv", width, (self.key_channels, self.key_channels, self.value_channels))
+    def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
+        super().__init__(hparams, precision, name)
+        self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
+        channels = (self.key_channels, self.key_channels, self.value_channels)
+        self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [B, T, D] -> queries, keys and values [B, H, T, d]."""
         cuts = (self.key_channels, 2 * self.key_channels)
         q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
         return self.queries(q), self.split(k), self.split(v)
@@ -157,58 +97,59 @@ class SelfAttention(MultiHeadAttention):
         """x [B, T, D] -> [B, T, D].
 
         Args:
-            bias: [B, 1, 1, T], 0 or ILLEGAL, which positions none may see; None where there are no such positions.
+            bias: [B, 1, 1, T], ILLEGAL at positions that no query may see; None if there are none.
         """
         q, k, v = self._project(x)
         if self.neighborhood:
-            heads = neighborhood_attention(q, k, v, bias, self.neighborhood, self.masked, self.rate, seeds)
-            return self.concatenate(heads)
-        if self.masked:
+            blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
+            heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
+            return self.concatenate(blocks.join(heads))
+        if self.is_masked:
             causal = causal_bias(ops.shape(x)[1])
             bias = causal if bias is None else bias + causal
-        return self.attend(q, k, v, bias, seeds)
+        return self.concatenate(self.attend(q, k, v, bias, seeds))
 
-    def step(self, x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One more position of K hypotheses of each sentence, after those in their caches.
+    def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
+        """Attends from one new position of each hypothesis to the positions in the cache and to itself.
 
         Args:
             x: [B, K, D].
-            k: [B * K, H, t, d_k].
-            v: [B * K, H, t, d_v].
+            cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v].
 
         Returns:
-            [B, K, D], and k and v with one more position, without those that a neighbourhood leaves behind.
+            [B, K, D], and the cache with the new position. A neighborhood keeps only positions within its reach.
         """
-        q, new_k, new_v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
-        k, v = ops.concatenate([k, new_k], axis=2), ops.concatenate([v, new_v], axis=2)
+        q, k, v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
+        k, v = ops.concatenate([cache.keys, k], axis=2), ops.concatenate([cache.values, v], axis=2)
         if self.neighborhood:
-            seen = self.neighborhood // 2 + 1
-            k, v = k[:, :, -seen:], v[:, :, -seen:]
-        return ops.reshape(self.attend(q, k, v, None), ops.shape(x)), k, v
+            visible = self.neighborhood // 2 + 1
+            k, v = k[:, :, -visible:], v[:, :, -visible:]
+        return ops.reshape(self.concatenate(self.attend(q, k, v, None, None)), ops.shape(x)), KeysValues(k, v)
 
 
-class MemoryAttention(MultiHeadAttention):
-    """Queries from the decoder, keys and values from the encoder's output."""
+class CrossAttention(MultiHeadAttention):
+    """Attention whose queries come from the decoder, and whose keys and values come from the encoder output."""
 
-    def __init__(self, width: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(width, *args, **kwargs)
-        self.q_kernel = self.kernel("q", width, self.key_channels)
-        self.kv_kernel = self.kernel("kv", width, (self.key_channels, self.value_channels))
+    def __init__(self, hparams: HParams, precision: str, name: str = "memory_attention") -> None:
+        super().__init__(hparams, precision, name)
+        self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels)
+        self.kv_kernel = self.kernel("kv", hparams.hidden_size, (self.key_channels, self.value_channels))
 
-    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory [B, S, D] -> keys [B, H, S, d_k] and values [B, H, S, d_v]."""
-        k, v = ops.split(self.product(memory, self.kv_kernel), (self.key_channels,), axis=-1)
-        return self.split(k), self.split(v)
+    def keys_values(self, encoder_output: Tensor) -> KeysValues:
+        """encoder_output [B, S, D] -> keys [B, H, S, d_k] and values [B, H, S, d_v]."""
+        k, v = ops.split(self.product(encoder_output, self.kv_kernel), (self.key_channels,), axis=-1)
+        return KeysValues(self.split(k), self.split(v))
 
     def call(
-        self, x: Tensor, k: Tensor, v: Tensor, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
+        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """x [B, T, D] over keys and values of the memory -> [B, T, D].
+        """x [B, T, D] -> [B, T, D].
 
         Args:
-            save_weights_to: takes the attention's weights too, [B, H, T, S].
+            bias: [B, 1, 1, S], ILLEGAL at padding.
+            save_weights_to: the attention weights [B, H, T, S], without dropout, are appended.
         """
         q = self.queries(self.product(x, self.q_kernel))
         if save_weights_to is not None:
-            save_weights_to.append(attention_weights(q, k, bias))
-        return self.attend(q, k, v, bias, seeds)
+            save_weights_to.append(attention_weights(q, memory.keys, bias))
+        return self.concatenate(self.attend(q, memory.keys, memory.values, bias, seeds))

@@ -1,4 +1,4 @@
-"""Dropout (section 5.4) whose masks follow from a step's seed alone, so that a resumed run draws the same ones."""
+"""Dropout (section 5.4) whose masks depend only on the step's seed, so that a resumed run draws the same masks."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ Tensor = Any
 
 
 class Seeds(keras.random.SeedGenerator):
-    """The seeds of one pass through the model: another one for each place that drops out, the same each time.
+    """The seeds of one forward pass: a different seed for each dropout in the model, the same in each pass.
 
     Args:
-        seed: int32 [2], different for each part of each step.
+        seed: int32 [2], different for each micro-batch of each step.
     """
 
     def __init__(self, seed: Tensor) -> None:
-        # Keras's generator counts in a variable, which a checkpoint would have to hold and replicas would share; this
-        # one counts the places as the graph is traced, and leaves what changes from step to step to `seed`.
+        # Keras's generator counts in a variable, which a checkpoint would have to store and replicas would share. This
+        # generator counts while the graph is traced. Only `seed` changes from step to step.
         self._seed = seed
-        self._places = 0
+        self._count = 0
 
     def next(self, ordered: bool = True) -> Tensor:
-        """int32 [2]: the seed of the next place."""
-        self._places += 1
-        return self._seed + ops.convert_to_tensor([0, self._places], dtype="int32")
+        """Returns the next seed, int32 [2]."""
+        self._count += 1
+        return self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
-    """Sets each element to 0 with probability `rate` and scales the others by 1 / (1 - rate).
+    """Sets each element to 0 with probability `rate`, and divides the others by 1 - rate.
 
     Args:
         x: floats of any shape.
-        seeds: None is inference: `x` comes back as it is.
+        seeds: None outside training; `x` is returned unchanged.
     """
     if seeds is None or rate == 0.0:
         return x
-    # One 32-bit random number decides three elements, by its bits from 0, from 8 and from 16 on: a third of the
-    # random numbers, of which a step needs more than anything else but products, and rates true to 1 in 65,536.
+    # One 32-bit random number decides three elements: it is compared as it is, and shifted left by 8 and by 16 bits.
+    # Random numbers are the largest cost of a step after matrix products. Rates stay exact to 1 in 65,536.
     size = ops.size(x)
     bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
-    # As floats, since TensorFlow compares int32 on the host even where all else is on a GPU.
+    # As floats, because TensorFlow compares int32 on the host even if all else runs on a GPU.
     threshold = rate * 2.0**32 - 2.0**31
-    keep = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
-    keep = ops.reshape(keep[:size], ops.shape(x))
-    return x * (ops.cast(keep, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))
+    is_kept = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
+    is_kept = ops.reshape(is_kept[:size], ops.shape(x))
+    return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

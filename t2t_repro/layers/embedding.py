@@ -13,7 +13,7 @@ Tensor = Any
 
 
 class Embedding(Layer):
-    """One row a token; the same matrix, transposed, is the pre-softmax projection."""
+    """A matrix with one row for each token. Transposed, it is the linear layer before the softmax."""
 
     def __init__(self, vocab_size: int, width: int, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -22,7 +22,7 @@ class Embedding(Layer):
         self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")
 
     def call(self, ids: Tensor) -> Tensor:
-        """ids [B, T] -> rows [B, T, D] times sqrt(d_model), zero for padding (0)."""
+        """ids [B, T] -> rows times sqrt(d_model) [B, T, D]; zeros for padding (0)."""
         rows = ops.take(self.table, ids, axis=0)
         return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from keras import ops
 
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 
@@ -15,16 +16,17 @@ Tensor = Any
 class FeedForward(Layer):
     """max(0, x W1 + b1) W2 + b2, the same at each position."""
 
-    def __init__(self, width: int, inner_width: int, rate: float, precision: str, name: str) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str = "feed_forward") -> None:
         super().__init__(precision, name)
-        self.rate = rate
+        width, inner_width = hparams.hidden_size, hparams.filter_size
+        self.rate = hparams.relu_dropout
         self.kernel1 = self.kernel("kernel1", width, inner_width)
         self.bias1 = self.add_weight(shape=(inner_width,), initializer="zeros", name="bias1")
         self.kernel2 = self.kernel("kernel2", inner_width, width)
         self.bias2 = self.add_weight(shape=(width,), initializer="zeros", name="bias2")
 
     def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; dropout on the inner activations [B, T, d_ff]."""
+        """x [B, T, D] -> [B, T, D]; dropout applies to the inner activations [B, T, d_ff]."""
         inner = self.product(x, self.kernel1)
         inner = dropout(ops.relu(inner + ops.cast(self.bias1, inner.dtype)), self.rate, seeds)
         return float32(self.product(inner, self.kernel2)) + self.bias2

@@ -1,4 +1,4 @@
-"""Where in the sequence a token stands (section 3.5): sinusoids, or a learned row for each position."""
+"""Position signals (section 3.5): sinusoids, or a learned vector for each position."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ import keras
 import numpy as np
 from keras import ops
 
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer
 
 Tensor = Any
 
 
+def position_signal(hparams: HParams) -> Layer:
+    """Returns the position signal that hparams.pos names."""
+    if hparams.pos == "emb":
+        return LearnedPositions(hparams.hidden_size, hparams.max_length)
+    return Sinusoids(hparams.hidden_size)
+
+
 class Sinusoids(Layer):
     """Sines and cosines whose wavelengths grow geometrically from 2 pi to 10000 * 2 pi.
 
-    The paper interleaves them, with exponent 2i/d; its authors' code, followed here, puts all sines before all
-    cosines, with exponent i/(d/2 - 1).
+    The paper interleaves sines and cosines, with exponent 2i/d. This layer follows the authors' code: all sines come
+    before all cosines, and the exponent is i/(d/2 - 1).
     """
 
-    def __init__(self, width: int, name: str) -> None:
-        super().__init__("float32", name)
+    def __init__(self, width: int) -> None:
+        super().__init__("float32", name="position")
         timescales = width // 2
         exponents = np.arange(timescales) / max(timescales - 1, 1)
         self.rates = (1e4**-exponents).astype("float32")
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """[1, length, D]: the signals of positions start, start + 1, ..."""
+        """Returns the signals of positions start, start + 1, ...: [1, length, D]."""
         angles = ops.cast(start + ops.arange(length), "float32")[:, None] * self.rates
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)[None]
 
 
 class LearnedPositions(Layer):
-    """A learned vector for each of the first `max_length` positions; later ones take the last (Table 3, row E)."""
+    """A learned vector for each of the first `max_length` positions; later positions use the last (Table 3, row E)."""
 
-    def __init__(self, width: int, max_length: int, name: str) -> None:
-        super().__init__("float32", name)
+    def __init__(self, width: int, max_length: int) -> None:
+        super().__init__("float32", name="position")
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.table = self.add_weight(shape=(max_length, width), initializer=initializer, name="table")
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """[1, length, D]: the vectors of positions start, start + 1, ..."""
+        """Returns the vectors of positions start, start + 1, ...: [1, length, D]."""
         positions = ops.minimum(start + ops.arange(length), self.table.shape[0] - 1)
         return ops.take(self.table, positions, axis=0)[None]

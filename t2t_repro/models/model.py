@@ -20,16 +20,10 @@ from keras.src.utils.naming import reset_uids
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.attention import KeysValues
 from t2t_repro.layers.base import float32
 
 Tensor = Any
-
-
-class KeysValues(NamedTuple):
-    """Keys and values of one layer."""
-
-    keys: Tensor
-    values: Tensor
 
 
 class Memory(NamedTuple):

@@ -168,7 +168,7 @@ def _connections(hparams: HParams, length: int, masked: bool) -> int:
     """Pairs of a query and a key for which a head of self-attention computes a weight."""
     if not hparams.self_attention_neighborhood:
         return length * length
-    from t2t_repro.layers.attention import LEAST_BLOCK  # here, since it imports Keras
+    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # imports Keras
 
     block = min(length, max(hparams.self_attention_neighborhood // 2, LEAST_BLOCK))
     return math.ceil(length / block) * block * block * (2 if masked else 3)

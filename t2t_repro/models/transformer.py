@@ -1,7 +1,7 @@
-"""The Transformer (Vaswani et al. 2017, section 3), top to bottom as the paper has it.
+"""The Transformer (Vaswani et al. 2017, section 3), top to bottom as in the paper; then decoding step by step.
 
-Shapes: B batch, S source length, T target length, t positions decoded so far, D width, H heads, V vocabulary. Ids are
-0 for padding, 1 for the end of a text.
+Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, D width,
+H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from __future__ import annotations
@@ -12,68 +12,54 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import MemoryAttention, SelfAttention, padding_bias
+from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
 from t2t_repro.layers.base import Layer
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.feed_forward import FeedForward
-from t2t_repro.layers.position import LearnedPositions, Sinusoids
+from t2t_repro.layers.masks import padding_bias
+from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
-from t2t_repro.models.model import Cache, KeysValues, Memory
+from t2t_repro.models.model import Cache, Memory
 from t2t_repro.models.size import TARGET_SPACES
 
 Tensor = Any
 
 
 class EncoderLayer(Layer):
-    """Self-attention and a feed-forward network, each in its residual path (section 3.1, "Encoder")."""
+    """Self-attention and a feed-forward network, each with a residual connection (section 3.1, "Encoder")."""
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
-            self.self_attention = self_attention(hparams, precision, masked=False)
-            self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
-            self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(2)]
+            self.self_attention = SelfAttention(hparams, precision)
+            self.feed_forward = FeedForward(hparams, precision)
+            self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
 
     def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
-        """x [B, S, D], bias [B, 1, 1, S] -> [B, S, D]."""
+        """x [B, S, D] and the padding bias [B, 1, 1, S] -> [B, S, D]."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, bias, seeds), seeds)
         return self.residuals[1](x, lambda y: self.feed_forward(y, seeds), seeds)
 
 
 class DecoderLayer(Layer):
-    """Masked self-attention, attention over the memory, and a feed-forward network (section 3.1, "Decoder")."""
+    """Masked self-attention, cross-attention over the memory, and a feed-forward network (section 3.1, "Decoder")."""
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
-            self.self_attention = self_attention(hparams, precision, masked=True)
-            self.memory_attention = MemoryAttention(*attention_sizes(hparams), precision, name="memory_attention")
-            self.feed_forward = FeedForward(*feed_forward_sizes(hparams), precision, name="feed_forward")
-            self.residuals = [Residual(*residual_sizes(hparams), name=f"residual_{i}") for i in range(3)]
+            self.self_attention = SelfAttention(hparams, precision, is_masked=True)
+            self.cross_attention = CrossAttention(hparams, precision)
+            self.feed_forward = FeedForward(hparams, precision)
+            self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(3)]
 
     def call(
-        self, x: Tensor, k: Tensor, v: Tensor, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
+        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """x [B, T, D] over itself and over the memory's k, v and bias [B, 1, 1, S] -> [B, T, D]."""
+        """x [B, T, D], this layer's part of the memory and its padding bias [B, 1, 1, S] -> [B, T, D]."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds), seeds)
-        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, bias, seeds, save_weights_to), seeds)
+        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds, save_weights_to), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
-
-    def step(
-        self,
-        x: Tensor,
-        past: KeysValues,
-        k: Tensor,
-        v: Tensor,
-        memory_bias: Tensor,
-        save_weights_to: list | None = None,
-    ) -> tuple[Tensor, KeysValues]:
-        """One position of K hypotheses x [B, K, D] after those of `past` -> [B, K, D] and the longer past."""
-        attended, *longer = self.self_attention.step(self.residuals[0].input(x), *past)
-        x = self.residuals[0].output(x, attended, None)
-        x = self.residuals[1](x, lambda y: self.memory_attention(y, k, v, memory_bias, None, save_weights_to), None)
-        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), KeysValues(*longer)
 
 
 class Transformer(Layer):
@@ -81,9 +67,9 @@ class Transformer(Layer):
 
     Args:
         hparams: sizes and rates.
-        vocab_size: V, of the vocabulary that source and target share.
-        target_space_id: row of the target-space embedding, where hparams ask for one.
-        precision: "float32", or "mixed_bfloat16" for matrix products in bfloat16.
+        vocab_size: V; source and target share the vocabulary.
+        target_space_id: row of the target-space embedding, used if hparams.use_target_space_embedding.
+        precision: "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits.
     """
 
     has_attention, is_normalized = True, False
@@ -92,7 +78,7 @@ class Transformer(Layer):
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> None:
         super().__init__(precision, name="transformer")
         self.hparams, self.target_space_id = hparams, target_space_id
-        width = hparams.hidden_size
+        width, numbers = hparams.hidden_size, range(hparams.num_hidden_layers)
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
@@ -103,29 +89,25 @@ class Transformer(Layer):
                 self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
-                self.source_position = position(hparams)
-                self.encoder = [
-                    EncoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)
-                ]
-                self.encoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
+                self.source_position = position_signal(hparams)
+                self.encoder = [EncoderLayer(hparams, precision, name=f"layer_{i}") for i in numbers]
+                self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
-                self.target_position = position(hparams)
-                self.decoder = [
-                    DecoderLayer(hparams, precision, f"layer_{i}") for i in range(hparams.num_hidden_layers)
-                ]
-                self.decoder_norm = LayerNorm(width, hparams.norm_epsilon, "norm") if hparams.norm_before else None
+                self.target_position = position_signal(hparams)
+                self.decoder = [DecoderLayer(hparams, precision, name=f"layer_{i}") for i in numbers]
+                self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V], each position seeing the targets before it.
+        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V]; each position sees only earlier targets.
 
         Args:
-            seed: int32 [2] that decides all dropout; None is inference, without any.
+            seed: int32 [2] that decides all dropout; None outside training.
         """
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Source ids [B, S] -> what the decoder sees of them."""
+        """Source ids [B, S] -> memory."""
         bias = padding_bias(inputs)
         x = self.embedding(inputs)
         if self.hparams.use_target_space_embedding:
@@ -136,96 +118,66 @@ class Transformer(Layer):
             x = layer(x, bias, seeds)
         if self.encoder_norm:
             x = self.encoder_norm(x)
-        return Memory(bias, tuple(KeysValues(*layer.memory_attention.keys_values(x)) for layer in self.decoder))
+        # Projected here, once for all positions that will attend to it.
+        return Memory(bias, tuple(layer.cross_attention.keys_values(x) for layer in self.decoder))
 
     def decode(
         self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Target ids [B, T] -> logits [B, T, V].
+        """Target ids [B, T] and the memory -> logits [B, T, V].
 
         Args:
-            save_weights_to: takes the weights of the attention over the memory too, [B, H, T, S] of each layer; row t
-                is where the layer looks to predict target t.
+            save_weights_to: the cross-attention weights [B, H, T, S] of each layer are appended. Row t shows where the
+                layer looks to predict target t.
         """
-        # Shifted right by one. There is no start symbol: as in the authors' code, the first position sees zeros.
+        # Shifted right by one. As in the authors' code there is no start symbol: the first position sees zeros.
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
-        length = ops.shape(targets)[1]
-        x = dropout(x + self.target_position(0, length), self.hparams.layer_prepostprocess_dropout, seeds)
-        for layer, (k, v) in zip(self.decoder, memory.layers, strict=True):
-            x = layer(x, k, v, memory.bias, seeds, save_weights_to)
+        x = x + self.target_position(0, ops.shape(targets)[1])
+        x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
+        for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
+            x = layer(x, layer_memory, memory.bias, seeds, save_weights_to)
         return self._logits(x)
 
+    def _logits(self, x: Tensor) -> Tensor:
+        """Decoder output [B, T, D] -> logits [B, T, V]."""
+        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
+
+    # Decoding step by step. The search calls `decode_step` once for each position of the output. A key/value cache
+    # holds what self-attention needs of the earlier positions, so that only the new position is computed.
+
     def start(self, hypotheses: Tensor) -> Cache:
-        """The empty past of so many hypotheses."""
-        heads, hparams = self.hparams.num_heads, self.hparams
-        sizes = hparams.key_channels // heads, hparams.value_channels // heads
-        dtype = self.decoder[0].compute_dtype
-        return tuple(
-            KeysValues(*(ops.zeros((hypotheses, heads, 0, size), dtype=dtype) for size in sizes)) for _ in self.decoder
-        )
+        """Returns the empty cache of B * K hypotheses."""
+        heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
+        keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
+        values = ops.zeros((hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype)
+        return (KeysValues(keys, values),) * len(self.decoder)
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, Cache]:
-        """The logits of position `t`, as `decode` has them, from the tokens before it.
+        """Computes the logits of position t, the same as `decode` computes for it.
 
-        The memory is not repeated for the hypotheses of a sentence: they look at it side by side, as the positions of
-        a target do in training.
+        The memory is not repeated for the K hypotheses of a sentence. They attend to it side by side, as the T
+        positions of a target do in training.
 
         Args:
-            ids: [B, K], the tokens at position t - 1 of K hypotheses of each sentence; 0 where t is 0.
-            t: how many positions came before.
-            save_weights_to: takes the weights of the attention over the memory too, [B, H, K, S] of each layer.
+            ids: [B, K], the tokens at position t - 1; 0 at t = 0.
+            t: number of positions before this one.
+            save_weights_to: the cross-attention weights [B, H, K, S] of each layer are appended.
 
         Returns:
-            Logits [B, K, V] and the cache with one more position.
+            Logits [B, K, V], and the cache with position t.
         """
         x = self.target_embedding(ids) + self.target_position(t, 1)
-        longer = []
-        for layer, past, (k, v) in zip(self.decoder, cache, memory.layers, strict=True):
-            x, past = layer.step(x, past, k, v, memory.bias, save_weights_to)
-            longer.append(past)
-        return self._logits(x), tuple(longer)
-
-    def _logits(self, x: Tensor) -> Tensor:
-        """Decoder output [B, T, D] -> [B, T, V]."""
-        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
-
-
-def attention_sizes(hparams: HParams) -> tuple[int, int, int, int, float]:
-    """Width, h * d_k, h * d_v, h and dropout rate of an attention sub-layer."""
-    return (
-        hparams.hidden_size,
-        hparams.key_channels,
-        hparams.value_channels,
-        hparams.num_heads,
-        hparams.attention_dropout,
-    )
-
-
-def self_attention(hparams: HParams, precision: str, masked: bool) -> SelfAttention:
-    """Over all positions, or over a neighbourhood where hparams name one; `masked`: over none that come after."""
-    return SelfAttention(
-        *attention_sizes(hparams),
-        precision,
-        name="self_attention",
-        masked=masked,
-        neighborhood=hparams.self_attention_neighborhood,
-    )
-
-
-def feed_forward_sizes(hparams: HParams) -> tuple[int, int, float]:
-    """Width, inner width and dropout rate of a feed-forward sub-layer."""
-    return hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
-
-
-def residual_sizes(hparams: HParams) -> tuple[int, float, bool, float]:
-    """Width, norm epsilon, place of the norm and dropout rate of a residual path."""
-    return hparams.hidden_size, hparams.norm_epsilon, hparams.norm_before, hparams.layer_prepostprocess_dropout
-
-
-def position(hparams: HParams) -> Layer:
-    """The position signal that hparams name."""
-    if hparams.pos == "emb":
-        return LearnedPositions(hparams.hidden_size, hparams.max_length, name="position")
-    return Sinusoids(hparams.hidden_size, name="position")
+        longer_cache = []
+        for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory.layers, strict=True):
+            # As in DecoderLayer.call, but self-attention reads the earlier positions from the cache.
+            around_self, around_cross, around_feed = layer.residuals
+            y, layer_cache = layer.self_attention.step(around_self.sublayer_input(x), layer_cache)
+            x = around_self.add(x, y)
+            y = layer.cross_attention(around_cross.sublayer_input(x), layer_memory, memory.bias, None, save_weights_to)
+            x = around_cross.add(x, y)
+            y = layer.feed_forward(around_feed.sublayer_input(x), None)
+            x = around_feed.add(x, y)
+            longer_cache.append(layer_cache)
+        return self._logits(x), tuple(longer_cache)

@@ -117,7 +117,7 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
             _norm(part.layer_norm, residual.norm)
     for layer, into in zip(model.decoder, decoder.layer, strict=True):
         _self_attention(into.self_attention, layer.self_attention, head)
-        _memory_attention(into.attention, layer.memory_attention, head)
+        _cross_attention(into.attention, layer.cross_attention, head)
         _feed_forward(into.ffn, layer.feed_forward)
         for residual, part in zip(layer.residuals, (into.self_attention, into.attention, into.ffn), strict=True):
             _norm(part.layer_norm, residual.norm)
@@ -144,7 +144,7 @@ def _self_attention(into: Any, layer: Any, head: int) -> None:
     _attention(into, layer, head)
 
 
-def _memory_attention(into: Any, layer: Any, head: int) -> None:
+def _cross_attention(into: Any, layer: Any, head: int) -> None:
     k, v = np.split(_array(layer.kv_kernel).T, (layer.key_channels,))
     into.linear[0].weight = _filled(_array(layer.q_kernel).T, layer.num_heads, head)
     into.linear[1].weight = np.concatenate([_filled(kernel, layer.num_heads, head) for kernel in (k, v)])

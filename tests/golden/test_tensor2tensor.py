@@ -88,7 +88,7 @@ def model() -> Transformer:
 
 def test_the_position_signal_is_the_same() -> None:
     golden = load("timing_signal")
-    signal = Sinusoids(512, "position")
+    signal = Sinusoids(512)
     np.testing.assert_allclose(signal(0, 50), golden["len50_ch512"], atol=1e-4)
     np.testing.assert_allclose(signal(7, 50), golden["len50_ch512_start7"], atol=1e-4)
 

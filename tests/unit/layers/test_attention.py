@@ -1,8 +1,9 @@
-"""Attention against plain loops, and what its masks hide."""
+"""Self-attention and cross-attention against plain loops over heads and positions."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -10,11 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.layers.attention import ILLEGAL, MemoryAttention, SelfAttention, padding_bias
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
 from t2t_repro.layers.dropout import Seeds
+from t2t_repro.layers.masks import ILLEGAL, padding_bias
 
 WIDTH, HEADS, KEYS, VALUES = 6, 2, 4, 10
 D_K, D_V = KEYS // HEADS, VALUES // HEADS
+HPARAMS = HParams(hidden_size=WIDTH, num_heads=HEADS, attention_key_channels=KEYS, attention_value_channels=VALUES)
 
 
 def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
@@ -24,25 +28,31 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 def self_attention(
     rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
 ) -> SelfAttention:
-    """A layer whose weights are the same each time."""
+    """Returns a layer whose weights are always the same."""
     keras.utils.set_random_seed(1)
-    sizes = (WIDTH, KEYS, VALUES, HEADS)
-    return SelfAttention(*sizes, rate, precision, name="attention", masked=masked, neighborhood=neighborhood)
+    hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
+    return SelfAttention(hparams, precision, is_masked=masked)
 
 
-def memory_attention() -> MemoryAttention:
-    return MemoryAttention(WIDTH, KEYS, VALUES, HEADS, 0.0, "float32", name="attention")
+def cross_attention(rate: float = 0.0, precision: str = "float32") -> CrossAttention:
+    """Returns a layer whose weights are always the same."""
+    keras.utils.set_random_seed(1)
+    return CrossAttention(replace(HPARAMS, attention_dropout=rate), precision)
+
+
+def empty_cache(hypotheses: int) -> KeysValues:
+    return KeysValues(tf.zeros([hypotheses, HEADS, 0, D_K]), tf.zeros([hypotheses, HEADS, 0, D_V]))
 
 
 def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray) -> np.ndarray:
-    """Section 3.2 for projected q [T, H d_k], k [S, H d_k], v [S, H d_v]; `visible` bool [T, S]."""
+    """Computes section 3.2 for projected q [T, H d_k], k [S, H d_k], v [S, H d_v] and a mask bool [T, S]."""
     concatenated = np.zeros((len(q), VALUES))
     for head in range(HEADS):
         for t in range(len(q)):
-            seen = [s for s in range(len(k)) if visible[t, s]]
+            visible_keys = [s for s in range(len(k)) if visible[t, s]]
             query = q[t, head * D_K : (head + 1) * D_K]
-            weights = [math.exp(query @ k[s, head * D_K : (head + 1) * D_K] / math.sqrt(D_K)) for s in seen]
-            for s, weight in zip(seen, weights, strict=True):
+            weights = [math.exp(query @ k[s, head * D_K : (head + 1) * D_K] / math.sqrt(D_K)) for s in visible_keys]
+            for s, weight in zip(visible_keys, weights, strict=True):
                 concatenated[t, head * D_V : (head + 1) * D_V] += (
                     weight / sum(weights) * v[s, head * D_V : (head + 1) * D_V]
                 )
@@ -50,13 +60,13 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
 
 
 def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """The same for x [T, D] with the weights of `layer`."""
+    """Computes self-attention of x [T, D] with the weights of `layer`."""
     q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
     return attend(q, k, v, layer.output_kernel, visible)
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_self_attention_is_that_of_the_paper(masked: bool) -> None:
+def test_self_attention_computes_section_3_2(masked: bool) -> None:
     layer, x = self_attention(masked=masked), sequence(2, 5)
     ids = np.array([[3, 4, 5, 6, 7], [3, 4, 5, 0, 0]])
     ours = layer(x, None if masked else padding_bias(ids), None)
@@ -65,10 +75,10 @@ def test_self_attention_is_that_of_the_paper(masked: bool) -> None:
         np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible), atol=1e-5)
 
 
-def test_memory_attention_is_that_of_the_paper() -> None:
-    layer, x, memory = memory_attention(), sequence(2, 3), sequence(2, 5, seed=1)
+def test_cross_attention_computes_section_3_2() -> None:
+    layer, x, memory = cross_attention(), sequence(2, 3), sequence(2, 5, seed=1)
     ids = np.array([[3, 4, 5, 6, 7], [3, 0, 0, 0, 0]])
-    ours = layer(x, *layer.keys_values(memory), padding_bias(ids), None)
+    ours = layer(x, layer.keys_values(memory), padding_bias(ids), None)
     q = x @ np.asarray(layer.q_kernel)
     k, v = (memory @ part for part in np.split(np.asarray(layer.kv_kernel), [KEYS], axis=1))
     for row in range(2):
@@ -77,37 +87,38 @@ def test_memory_attention_is_that_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_saved_weights_are_those_of_the_values(precision: str) -> None:
-    keras.utils.set_random_seed(1)
-    layer = MemoryAttention(WIDTH, KEYS, VALUES, HEADS, 0.9, precision, name="attention")
+def test_saved_weights_are_the_weights_of_the_values(precision: str) -> None:
+    layer = cross_attention(rate=0.9, precision=precision)
     x, memory = sequence(2, 3), sequence(2, 5, seed=1)
     bias = padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]]))
-    k, v = layer.keys_values(memory)
+    keys_values = layer.keys_values(memory)
     saved: list[Any] = []
-    ours = layer(x, k, v, bias, None, saved)
-    np.testing.assert_array_equal(ours, layer(x, k, v, bias, None))
+    ours = layer(x, keys_values, bias, None, saved)
+    np.testing.assert_array_equal(ours, layer(x, keys_values, bias, None))
     assert len(saved) == 1
     weights = np.asarray(saved[0])
     assert (weights.shape, weights.dtype) == ((2, HEADS, 3, 5), np.float32)
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
     assert (weights > 0).tolist() == np.broadcast_to(np.asarray(bias) == 0, weights.shape).tolist()
-    close = 1e-5 if precision == "float32" else 0.03
+    tolerance = 1e-5 if precision == "float32" else 0.03
     q, k = x @ np.asarray(layer.q_kernel), memory @ np.asarray(layer.kv_kernel)[:, :KEYS]
     for row, tokens in enumerate((5, 2)):
         for head in range(HEADS):
             part = slice(head * D_K, (head + 1) * D_K)
             odds = np.exp(q[row, :, part] @ k[row, :tokens, part].T / math.sqrt(D_K))
             np.testing.assert_allclose(
-                weights[row, head, :, :tokens], odds / odds.sum(axis=1, keepdims=True), atol=close
+                weights[row, head, :, :tokens], odds / odds.sum(axis=1, keepdims=True), atol=tolerance
             )
-    concatenated = np.concatenate(list((weights @ np.asarray(v, np.float32)).transpose(1, 0, 2, 3)), axis=-1)
-    np.testing.assert_allclose(concatenated @ np.asarray(layer.output_kernel), ours, atol=close)
-    dropped: list[Any] = []
-    layer(x, *layer.keys_values(memory), bias, Seeds(np.array([1, 2], "int32")), dropped)
-    np.testing.assert_array_equal(dropped[0], weights)
+    concatenated = np.concatenate(
+        list((weights @ np.asarray(keys_values.values, np.float32)).transpose(1, 0, 2, 3)), axis=-1
+    )
+    np.testing.assert_allclose(concatenated @ np.asarray(layer.output_kernel), ours, atol=tolerance)
+    saved_in_training: list[Any] = []
+    layer(x, keys_values, bias, Seeds(np.array([1, 2], "int32")), saved_in_training)
+    np.testing.assert_array_equal(saved_in_training[0], weights)
 
 
-def test_a_padded_position_weighs_exactly_nothing() -> None:
+def test_a_padded_position_has_weight_zero() -> None:
     layer, x = self_attention(), sequence(1, 4)
     bias = padding_bias(np.array([[3, 4, 5, 0]]))
     other = x.copy()
@@ -115,7 +126,7 @@ def test_a_padded_position_weighs_exactly_nothing() -> None:
     np.testing.assert_array_equal(layer(x, bias, None)[:, :3], layer(other, bias, None)[:, :3])
 
 
-def test_a_later_position_weighs_exactly_nothing() -> None:
+def test_a_later_position_has_weight_zero() -> None:
     layer, x = self_attention(masked=True), sequence(1, 4)
     for t in range(3):
         other = x.copy()
@@ -126,31 +137,30 @@ def test_a_later_position_weighs_exactly_nothing() -> None:
 
 
 def test_more_padding_changes_nothing() -> None:
-    layer, x, memory = memory_attention(), sequence(1, 3), sequence(1, 5, seed=1)
-    short = layer(x, *layer.keys_values(memory[:, :2]), padding_bias(np.array([[3, 4]])), None)
-    long = layer(x, *layer.keys_values(memory), padding_bias(np.array([[3, 4, 0, 0, 0]])), None)
+    layer, x, memory = cross_attention(), sequence(1, 3), sequence(1, 5, seed=1)
+    short = layer(x, layer.keys_values(memory[:, :2]), padding_bias(np.array([[3, 4]])), None)
+    long = layer(x, layer.keys_values(memory), padding_bias(np.array([[3, 4, 0, 0, 0]])), None)
     np.testing.assert_allclose(short, long, atol=1e-6)
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
-def test_step_by_step_is_as_all_at_once(hypotheses: int) -> None:
+def test_steps_compute_what_one_call_computes(hypotheses: int) -> None:
     layer = self_attention(masked=True)
     x = sequence(2 * hypotheses, 4)
     expected = layer(x, None, None)
 
     @tf.function
     def stepwise(x: tf.Tensor) -> tf.Tensor:
-        k, v = tf.zeros([2 * hypotheses, HEADS, 0, D_K]), tf.zeros([2 * hypotheses, HEADS, 0, D_V])
-        outputs = []
+        cache, outputs = empty_cache(2 * hypotheses), []
         for t in range(4):
-            y, k, v = layer.step(tf.reshape(x[:, t], [2, hypotheses, WIDTH]), k, v)
+            y, cache = layer.step(tf.reshape(x[:, t], [2, hypotheses, WIDTH]), cache)
             outputs.append(tf.reshape(y, [-1, WIDTH]))
         return tf.stack(outputs, axis=1)
 
     np.testing.assert_allclose(stepwise(x), expected, atol=1e-5)
 
 
-def test_dropout_is_on_the_weights() -> None:
+def test_dropout_applies_to_the_weights() -> None:
     layer, x = self_attention(rate=0.5), sequence(1, 5)
     bias = padding_bias(np.ones((1, 5)))
     plain = layer(x, bias, None)
@@ -160,7 +170,7 @@ def test_dropout_is_on_the_weights() -> None:
     np.testing.assert_allclose(mean, plain, atol=0.3)
 
 
-def test_bfloat16_is_for_products_alone() -> None:
+def test_only_products_are_computed_in_bfloat16() -> None:
     layer = self_attention(precision="mixed_bfloat16")
     assert {weight.dtype for weight in layer.weights} == {"float32"}
     x = sequence(2, 5)
@@ -171,8 +181,9 @@ def test_bfloat16_is_for_products_alone() -> None:
     assert not np.array_equal(ours, exact)
 
 
-def test_kernels_side_by_side_are_drawn_as_if_alone() -> None:
-    layer = SelfAttention(40, 80, 400, 2, 0.0, "float32", name="attention")
+def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
+    hparams = HParams(hidden_size=40, num_heads=2, attention_key_channels=80, attention_value_channels=400)
+    layer = SelfAttention(hparams, "float32")
     parts = np.split(np.asarray(layer.qkv_kernel), [80, 160], axis=1)
     for part, width in zip(parts, (80, 80, 400), strict=True):
         limit = math.sqrt(6 / (40 + width))
@@ -181,12 +192,12 @@ def test_kernels_side_by_side_are_drawn_as_if_alone() -> None:
 
 
 REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
-"""Sizes of a neighbourhood, and how many positions that is to either side."""
+"""Sizes of a neighborhood, and the number of positions that each reaches to either side."""
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 
 
 def window(length: int, reach: int, masked: bool) -> np.ndarray:
-    """bool [T, S]: the positions that each may see."""
+    """Returns bool [T, S], true for keys that a query may see."""
     visible = np.zeros((length, length), bool)
     for t in range(length):
         for s in range(max(0, t - reach), min(length, t + 1 if masked else t + reach + 1)):
@@ -195,7 +206,7 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
 
 
 def gradients(layer: SelfAttention, x: np.ndarray, bias: Any, seed: np.ndarray | None = None) -> list[np.ndarray]:
-    """Of a sum over the outputs, by x and the weights; as a graph for any shape, as in training."""
+    """Returns the gradients of a sum over the outputs by x and the weights, computed in a graph for any shape."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, WIDTH])], autograph=False)
     def run(x: tf.Tensor) -> list[tf.Tensor]:
@@ -210,7 +221,7 @@ def gradients(layer: SelfAttention, x: np.ndarray, bias: Any, seed: np.ndarray |
 
 @masked_or_not
 @pytest.mark.parametrize(("r", "reach"), REACHES)
-def test_a_neighborhood_is_so_many_positions_to_either_side(r: int, reach: int, masked: bool) -> None:
+def test_a_neighborhood_reaches_equally_far_to_both_sides(r: int, reach: int, masked: bool) -> None:
     layer = self_attention(masked=masked, neighborhood=r)
     for length in (1, 9, 16, 17, 32, 33, 65, 100):
         x = sequence(1, length, seed=length)
@@ -220,7 +231,9 @@ def test_a_neighborhood_is_so_many_positions_to_either_side(r: int, reach: int, 
 
 @masked_or_not
 @pytest.mark.parametrize(("r", "reach"), [(2, 1), (7, 3), (90, 45)])
-def test_the_gradients_of_a_neighborhood_are_those_of_a_band(r: int, reach: int, masked: bool) -> None:
+def test_gradients_of_a_neighborhood_equal_those_of_full_attention_with_a_band_mask(
+    r: int, reach: int, masked: bool
+) -> None:
     for length in (9, 65, 100):
         x = sequence(2, length)
         band = np.where(window(length, reach, masked), 0, ILLEGAL).astype("float32")[None, None]
@@ -232,7 +245,7 @@ def test_the_gradients_of_a_neighborhood_are_those_of_a_band(r: int, reach: int,
 
 @masked_or_not
 @pytest.mark.parametrize("length", [1, 5, 33, 70])
-def test_a_neighborhood_twice_as_long_as_the_sequence_is_all_of_it(length: int, masked: bool) -> None:
+def test_a_neighborhood_twice_as_long_as_the_sequence_covers_it(length: int, masked: bool) -> None:
     x = sequence(2, length)
     bias = None if masked else padding_bias(np.array([[3] * length, [3] + [0] * (length - 1)]))
     ours = self_attention(masked=masked, neighborhood=2 * length)(x, bias, None)
@@ -240,12 +253,12 @@ def test_a_neighborhood_twice_as_long_as_the_sequence_is_all_of_it(length: int, 
 
 
 @pytest.mark.parametrize("length", [3, 30, 31, 32, 40, 64])
-def test_padding_is_in_no_neighborhood(length: int) -> None:
+def test_padding_is_outside_every_neighborhood(length: int) -> None:
     layer = self_attention(neighborhood=5)
     x, ids = sequence(2, length + 40), np.full((2, length + 40), 3)
     ids[:, length:] = 0
-    alone, padded = layer(x[:, :length], None, None), layer(x, padding_bias(ids), None)
-    np.testing.assert_allclose(padded[:, :length], alone, atol=1e-6)
+    unpadded, padded = layer(x[:, :length], None, None), layer(x, padding_bias(ids), None)
+    np.testing.assert_allclose(padded[:, :length], unpadded, atol=1e-6)
     other = x.copy()
     other[:, length:] *= 1e3
     np.testing.assert_array_equal(layer(other, padding_bias(ids), None)[:, :length], padded[:, :length])
@@ -253,21 +266,21 @@ def test_padding_is_in_no_neighborhood(length: int) -> None:
 
 
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (2, 1), (5, 2), (64, 32), (500, 250)])
-def test_what_lies_behind_a_neighborhood_leaves_the_cache(r: int, reach: int) -> None:
+def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None:
     layer, length = self_attention(masked=True, neighborhood=r), 70
     x = sequence(3, length)
     expected = layer(x, None, None)
-    k, v = np.zeros([3, HEADS, 0, D_K], "float32"), np.zeros([3, HEADS, 0, D_V], "float32")
+    cache = empty_cache(3)
     for t in range(length):
-        y, k, v = layer.step(x[:, t, None], k, v)
+        y, cache = layer.step(x[:, t, None], cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
-        assert k.shape[2] == v.shape[2] == min(t + 1, reach + 1)
+        assert cache.keys.shape[2] == cache.values.shape[2] == min(t + 1, reach + 1)
 
 
 @masked_or_not
-def test_no_product_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
+def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
     def largest(length: int, r: int) -> int:
-        """Elements of the largest tensor of the pass and its gradients."""
+        """Returns the number of elements of the largest tensor of the pass and its gradients."""
         layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
 
         @tf.function(input_signature=[tf.TensorSpec([1, length, WIDTH])], autograph=False)
@@ -285,7 +298,7 @@ def test_no_product_of_a_neighborhood_grows_faster_than_the_length(masked: bool)
 
 
 @masked_or_not
-def test_dropout_is_on_the_weights_of_a_neighborhood(masked: bool) -> None:
+def test_dropout_applies_to_the_weights_of_a_neighborhood(masked: bool) -> None:
     layer, x = self_attention(rate=0.5, masked=masked, neighborhood=4), sequence(1, 40)
     plain = layer(x, None, None)
     drop = tf.function(lambda seed: layer(x, None, Seeds(seed)), autograph=False)
@@ -296,7 +309,7 @@ def test_dropout_is_on_the_weights_of_a_neighborhood(masked: bool) -> None:
 
 
 @masked_or_not
-def test_a_neighborhood_in_bfloat16(masked: bool) -> None:
+def test_a_neighborhood_in_bfloat16_is_close_to_float32(masked: bool) -> None:
     x = sequence(2, 70)
     bias = padding_bias(np.array([[3] * 70, [3] * 7 + [0] * 63]))
     coarse, exact = (

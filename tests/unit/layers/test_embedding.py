@@ -1,4 +1,4 @@
-"""Rows of the embedding, and logits from the same matrix."""
+"""The embedding, and logits from the same matrix."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_logits_are_products_with_the_same_rows() -> None:
     np.testing.assert_allclose(layer.logits(x), x @ np.asarray(layer.table).T, atol=1e-5)
 
 
-def test_bfloat16_rows_and_logits_come_as_float32() -> None:
+def test_bfloat16_rows_and_logits_are_returned_as_float32() -> None:
     layer = embedding("mixed_bfloat16")
     x = np.ones((1, 2, 9), "float32")
     assert layer.table.dtype == "float32"

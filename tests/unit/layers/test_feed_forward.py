@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.feed_forward import FeedForward
 
@@ -12,7 +13,8 @@ X = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
 
 
 def feed_forward(rate: float = 0.0, precision: str = "float32") -> FeedForward:
-    layer = FeedForward(4, 10, rate, precision, name="feed_forward")
+    hparams = HParams(hidden_size=4, num_heads=1, filter_size=10, relu_dropout=rate)
+    layer = FeedForward(hparams, precision)
     random = np.random.default_rng(1)
     for bias in (layer.bias1, layer.bias2):
         bias.assign(random.normal(size=bias.shape))
@@ -24,17 +26,13 @@ def equation2(layer: FeedForward) -> np.ndarray:
     return np.maximum(0, X @ w1 + b1) @ w2 + b2
 
 
-def test_equation_2() -> None:
+def test_it_computes_equation_2_at_each_position() -> None:
     layer = feed_forward()
     np.testing.assert_allclose(layer(X, None), equation2(layer), atol=1e-5)
-
-
-def test_each_position_by_itself() -> None:
-    layer = feed_forward()
     np.testing.assert_allclose(layer(X[:, 1:2], None), layer(X, None)[:, 1:2], atol=1e-6)
 
 
-def test_dropout_is_on_the_inner_activations() -> None:
+def test_dropout_applies_to_the_inner_activations() -> None:
     layer = feed_forward(rate=0.5)
     np.testing.assert_allclose(layer(X, None), equation2(layer), atol=1e-5)
     dropped = [np.asarray(layer(X, Seeds(np.array([seed, 0], "int32")))) for seed in range(300)]
@@ -44,7 +42,7 @@ def test_dropout_is_on_the_inner_activations() -> None:
     np.testing.assert_array_equal(layer(X, Seeds(np.array([1, 0], "int32")))[0, 0], layer.bias2)
 
 
-def test_bfloat16_is_close_and_comes_as_float32() -> None:
+def test_bfloat16_is_close_and_returned_as_float32() -> None:
     layer = feed_forward(precision="mixed_bfloat16")
     ours = layer(X, None)
     assert ours.dtype == tf.float32

@@ -12,8 +12,8 @@ from t2t_repro.layers.position import LearnedPositions, Sinusoids
 
 
 @pytest.mark.parametrize("width", [2, 4, 16])
-def test_sinusoids(width: int) -> None:
-    ours = np.asarray(Sinusoids(width, "position")(0, 30))
+def test_sinusoids_follow_the_formula(width: int) -> None:
+    ours = np.asarray(Sinusoids(width)(0, 30))
     assert ours.shape == (1, 30, width)
     half = width // 2
     for position in range(30):
@@ -24,28 +24,28 @@ def test_sinusoids(width: int) -> None:
 
 
 def test_wavelengths_go_from_2_pi_to_20000_pi() -> None:
-    signal = np.asarray(Sinusoids(8, "position")(0, 20_001))[0]
+    signal = np.asarray(Sinusoids(8)(0, 20_001))[0]
     slowest = signal[:, 3]
     assert np.argmax(slowest) == pytest.approx(10_000 * math.pi / 2, abs=2)
     assert signal[3, 0] == pytest.approx(math.sin(3), abs=1e-6)
 
 
 def test_learned_positions_are_rows_of_a_table() -> None:
-    layer = LearnedPositions(6, 5, "position")
+    layer = LearnedPositions(6, 5)
     np.testing.assert_array_equal(layer(0, 5)[0], layer.table)
     [table] = layer.trainable_variables
     assert tuple(table.shape) == (5, 6)
 
 
-def test_positions_beyond_the_table_take_its_last_row() -> None:
-    layer = LearnedPositions(6, 5, "position")
+def test_positions_beyond_the_table_use_its_last_row() -> None:
+    layer = LearnedPositions(6, 5)
     table = np.asarray(layer.table)
     np.testing.assert_array_equal(layer(3, 4)[0], table[[3, 4, 4, 4]])
 
 
-@pytest.mark.parametrize("layer", [Sinusoids(6, "position"), LearnedPositions(6, 9, "position")])
-def test_a_later_start_is_a_piece_of_the_whole(layer: Layer) -> None:
-    whole = np.asarray(layer(0, 8))
+@pytest.mark.parametrize("layer", [Sinusoids(6), LearnedPositions(6, 9)])
+def test_a_later_start_gives_a_slice_of_the_signal(layer: Layer) -> None:
+    signal = np.asarray(layer(0, 8))
     for start in range(8):
-        np.testing.assert_allclose(layer(start, 1), whole[:, start : start + 1], atol=1e-6)
-        np.testing.assert_allclose(layer(start, 8 - start), whole[:, start:], atol=1e-6)
+        np.testing.assert_allclose(layer(start, 1), signal[:, start : start + 1], atol=1e-6)
+        np.testing.assert_allclose(layer(start, 8 - start), signal[:, start:], atol=1e-6)

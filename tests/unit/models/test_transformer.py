@@ -196,7 +196,7 @@ def attention_over_memory(
     x = x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     found: list[np.ndarray] = []
     for layer, (memory_k, memory_v) in zip(model.decoder, keys_values, strict=True):
-        own, other, feed = layer.self_attention, layer.memory_attention, layer.feed_forward
+        own, other, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
 
         def look_back(y: np.ndarray, own: Any = own) -> np.ndarray:
             q, k, v = map(split, np.split(y @ np.asarray(own.qkv_kernel), 3, axis=1))

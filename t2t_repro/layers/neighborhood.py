@@ -1,0 +1,63 @@
+"""Restricted self-attention (section 4): each position i attends only to positions from i - r // 2 to i + r // 2.
+
+The sequence is cut into N blocks of L >= r // 2 positions. A block and its two neighbors then hold all keys that the
+block's queries may see. Time and memory grow with T * r, because no [T, T] tensor is made.
+
+Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M keys that a block sees:
+3 L, or 2 L if masked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from t2t_repro.layers.masks import ILLEGAL
+
+Tensor = Any
+
+LEAST_BLOCK = 16
+"""Smallest L, unless the sequence is shorter: products of smaller blocks are no faster."""
+
+
+class Blocks:
+    """Cuts the queries, keys and values of a sequence into blocks, so that ordinary attention applies to each block.
+
+    Args:
+        length: T.
+        r: size of the neighborhood, at least 1. An even r reaches as far as r + 1.
+        is_masked: no position attends to later ones.
+    """
+
+    def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
+        self.length, self.reach, self.is_masked = length, r // 2, is_masked
+        self.size = ops.minimum(ops.maximum(length, 1), max(self.reach, LEAST_BLOCK))
+        self.count = (length + self.size - 1) // self.size
+        self.visible_blocks = 2 if is_masked else 3
+
+    def cut(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """[B, H, T, d] -> [B, H, N, L, d], padded at the end with `fill`."""
+        x = ops.pad(x, ((0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)), constant_values=fill)
+        return ops.reshape(x, (*ops.shape(x)[:2], self.count, self.size, x.shape[-1]))
+
+    def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """[B, H, T, d] -> [B, H, N, M, d]: the previous block, the block itself and, unless masked, the next block."""
+        padding = ((0, 0), (0, 0), (1, self.visible_blocks - 2), (0, 0), (0, 0))
+        x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
+        return ops.concatenate([x[:, :, first : first + self.count] for first in range(self.visible_blocks)], axis=3)
+
+    def bias(self, bias: Tensor | None) -> Tensor:
+        """A bias [B, 1, 1, T] of keys -> [B, 1, N, L, M], ILLEGAL also outside the neighborhood."""
+        if bias is None:
+            bias = ops.zeros((1, 1, 1, self.length))
+        keys = self.around(ops.swapaxes(bias, 2, 3), fill=ILLEGAL)  # [B, 1, N, M, 1]
+        # From query to key; the keys begin one block before the queries.
+        distance = ops.arange(self.visible_blocks * self.size)[None, :] - self.size - ops.arange(self.size)[:, None]
+        is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
+        return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * ILLEGAL
+
+    def join(self, heads: Tensor) -> Tensor:
+        """[B, H, N, L, d] -> [B, H, T, d]."""
+        heads = ops.reshape(heads, (*ops.shape(heads)[:2], self.count * self.size, heads.shape[-1]))
+        return heads[:, :, : self.length]
