@@ -1,7 +1,7 @@
 """Scaled dot-product attention and multi-head attention (section 3.2).
 
-Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t positions decoded so far, D width, d_k and d_v
-key and value channels of a head.
+Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t positions decoded so far, D width, d_k key
+channels and d_v value channels of a head.
 """
 
 from __future__ import annotations
