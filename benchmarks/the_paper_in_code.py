@@ -192,7 +192,7 @@ def describe_embedding(walk: Walk) -> str:
 def draw_positions(walk: Walk) -> None:
     """Draws the position signal of the small model."""
     width = walk.folder.hparams.hidden_size
-    signal = np.asarray(Sinusoids(width, name="position")(0, 60))[0]
+    signal = np.asarray(Sinusoids(width)(0, 60))[0]
     figure = Figure((6, 2.4), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(signal, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
