@@ -1,9 +1,9 @@
-"""A CTranslate2 model, for CPUs and C++: the same weights under CTranslate2's names, and the vocabulary beside them.
+"""Exports a CTranslate2 model, for CPUs and C++: the weights under CTranslate2's names, and the vocabulary.
 
-What CTranslate2 has no part for becomes weights that amount to the same: where d_k and d_v differ, the narrower is
-filled up with zeros, and the target-space embedding goes into the table of source positions.
+Two ideas that CTranslate2 lacks become equivalent weights. If d_k and d_v differ, the smaller is padded with zeros. The
+target-space embedding is added to the table of source positions.
 
-Shapes: D width, H heads, d_k and d_v a head's channels.
+Shapes: D width, H heads, d_k and d_v channels of a head, d the larger of the two.
 """
 
 from __future__ import annotations
@@ -20,31 +20,30 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
-"""Rows of the tables of positions, at least: the most tokens of a source or of an output. CTranslate2 refuses more."""
+"""Minimum rows of the position tables. CTranslate2 refuses sources and outputs with more tokens."""
 TOKENIZER = "sentencepiece.model"
-"""The vocabulary's name in the folder."""
-LEAST_VERSION = (4, 7)
-"""Of ctranslate2: the first whose encoder takes heads of any width."""
+"""File name of the vocabulary in the folder."""
+MIN_VERSION = (4, 7)
+"""First version of ctranslate2 whose encoder takes heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""Quantizations for which CTranslate2's own writing needs PyTorch; what it writes without."""
+"""Quantizations that CTranslate2 writes only with PyTorch, and what to let it write in their place."""
 
 
 def export_ctranslate2(
     folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str = "float32"
 ) -> Path:
-    """Writes a CTranslate2 model to a new numbered folder under `export_dir`.
-
-    It is written beside and renamed, so that a server never sees half of one.
+    """Writes a CTranslate2 model to a new version under `export_dir`; see `new_version`.
 
     Args:
-        checkpoint: see `ModelFolder.checkpoint`.
-        quantization: how the weights are kept: "float32", "int8", or another one that CTranslate2 has.
+        folder: the model folder.
+        checkpoint: path of a checkpoint in it.
+        quantization: CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
 
     Returns:
-        The new folder, numbered one higher than the highest there, from 1.
+        The version's folder.
 
     Raises:
-        UserError: see `refuse_impossible`; or the checkpoint does not fit, the disk is full or the folder cannot be
+        UserError: `refuse_impossible` raises, the checkpoint does not fit, the disk is full or the folder cannot be
             written.
     """
     refuse_impossible(folder.hparams, quantization)
@@ -53,133 +52,155 @@ def export_ctranslate2(
     spec.optimize(BFLOAT16.get(quantization, quantization))
     if quantization in BFLOAT16:
         _to_bfloat16(spec)
-    with new_version(export_dir) as (beside, target):
-        spec.save(str(beside))
-        (beside / TOKENIZER).write_bytes(folder.vocabulary.model)
-    return target
+    with new_version(export_dir) as (temporary, version):
+        spec.save(str(temporary))
+        (temporary / TOKENIZER).write_bytes(folder.vocabulary.model)
+    return version
 
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
-    """Raises UserError where CTranslate2 is missing or too old, or has no such quantization or model."""
+    """Raises UserError if CTranslate2 is missing or too old, or lacks the quantization or the model."""
     cure = 'pip install "t2t_repro[ctranslate2]"'
     try:
         import ctranslate2
         from ctranslate2.specs import model_spec
     except ImportError as error:
         raise UserError(f"--format=ctranslate2 needs the package ctranslate2 ({error}); {cure}") from None
-    if tuple(map(int, ctranslate2.__version__.split(".")[:2])) < LEAST_VERSION:
-        least = ".".join(map(str, LEAST_VERSION))
-        raise UserError(f"--format=ctranslate2 needs ctranslate2 {least}, not {ctranslate2.__version__}; {cure}")
+    if tuple(map(int, ctranslate2.__version__.split(".")[:2])) < MIN_VERSION:
+        version = ".".join(map(str, MIN_VERSION))
+        raise UserError(f"--format=ctranslate2 needs ctranslate2 {version}, not {ctranslate2.__version__}; {cure}")
     if quantization not in model_spec.ACCEPTED_MODEL_TYPES:
         raise unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
-    cure = "leave out --format=ctranslate2"
+    cure = "omit --format=ctranslate2"
     if hparams.model != "transformer":
-        raise UserError(f"model={hparams.model}: of all models CTranslate2 gets only transformer here; {cure}")
+        raise UserError(f"model={hparams.model}: only the model transformer can be exported to CTranslate2; {cure}")
     if hparams.self_attention_neighborhood:
         raise UserError(
-            f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 has no self-attention "
-            f"that is restricted so; {cure}"
+            f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 has no restricted "
+            f"self-attention; {cure}"
         )
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> Any:
-    """The ctranslate2.specs.TransformerSpec that computes what `model` computes.
-
-    Args:
-        model: a `Transformer`.
-    """
+    """Returns the ctranslate2.specs.TransformerSpec that computes what `model`, a `Transformer`, computes."""
     from ctranslate2.specs import TransformerSpec
-    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    hparams: HParams = model.hparams
-    head = max(hparams.key_channels, hparams.value_channels) // hparams.num_heads
-    sizes: dict[str, Any] = {
-        "num_layers": hparams.num_hidden_layers,
-        "num_heads": hparams.num_heads,
-        "head_dim": head,
-        "pre_norm": hparams.norm_before,
-    }
-    encoder, decoder = TransformerEncoderSpec(**sizes), TransformerDecoderSpec(**sizes)
-    decoder.start_from_zero_embedding = True
-    encoder.embeddings[0].weight = _array(model.embedding.table)
-    decoder.embeddings.weight = _array(model.target_embedding.table)
-    decoder.projection.weight = _array(model.softmax.table)
-    count = max(POSITIONS, hparams.max_length)
-    positions = _array(model.source_position(0, count))[0]
-    if hparams.use_target_space_embedding:
-        positions += _array(model.target_space)[model.target_space_id]
-    encoder.position_encodings.encodings = positions
-    decoder.position_encodings.encodings = _array(model.target_position(0, count))[0]
-    for layer, into in zip(model.encoder, encoder.layer, strict=True):
-        _self_attention(into.self_attention, layer.self_attention, head)
-        _feed_forward(into.ffn, layer.feed_forward)
-        for residual, part in zip(layer.residuals, (into.self_attention, into.ffn), strict=True):
-            _norm(part.layer_norm, residual.norm)
-    for layer, into in zip(model.decoder, decoder.layer, strict=True):
-        _self_attention(into.self_attention, layer.self_attention, head)
-        _cross_attention(into.attention, layer.cross_attention, head)
-        _feed_forward(into.ffn, layer.feed_forward)
-        for residual, part in zip(layer.residuals, (into.self_attention, into.attention, into.ffn), strict=True):
-            _norm(part.layer_norm, residual.norm)
-    if hparams.norm_before:
-        _norm(encoder.layer_norm, model.encoder_norm)
-        _norm(decoder.layer_norm, model.decoder_norm)
-
-    spec = TransformerSpec(encoder, decoder)
+    spec = TransformerSpec(_encoder(model), _decoder(model))
     pieces = vocabulary.pieces(range(vocabulary.size))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
-    # CTranslate2 wants some token to start from; it embeds it as zeros.
+    # CTranslate2 needs a token to start from, but `start_from_zero_embedding` gives it an embedding of zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]
-    spec.config.layer_norm_epsilon = hparams.norm_epsilon
+    spec.config.layer_norm_epsilon = model.hparams.norm_epsilon
     return spec
 
 
-def _self_attention(into: Any, layer: Any, head: int) -> None:
-    cuts = (layer.key_channels, 2 * layer.key_channels)
-    q, k, v = np.split(_array(layer.qkv_kernel).T, cuts)
-    into.linear[0].weight = np.concatenate([_filled(kernel, layer.num_heads, head) for kernel in (q, k, v)])
-    _attention(into, layer, head)
+def _encoder(model: Any) -> Any:
+    from ctranslate2.specs.transformer_spec import TransformerEncoderSpec
+
+    hparams: HParams = model.hparams
+    spec = TransformerEncoderSpec(**_sizes(hparams))
+    spec.embeddings[0].weight = _array(model.embedding.table)
+    positions = _array(model.source_position(0, _position_count(hparams)))[0]
+    if hparams.use_target_space_embedding:
+        positions += _array(model.target_space)[model.target_space_id]
+    spec.position_encodings.encodings = positions
+    for layer, layer_spec in zip(model.encoder, spec.layer, strict=True):
+        _set_self_attention(layer_spec.self_attention, layer.self_attention, _head_width(hparams))
+        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
+        for residual, sublayer_spec in zip(layer.residuals, (layer_spec.self_attention, layer_spec.ffn), strict=True):
+            _set_norm(sublayer_spec.layer_norm, residual.norm)
+    if hparams.norm_before:
+        _set_norm(spec.layer_norm, model.encoder_norm)
+    return spec
 
 
-def _cross_attention(into: Any, layer: Any, head: int) -> None:
+def _decoder(model: Any) -> Any:
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec
+
+    hparams: HParams = model.hparams
+    spec = TransformerDecoderSpec(**_sizes(hparams))
+    spec.start_from_zero_embedding = True
+    spec.embeddings.weight = _array(model.target_embedding.table)
+    spec.projection.weight = _array(model.softmax.table)
+    spec.position_encodings.encodings = _array(model.target_position(0, _position_count(hparams)))[0]
+    for layer, layer_spec in zip(model.decoder, spec.layer, strict=True):
+        _set_self_attention(layer_spec.self_attention, layer.self_attention, _head_width(hparams))
+        _set_cross_attention(layer_spec.attention, layer.cross_attention, _head_width(hparams))
+        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
+        sublayer_specs = layer_spec.self_attention, layer_spec.attention, layer_spec.ffn
+        for residual, sublayer_spec in zip(layer.residuals, sublayer_specs, strict=True):
+            _set_norm(sublayer_spec.layer_norm, residual.norm)
+    if hparams.norm_before:
+        _set_norm(spec.layer_norm, model.decoder_norm)
+    return spec
+
+
+def _sizes(hparams: HParams) -> dict[str, Any]:
+    """Returns the arguments of both stacks."""
+    return {
+        "num_layers": hparams.num_hidden_layers,
+        "num_heads": hparams.num_heads,
+        "head_dim": _head_width(hparams),
+        "pre_norm": hparams.norm_before,
+    }
+
+
+def _head_width(hparams: HParams) -> int:
+    """Returns d."""
+    return max(hparams.key_channels, hparams.value_channels) // hparams.num_heads
+
+
+def _position_count(hparams: HParams) -> int:
+    return max(POSITIONS, hparams.max_length)
+
+
+def _set_self_attention(spec: Any, layer: Any, head_width: int) -> None:
+    q, k, v = np.split(_array(layer.qkv_kernel).T, (layer.key_channels, 2 * layer.key_channels))
+    spec.linear[0].weight = np.concatenate([_padded(kernel, layer.num_heads, head_width) for kernel in (q, k, v)])
+    _set_output(spec, layer, head_width)
+
+
+def _set_cross_attention(spec: Any, layer: Any, head_width: int) -> None:
     k, v = np.split(_array(layer.kv_kernel).T, (layer.key_channels,))
-    into.linear[0].weight = _filled(_array(layer.q_kernel).T, layer.num_heads, head)
-    into.linear[1].weight = np.concatenate([_filled(kernel, layer.num_heads, head) for kernel in (k, v)])
-    _attention(into, layer, head)
+    spec.linear[0].weight = _padded(_array(layer.q_kernel).T, layer.num_heads, head_width)
+    spec.linear[1].weight = np.concatenate([_padded(kernel, layer.num_heads, head_width) for kernel in (k, v)])
+    _set_output(spec, layer, head_width)
 
 
-def _attention(into: Any, layer: Any, head: int) -> None:
-    into.linear[-1].weight = _filled(_array(layer.output_kernel), layer.num_heads, head).T
-    into.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5  # CTranslate2's own is that of filled heads
+def _set_output(spec: Any, layer: Any, head_width: int) -> None:
+    spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer.num_heads, head_width).T
+    # By default CTranslate2 computes the scale from d, not from d_k.
+    spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
-def _filled(rows: np.ndarray, num_heads: int, head: int) -> np.ndarray:
-    """Rows [H * d, D] -> [H * head, D], each head's d rows followed by zeros."""
+def _padded(rows: np.ndarray, num_heads: int, head_width: int) -> np.ndarray:
+    """Appends rows of zeros to those of each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
     rows = rows.reshape(num_heads, -1, rows.shape[-1])
-    rows = np.pad(rows, ((0, 0), (0, head - rows.shape[1]), (0, 0)))
-    return rows.reshape(num_heads * head, -1)
+    rows = np.pad(rows, ((0, 0), (0, head_width - rows.shape[1]), (0, 0)))
+    return rows.reshape(num_heads * head_width, -1)
 
 
-def _feed_forward(into: Any, layer: Any) -> None:
-    into.linear_0.weight, into.linear_0.bias = _array(layer.kernel1).T, _array(layer.bias1)
-    into.linear_1.weight, into.linear_1.bias = _array(layer.kernel2).T, _array(layer.bias2)
+def _set_feed_forward(spec: Any, layer: Any) -> None:
+    spec.linear_0.weight, spec.linear_0.bias = _array(layer.kernel1).T, _array(layer.bias1)
+    spec.linear_1.weight, spec.linear_1.bias = _array(layer.kernel2).T, _array(layer.bias2)
 
 
-def _norm(into: Any, layer: Any) -> None:
-    into.gamma, into.beta = _array(layer.scale), _array(layer.bias)
+def _set_norm(spec: Any, layer: Any) -> None:
+    spec.gamma, spec.beta = _array(layer.scale), _array(layer.bias)
 
 
 def _array(weight: Any) -> np.ndarray:
-    """A copy: CTranslate2 quantizes in place."""
+    """Returns a copy of a weight, because CTranslate2 quantizes in place."""
     from keras import ops
 
     return np.array(ops.convert_to_tensor(weight).numpy())
 
 
 def _to_bfloat16(spec: Any) -> None:
+    """Converts the weights that CTranslate2 left in float32."""
     import tensorflow as tf
 
     for name, variable in spec.variables().items():

@@ -1,6 +1,6 @@
-"""A SavedModel for TensorFlow Serving: raw text in, raw text out, tokeniser inside.
+"""Exports a SavedModel for TensorFlow Serving: raw text in, raw text out, with the tokenizer in the graph.
 
-Shapes: B batch, W texts of it that are not empty, S source length, T target length, n hypotheses, L longest output.
+Shapes: B batch, W texts that are not empty, S source length, T target length, n hypotheses, L longest output.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
-from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
-    """The translator as a graph: the same search, between the same subwords as TensorFlow operations.
+    """The translator as a TensorFlow graph, with the same search between the same subwords.
 
-    Texts that are not UTF-8 are read with U+FFFD where they are not, and of texts longer than `max_input_size` or
-    max_length the end is left out: nothing in a request makes the others fail.
+    No text can make the others in its request fail: bytes that are not UTF-8 are read as U+FFFD, and a text longer than
+    `max_input_size` or the model's max_length loses its end.
 
     Args:
-        translator: what to serve; how it searches is fixed in the graph.
+        translator: the translator to serve. Its decode_hparams are fixed in the graph.
 
     Raises:
-        UserError: a beam larger than the vocabulary.
+        UserError: the model cannot decode, or the beam is larger than the vocabulary.
     """
 
     def __init__(self, translator: Translator) -> None:
         super().__init__()
         params = translator.checked(translator.decode_hparams)
         self._translator = translator
-        self._best = dataclasses.replace(params, return_beams=False, n=1)
-        self._several = dataclasses.replace(params, n=params.n or params.beam_size)
-        self._longest = params.max_input_size or translator.max_length
-        # What the graph reads has to hang on this object to be saved with it.
+        self._best_params = dataclasses.replace(params, return_beams=False, n=1)
+        self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)
+        self._max_length = params.max_input_size or translator.max_length
+        # TensorFlow saves only variables that are attributes of this object.
         self._weights = [variable.value for variable in translator.model.trainable_variables]
         self._tokenizer = tensorflow_text.SentencepieceTokenizer(
             model=translator.vocabulary.model, out_type=tf.int32, add_eos=False
         )
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
-        offered: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
+        methods: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
             ("serving_default", self.translate, [texts]),
             ("nbest", self.translate_nbest, [texts]),
             ("tokens", self.translate_tokens, [ids]),
             ("score", self.score, [texts, texts]),
         ]
         self.functions = {
-            name: tf.function(call, autograph=False, input_signature=spec) for name, call, spec in offered
+            name: tf.function(method, autograph=False, input_signature=specs) for name, method, specs in methods
         }
-        """What a server offers, by the signature's name."""
+        """Functions by signature name."""
 
     def translate(self, inputs: Any) -> dict[str, Any]:
         """Translates raw strings.
@@ -64,117 +64,121 @@ class Served(tf.Module):
             inputs: string [B], UTF-8, one line each.
 
         Returns:
-            "outputs", string [B], the translations, empty for empty inputs; "scores", float32 [B], log P / length
-            penalty in nats, 0 for empty inputs.
+            "outputs": string [B], the translations; empty for empty inputs.
+            "scores": float32 [B], log P / length penalty in nats; 0 for empty inputs.
         """
-        return {name: values[:, 0] for name, values in self._texts(inputs, self._best).items()}
+        return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
 
     def translate_nbest(self, inputs: Any) -> dict[str, Any]:
-        """The n best translations of raw strings, best first.
+        """Gives the n best translations of raw strings, best first.
 
         Args:
             inputs: string [B], UTF-8, one line each.
 
         Returns:
-            "outputs", string [B, n]; "scores", float32 [B, n], 0 for empty inputs, -inf where there are fewer.
+            "outputs": string [B, n].
+            "scores": float32 [B, n]; 0 for empty inputs, -inf for missing outputs.
         """
-        return self._texts(inputs, self._several)
+        return self._translate(inputs, self._nbest_params)
 
     def translate_tokens(self, inputs: Any) -> dict[str, Any]:
-        """Translates subwords.
+        """Translates subword ids.
 
         Args:
-            inputs: int32 [B, S], each row ended by the end token, 1; what follows it is padding, whatever it is. Ids
-                that the vocabulary has not are left out.
+            inputs: int32 [B, S]. Each row ends at its first 1, the end token; ids after it are ignored. Ids that are
+                not in the vocabulary are dropped.
 
         Returns:
-            "outputs", int32 [B, L], ended alike and padded with 0; "scores", float32 [B].
+            "outputs": int32 [B, L], with the end token, padded with 0.
+            "scores": float32 [B].
         """
-        ends = tf.cast(inputs == EOS_ID, tf.int32)
-        is_token = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.size)
-        kept = is_token & (tf.cumsum(ends, axis=1, exclusive=True) == 0)
-        inputs = tf.ragged.boolean_mask(inputs, kept).to_tensor(PAD_ID)
-        if self._longest:
-            last = tf.where(inputs[:, self._longest - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
-            inputs = tf.concat([inputs[:, : self._longest - 1], last], axis=1)
-        wanted = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))
-        found = self._search(tf.gather_nd(inputs, wanted), self._best)
-        shape = tf.stack([tf.shape(inputs)[0], tf.shape(found.ids)[2]])
+        inputs = self._clean(inputs)
+        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # [W, 1]
+        best = generate_outputs(self._translator.model, self._best_params, tf.gather_nd(inputs, not_empty))
+        shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
-            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), wanted, found.ids[:, 0]),
-            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), wanted, found.scores[:, 0]),
+            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]),
+            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), not_empty, best.scores[:, 0]),
         }
 
     def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
-        """How likely the model finds given translations.
+        """Scores given translations.
 
         Args:
             inputs: string [B], sources.
-            targets: string [B], a translation of each.
+            targets: string [B], a translation of each source.
 
         Returns:
-            "log_probs", float32 [B], log P of the target with its end, in nats; "lengths", int32 [B], its tokens.
+            "log_probs": float32 [B], log P of the target with its end token, in nats.
+            "lengths": int32 [B], number of the target's tokens.
         """
-        sources, given = (self._encoded(utf8(texts)) for texts in (inputs, targets))
-        log_probs, _ = target_log_probs(self._translator.model, sources, given)
+        source_ids, target_ids = (self._encode(utf8(texts)) for texts in (inputs, targets))
+        log_probs, _ = target_log_probs(self._translator.model, source_ids, target_ids)
         return {
             "log_probs": tf.reduce_sum(log_probs, axis=1),
-            "lengths": tf.math.count_nonzero(given, axis=1, dtype=tf.int32),
+            "lengths": tf.math.count_nonzero(target_ids, axis=1, dtype=tf.int32),
         }
 
-    def _texts(self, inputs: Any, params: Any) -> dict[str, Any]:
-        """Strings [B] -> "outputs" string [B, n] and "scores" float32 [B, n]."""
+    def _translate(self, inputs: Any, params: DecodeHParams) -> dict[str, Any]:
+        """Returns "outputs" string [B, n] and "scores" float32 [B, n] for strings [B]."""
         texts = utf8(inputs)
-        wanted = tf.where(~graph_is_empty(texts))  # [W, 1]
-        best = self._search(self._encoded(tf.gather_nd(texts, wanted)), params)
-        lengths = graph_output_length(best.ids)
-        rows, count, longest = tf.unstack(tf.shape(best.ids))
-        ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [rows * count, longest]), tf.reshape(lengths, [-1]))
-        found = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), [rows, params.num_best])
+        not_empty = tf.where(~graph_is_empty(texts))  # [W, 1]
+        sources = self._encode(tf.gather_nd(texts, not_empty))
+        best = generate_outputs(self._translator.model, params, sources)
+        # The tokenizer takes a row for each output: [W, n, L] --> [W * n, L] --> [W * n] --> [W, n]
+        lengths = tf.reshape(graph_output_length(best.ids), [-1])
+        ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [tf.size(lengths), tf.shape(best.ids)[2]]), lengths)
+        outputs = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), tf.shape(best.scores))
         shape = tf.stack([tf.shape(inputs)[0], params.num_best])
         return {
-            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), wanted, tf.reshape(found, [rows, count])),
-            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), wanted, best.scores),
+            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
+            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, best.scores),
         }
 
-    def _encoded(self, texts: Any) -> Any:
-        """Strings [B] -> int32 [B, S], the longest cut, each ended by the end token and padded with 0."""
+    def _encode(self, texts: Any) -> Any:
+        """Returns ids int32 [B, S] for strings [B]: cut to the maximum length, with the end token, padded with 0."""
         ids = self._tokenizer.tokenize(texts)
-        if self._longest:
-            ids = ids[:, : self._longest - 1]
+        if self._max_length:
+            ids = ids[:, : self._max_length - 1]
         ends = tf.fill([tf.shape(texts)[0], 1], EOS_ID)
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
-    def _search(self, sources: Any, params: Any) -> Hypotheses:
-        return generate_outputs(self._translator.model, params, sources)
+    def _clean(self, ids: Any) -> Any:
+        """Returns the valid ids of each row [B, S] up to its end token, cut to the maximum length, padded with 0."""
+        has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1, exclusive=True) > 0
+        is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.size) & ~has_ended
+        ids = tf.ragged.boolean_mask(ids, is_valid).to_tensor(PAD_ID)
+        if self._max_length:
+            last = tf.where(ids[:, self._max_length - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
+            ids = tf.concat([ids[:, : self._max_length - 1], last], axis=1)
+        return ids
 
 
 def utf8(texts: Any) -> Any:
-    """Strings with U+FFFD in place of bytes that are not UTF-8."""
+    """Returns strings with U+FFFD in place of bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def export(
     translator: Translator, export_dir: str | Path, add_files: Callable[[Path], None] = lambda folder: None
 ) -> Path:
-    """Writes a SavedModel to a new numbered folder under `export_dir`, as TensorFlow Serving expects it.
-
-    It is written beside and renamed, so that a server never sees half of one.
+    """Writes a SavedModel to a new version under `export_dir`; see `new_version`.
 
     Args:
-        add_files: called with the folder before it gets its number.
+        add_files: called with the folder when the SavedModel is in it, before a server can see it.
 
     Returns:
-        The new folder, numbered one higher than the highest there, from 1.
+        The version's folder.
 
     Raises:
-        UserError: the disk is full, the folder cannot be written, or a beam is larger than the vocabulary.
+        UserError: the disk is full, the folder cannot be written, the model cannot decode, or the beam is larger than
+            the vocabulary.
     """
     served = Served(translator)
-    with new_version(export_dir) as (beside, target):
+    with new_version(export_dir) as (temporary, version):
         try:
-            tf.saved_model.save(served, str(beside), signatures=served.functions)
-            add_files(beside)
-        except tf.errors.OpError as error:  # of TensorFlow's own files
+            tf.saved_model.save(served, str(temporary), signatures=served.functions)
+            add_files(temporary)
+        except tf.errors.OpError as error:  # how TensorFlow reports a full disk
             raise OSError(str(error).strip().splitlines()[0]) from None
-    return target
+    return version

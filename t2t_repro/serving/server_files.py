@@ -1,19 +1,22 @@
-"""What TensorFlow Serving reads beside a SavedModel: requests to warm up with, how to batch, which models to serve."""
+"""Files that TensorFlow Serving reads beside a SavedModel: warm-up requests, batching parameters, a list of models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import tensorflow as tf
+from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
+
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
-"""Tokens of the texts that a server translates before it says it is ready, where none are given."""
+"""Lengths, in tokens, of the default texts that a server translates before it reports that it is ready."""
 WARMUP_TEXTS = 100
-"""Texts that are taken at most; a server reads no more than 1,000 requests."""
-WARMUP_TOGETHER = 32
-"""Texts of one request, at most: where it is larger than max_batch_size below, a server does not load the model."""
+"""Largest number of texts; a server reads no more than 1,000 requests."""
+WARMUP_BATCH = 32
+"""Largest number of texts in a request. A server does not load a model if it exceeds max_batch_size below."""
 
 BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file=...
@@ -41,28 +44,25 @@ model_config_list {{
 
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
-    """Texts of some lengths, made of the vocabulary's own subwords."""
-    usable = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
-    return vocabulary.decode([usable[-length:] for length in WARMUP_LENGTHS])
+    """Returns texts of `WARMUP_LENGTHS`, made of subwords from the vocabulary."""
+    subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
+    return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
 
 def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
-    """Writes assets.extra/tf_serving_warmup_requests: to each signature a request with each text, and one with many.
+    """Writes assets.extra/tf_serving_warmup_requests: for each signature, one request per text and one with many.
 
     Args:
         folder: the SavedModel.
         texts: sources.
-        signatures: those that take raw strings.
+        signatures: names of the signatures to warm up; they must take raw strings.
     """
-    import tensorflow as tf
-    from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
-
     texts = list(texts[:WARMUP_TEXTS])
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature in signatures:
-            for batch in [*([text] for text in texts), texts[:WARMUP_TOGETHER]]:
+            for batch in [*([text] for text in texts), texts[:WARMUP_BATCH]]:
                 strings = tf.make_tensor_proto(batch, tf.string)
                 inputs = {"inputs": strings} | ({"targets": strings} if signature == "score" else {})
                 request = predict_pb2.PredictRequest(
@@ -73,7 +73,7 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt beside the versions, unless they are there: people edit them."""
+    """Writes models.config and batching_parameters.txt beside the versions. Existing files stay: users edit them."""
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
             with whole_file(export_dir / name, "w") as file:

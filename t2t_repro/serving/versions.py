@@ -1,4 +1,4 @@
-"""Numbered folders that appear whole: a server that watches the place never sees half of one."""
+"""Numbered folders for a server that watches their parent: each appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from t2t_repro.errors import UserError
 
 @contextmanager
 def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
-    """A folder to write to, and the one that it becomes where the block ends well.
+    """Yields a temporary folder to write to, and the version's folder that it becomes when the block ends.
 
-    That one's number is one higher than the highest there, from 1.
+    The version is one higher than the highest in `export_dir`, starting at 1. If the block raises, there is no new one.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
     export_dir = Path(export_dir)
-    beside = ""
+    temporary = ""
     try:
         export_dir.mkdir(parents=True, exist_ok=True)
         versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdigit()]
-        target = export_dir / str(max(versions, default=0) + 1)
-        beside = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
-        yield Path(beside), target
-        os.chmod(beside, 0o755)
-        os.replace(beside, target)
+        version = export_dir / str(max(versions, default=0) + 1)
+        temporary = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
+        yield Path(temporary), version
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, version)
     except OSError as error:
         raise UserError(
             f"{export_dir}: cannot be written ({error.strerror or error}); free space or choose another --export_dir"
         ) from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -236,9 +236,9 @@ def test_what_is_refused(ctranslate2: Any, tiny_hparams: HParams) -> None:
     refuse_impossible(tiny_hparams, "int8_float32")
     with pytest.raises(UserError, match="unknown --quantization 'int9'; did you mean 'int8'"):
         refuse_impossible(tiny_hparams, "int9")
-    with pytest.raises(UserError, match=r"self_attention_neighborhood=4: .* leave out --format"):
+    with pytest.raises(UserError, match=r"self_attention_neighborhood=4: .* omit --format"):
         refuse_impossible(dataclasses.replace(tiny_hparams, self_attention_neighborhood=4), "int8")
-    with pytest.raises(UserError, match=r"model=poet: .* leave out --format"):
+    with pytest.raises(UserError, match=r"model=poet: .* omit --format"):
         refuse_impossible(dataclasses.replace(tiny_hparams, model="poet"), "int8")
 
 
