@@ -1,16 +1,12 @@
-"""t2t-decoder as people use it: files, pipes, a prompt, several models, several processes, and what can go wrong."""
+"""t2t-decoder with files, pipes, a prompt, several models and several processes, and its refusals."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,215 +14,211 @@ import numpy as np
 import pytest
 
 from disks import largest_file
-from programs import Road, here, refused
-from programs import run_process as run
+from programs import TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.decoding import Translator
+from terminals import terminal
 
 SHORT = "extra_length=5"
-PROGRAM = "from t2t_repro.bin.t2t_decoder import run; run()"
 TIE = 1e-5
-"""Two outputs whose scores differ by less may change places with the order of a sum."""
-
-
-def decode(road: Road, *arguments: str, text: str | None = None, hparams: str = SHORT) -> str:
-    """Decodes and returns standard output."""
-    result = run("decoder", f"--output_dir={road.model}", f"--decode_hparams={hparams}", *arguments, input=text)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+"""Two hypotheses whose scores differ by less may swap places when the order of a sum changes."""
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").split("\n")[:-1]
 
 
+def joined(texts: list[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
 @pytest.fixture(scope="module")
-def translator(captions: Road) -> Translator:
-    """The same model in this process."""
-    return Translator.from_dir(str(captions.model), extra_length=5)
+def translator(trained: TrainedModel) -> Translator:
+    return Translator.from_dir(str(trained.folder), extra_length=5)
 
 
-def test_what_is_decoded_together_changes_nothing_on_real_lines(captions: Road, translator: Translator) -> None:
-    texts = lines(captions.text / "val.en")[:1000]
+def test_translations_do_not_depend_on_their_batch(trained: TrainedModel, translator: Translator) -> None:
+    texts = lines(trained.text / "test.en")
     expected = translator.translate(texts, batch_size=4000)
+    assert len({translation.text for translation in expected}) > 100
     order = list(range(len(texts)))
     random.Random(1).shuffle(order)
-    others = translator.translate([texts[number] for number in order], batch_size=300)
-    assert len({translation.text for translation in expected}) > 100
-    different = []
-    for number, translation in zip(order, others, strict=True):
+    translations = translator.translate([texts[number] for number in order], batch_size=300)
+    differences = []
+    for number, translation in zip(order, translations, strict=True):
         assert translation.score == pytest.approx(expected[number].score, abs=1e-4)
         if translation.hypotheses[0].ids != expected[number].hypotheses[0].ids:
-            different.append(abs(translation.score - expected[number].score))
+            differences.append(abs(translation.score - expected[number].score))
         else:
             assert translation.text == expected[number].text
-    assert len(different) <= 2 and max(different, default=0.0) < TIE  # where two outputs score alike
+    assert len(differences) <= 2 and max(differences, default=0.0) < TIE
 
 
-def test_json_lines_and_given_pairs_have_the_scores_of_the_search(
-    captions: Road, translator: Translator, tmp_path: Path
+def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
+    trained: TrainedModel, translator: Translator, tmp_path: Path
 ) -> None:
-    texts = [*lines(captions.text / "val.en")[:20], "", "A man."]
-    output = decode(
-        captions, "--decode_from_file=-", "--decode_to_file=-", "--output_format=jsonl", "--output_attention",
-        hparams=f"{SHORT},return_beams=true,n=3", text="".join(f"{text}\n" for text in texts),
+    texts = [*lines(trained.text / "test.en")[:20], "", "seven."]
+    decoder = ("decoder", f"--output_dir={trained.folder}")
+    result = succeed(
+        *decoder, "--decode_from_file=-", "--decode_to_file=-", "--output_format=jsonl", "--output_attention",
+        f"--decode_hparams={SHORT},return_beams=true,n=3", input=joined(texts),
     )  # fmt: skip
     pairs = []
-    for text, line, expected in zip(texts, output.split("\n")[:-1], translator.translate(texts, n=3), strict=True):
-        found = json.loads(line)
-        assert found["source"] == text
-        assert found["hypotheses"] == [each.text for each in expected.hypotheses]
-        assert found["scores"] == pytest.approx([each.score for each in expected.hypotheses], abs=1e-5)
-        for each, tokens, log_probs, places in zip(
-            expected.hypotheses, found["tokens"], found["token_scores"], found["attention"], strict=True
-        ):
-            assert sum(log_probs) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(each.score, abs=1e-5)
-            assert len(places) == len(tokens)
-            assert all(0 <= place < len(found["source_tokens"]) for place in places)
-            if translator.vocabulary.encode([each.text])[0] == list(each.ids):  # not cut into other subwords
-                pairs.append((text, each.text, sum(log_probs), len(tokens)))
-    assert len(pairs) > 10
-    given = tmp_path / "pairs.tsv"
-    given.write_text("".join(f"{source}\t{target}\n" for source, target, _, _ in pairs), "utf-8")
-    for (_, _, log_prob, count), line in zip(
-        pairs, decode(captions, f"--score_file={given}", hparams="").split("\n")[:-1], strict=True
+    for text, line, expected in zip(
+        texts, result.stdout.split("\n")[:-1], translator.translate(texts, n=3), strict=True
     ):
+        answer = json.loads(line)
+        assert answer["source"] == text
+        assert answer["hypotheses"] == [hypothesis.text for hypothesis in expected.hypotheses]
+        assert answer["scores"] == pytest.approx([hypothesis.score for hypothesis in expected.hypotheses], abs=1e-5)
+        for hypothesis, tokens, log_probs, sources in zip(
+            expected.hypotheses, answer["tokens"], answer["token_scores"], answer["attention"], strict=True
+        ):
+            assert sum(log_probs) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
+            assert len(sources) == len(tokens)
+            assert all(0 <= source < len(answer["source_tokens"]) for source in sources)
+            # Another segmentation of the same text has another score.
+            if translator.vocabulary.encode([hypothesis.text])[0] == list(hypothesis.ids):
+                pairs.append((text, hypothesis.text, sum(log_probs), len(tokens)))
+    assert len(pairs) > 10
+
+    file = tmp_path / "pairs.tsv"
+    file.write_text(joined([f"{source}\t{target}" for source, target, _, _ in pairs]), "utf-8")
+    scored = succeed(*decoder, f"--score_file={file}")
+    for (_, _, log_prob, count), line in zip(pairs, scored.stdout.split("\n")[:-1], strict=True):
         total, mean, tokens = line.split("\t")
         assert float(total) == pytest.approx(log_prob, abs=1e-5)
         assert int(tokens) == count
         assert float(mean) == pytest.approx(log_prob / count, abs=1e-5)
 
 
-def test_shards_put_together_are_one_run_even_of_draws(captions: Road, translator: Translator, tmp_path: Path) -> None:
-    texts = lines(captions.text / "val.en")[:21]
-    drawn = {"sampling_method": "random", "n": 2, "sampling_seed": 7}
-    (tmp_path / "x.en").write_text("".join(f"{text}\n" for text in texts), "utf-8")
-    hparams = ",".join([SHORT, *(f"{name}={value}" for name, value in drawn.items())])
+def test_joined_shards_equal_one_run_even_with_sampling(
+    trained: TrainedModel, translator: Translator, tmp_path: Path
+) -> None:
+    texts = lines(trained.text / "test.en")[:21]
+    sampling = {"sampling_method": "random", "n": 2, "sampling_seed": 7}
+    (tmp_path / "x.en").write_text(joined(texts), "utf-8")
+    hparams = ",".join([SHORT, *(f"{name}={value}" for name, value in sampling.items())])
     for shard in range(2):
-        assert not here(
-            "decoder", f"--output_dir={captions.model}", f"--decode_from_file={tmp_path / 'x.en'}",
+        succeed(
+            "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}",
             f"--decode_to_file={tmp_path / 'x.de'}", "--shards=2", f"--shard_id={shard}", f"--decode_hparams={hparams}",
         )  # fmt: skip
-    parts = sorted(tmp_path.glob("x.de-*"))
-    assert [part.name for part in parts] == [f"x.de-0000{shard}-of-00002" for shard in range(2)]
-    expected = translator.translate(texts, **drawn)
-    found = [line.split("\t") for part in parts for line in lines(part)]
-    assert found == [[each.text.replace("\t", " ") for each in translation.hypotheses] for translation in expected]
+    shards = sorted(tmp_path.glob("x.de-*"))
+    assert [path.name for path in shards] == [f"x.de-0000{shard}-of-00002" for shard in range(2)]
+    outputs = [line.split("\t") for path in shards for line in lines(path)]
+    expected = translator.translate(texts, **sampling)
+    assert outputs == [[each.text.replace("\t", " ") for each in translation.hypotheses] for translation in expected]
 
 
-def test_a_killed_decode_goes_on(captions: Road, translator: Translator, tmp_path: Path) -> None:
-    flags = [
-        f"--output_dir={captions.model}", f"--decode_from_file={captions.text / 'val.en'}",
-        f"--decode_to_file={tmp_path / 'x.de'}",
-    ]  # fmt: skip
+def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, tmp_path: Path) -> None:
+    output, journal = tmp_path / "x.de", tmp_path / "x.de.unfinished"
+    texts = lines(trained.text / "test.en")[:200]
+    (tmp_path / "x.en").write_text(joined(texts), "utf-8")
+    flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}", f"--decode_to_file={output}"]
     hparams = f"--decode_hparams={SHORT},batch_size=60"
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *flags, hparams], stderr=subprocess.PIPE)
-    journal = tmp_path / "x.de.unfinished"
+    process = subprocess.Popen([*command("decoder"), *flags, hparams], stderr=subprocess.PIPE)
     try:
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > 100):
+        while not (journal.exists() and journal.read_bytes().count(b"\n") > 40):
             assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-            time.sleep(0.05)
+            time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
         process.communicate()
-    assert [path.name for path in tmp_path.iterdir()] == ["x.de.unfinished"]
-    done = journal.read_bytes().count(b"\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name}
+    lines_before = journal.read_bytes().count(b"\n")
     with open(journal, "ab") as file:
-        file.write(b'[5, {"hypoth')  # as a write that was cut off
+        file.write(b'[5, {"hypoth')  # the kill may cut off a line
     refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "--resume")
-    # A disk that is full after a few more lines: what is done stays, and the next run takes it up.
+
+    # The disk is full after a few more lines. They stay, and the next run continues after them.
     with largest_file(journal.stat().st_size + 3000):
         refused(run("decoder", *flags, hparams, "--resume"), "x.de.unfinished", "cannot be written", "--resume")
-    assert journal.read_bytes().count(b"\n") > done
-    assert here("decoder", *flags, hparams, "--resume") == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["x.de"]
-    found, expected = lines(tmp_path / "x.de"), translator.translate(lines(captions.text / "val.en"))
-    assert len(found) == len(expected)
-    assert sum(text != translation.text for text, translation in zip(found, expected, strict=True)) <= 1
+    assert journal.read_bytes().count(b"\n") > lines_before
+
+    succeed("decoder", *flags, hparams, "--resume")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.en", output.name}
+    expected = [translation.text for translation in translator.translate(texts)]
+    assert sum(text != translation for text, translation in zip(lines(output), expected, strict=True)) <= 1
 
 
-def until(terminal: int, end: bytes) -> bytes:
-    """What a terminal shows up to `end`, or to its own end."""
-    said = b""
-    with contextlib.suppress(OSError):  # the terminal is closed
-        while not (end and said.endswith(end)) and (part := os.read(terminal, 1000)):
-            said += part
-    return said
-
-
-def test_an_ensembles_members_are_all_asked(road: Road, tmp_path: Path) -> None:
-    """That of the checkpoints of one training: its log-probability is the mean of theirs."""
+def test_an_ensemble_averages_the_log_probabilities_of_its_members(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "pairs").write_text("one hundred\teinhundert\ntwo\tzwei\n")
-    members = [f"{road.model}/model.ckpt-10", f"{road.model}/model.ckpt-40"]
+    checkpoints = [f"{trained.folder}/model.ckpt-20", f"{trained.folder}/model.ckpt-60"]
     scores = []
-    for asked in (members, *([member] for member in members)):
-        folders, checkpoints = ",".join([str(road.model)] * len(asked)), ",".join(asked)
-        flags = [f"--output_dir={folders}", f"--checkpoint_path={checkpoints}", f"--score_file={tmp_path / 'pairs'}"]
-        assert here("decoder", *flags, f"--decode_to_file={tmp_path / 'scores'}") == 0
-        scores.append([float(line.split("\t")[0]) for line in lines(tmp_path / "scores")])
-    together, first, second = np.array(scores)
-    assert np.abs(first - second).min() > 0.1
-    np.testing.assert_allclose(together, (first + second) / 2, atol=1e-4)
+    for members in (checkpoints, checkpoints[:1], checkpoints[1:]):
+        folders = ",".join([str(trained.folder)] * len(members))
+        result = succeed(
+            "decoder", f"--output_dir={folders}", f"--checkpoint_path={','.join(members)}",
+            f"--score_file={tmp_path / 'pairs'}",
+        )  # fmt: skip
+        scores.append([float(line.split("\t")[0]) for line in result.stdout.splitlines()])
+    ensemble, early, late = np.array(scores)
+    assert np.abs(early - late).min() > 0.1
+    np.testing.assert_allclose(ensemble, (early + late) / 2, atol=1e-4)
 
 
-def test_an_ensemble_asked_at_a_prompt(captions: Road, road: Road, translator: Translator, tmp_path: Path) -> None:
-    terminal, theirs = pty.openpty()
-    model = f"--output_dir={captions.model},{captions.model}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, model, f"--decode_hparams={SHORT}", "--decode_interactive"],
-        stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
-        env=os.environ | {"HOME": str(tmp_path), "TERM": "xterm"},
+def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
+    trained: TrainedModel, translator: Translator, tmp_path: Path
+) -> None:
+    flags = [f"--output_dir={trained.folder},{trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
+    environment = {"HOME": str(tmp_path), "TERM": "xterm"}
+    output = b""
+    with terminal([*command("decoder"), *flags], ["stdin", "stdout"], **environment) as prompt:
+        # Backspace removes "x"; the arrow up brings the line before, whose "one" becomes "two".
+        for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
+            output += prompt.read(b"> ")
+            prompt.type(keys)
+        output += prompt.read()
+    answers = output.decode().replace("\r", "").split("\n")
+    for translation in translator.translate(["thirty one", "thirty two"]):
+        assert translation.text in answers
+    assert (tmp_path / ".t2t_decoder_history").read_text().split("\n")[:2] == ["thirty one", "thirty two"]
+
+
+def test_an_ensemble_of_different_vocabularies_is_refused(trained: TrainedModel, tmp_path: Path) -> None:
+    shutil.copytree(trained.folder, tmp_path / "m")
+    pairs = write_pairs(tmp_path, "pairs", range(50))
+    succeed(
+        "datagen", "--problem=text_files", f"--train={pairs}", f"--dev={pairs}", "--vocab_size=300",
+        f"--data_dir={tmp_path}",
     )  # fmt: skip
-    os.close(theirs)
-    said = b""
-    # The editor takes "x" back, and the arrow up brings the line before, whose "man." becomes "dog.".
-    for typed in (b"A manx\b.\n", b"\x1b[A\b\b\b\bdog.\n", b"\x04"):
-        said += until(terminal, b"> ")
-        os.write(terminal, typed)
-    said += until(terminal, b"")
-    os.close(terminal)
-    assert process.wait(60) == 0, said
-    found = said.decode().replace("\r", "").split("\n")
-    for translation in translator.translate(["A man.", "A dog."]):
-        assert translation.text in found
-    assert (tmp_path / ".t2t_decoder_history").read_text().split("\n")[:2] == ["A man.", "A dog."]
-    refused(run("decoder", f"--output_dir={captions.model},{road.model}", input=""), str(road.model), "vocabulary")
+    shutil.copy(next(tmp_path.glob("vocab.*")), next((tmp_path / "m").glob("vocab.*")))
+    result = run("decoder", f"--output_dir={trained.folder},{tmp_path / 'm'}")
+    refused(result, str(tmp_path / "m"), "vocabulary")
 
 
-def test_lines_that_come_one_by_one_are_answered_at_once(captions: Road) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, f"--output_dir={captions.model}", f"--decode_hparams={SHORT}",
-         "--decode_interactive"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
-    )  # fmt: skip
-    assert process.stdin and process.stdout
-    for text in ("A man.", "", "A dog."):
-        process.stdin.write(f"{text}\n")
-        assert (process.stdout.readline() == "\n") == (not text)
-    process.stdin.close()
-    assert process.wait(60) == 0
-    process.stdout.close()
+def test_piped_lines_are_answered_one_by_one(trained: TrainedModel) -> None:
+    flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
+    with subprocess.Popen(
+        [*command("decoder"), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, bufsize=1,
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout
+        for text in ("one hundred", "", "seven thousand"):
+            process.stdin.write(f"{text}\n")
+            assert (process.stdout.readline() == "\n") == (not text)
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
-def test_prefixes_references_and_long_lines(captions: Road, tmp_path: Path) -> None:
+def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Path) -> None:
     for name, content in (
-        ("x.en", "A man sits.\n\nTwo dogs run. A man sits. A girl runs.\n"),
-        ("x.de", "Ein Mann sitzt.\n\nZwei Hunde rennen.\n"),
+        ("x.en", "seven thousand\n\ntwo hundred. seven thousand. nine hundred.\n"),
+        ("x.de", "siebentausend\n\nzweihundert\n"),
         ("prefixes", "Zwei\n\nEin Hund\n"),
         ("short", "Ein\n"),
     ):
         (tmp_path / name).write_text(content, "utf-8")
-    flags = [f"--output_dir={captions.model}", f"--decode_from_file={tmp_path / 'x.en'}"]
-    result = run(
+    flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}"]
+    result = succeed(
         "decoder", *flags, f"--decode_reference={tmp_path / 'x.de'}",
         f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},n=2,write_beam_scores=true",
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    first, empty, last = (line.split("\t") for line in result.stdout.split("\n")[:-1])
-    assert [len(first), empty, len(last)] == [6, ["", "0.000000", "0"], 6]
-    assert all(text.startswith("Zwei") for text in first[::3]) and all(
-        text.startswith("Ein Hund") for text in last[::3]
-    )
+    top, empty, bottom = (line.split("\t") for line in result.stdout.split("\n")[:-1])
+    assert (len(top), empty, len(bottom)) == (6, ["", "0.000000", "0"], 6)
+    assert all(text.startswith("Zwei") for text in top[::3])
+    assert all(text.startswith("Ein Hund") for text in bottom[::3])
     assert "BLEU" in result.stderr and "tok:13a" in result.stderr
     assert "1 lines of more than 8 tokens: translated in pieces" in result.stderr
     refused(run("decoder", *flags, f"--decode_hparams=prefix_file={tmp_path / 'short'}"), "short", "1 lines", "3")
@@ -253,16 +245,13 @@ def test_prefixes_references_and_long_lines(captions: Road, tmp_path: Path) -> N
         (["--checkpoint_path=a,b"], ("--checkpoint_path", "2")),
     ],
 )
-def test_what_does_not_fit_together_is_refused(road: Road, flags: list[str], words: tuple[str, ...]) -> None:
-    refused(run("decoder", f"--output_dir={road.model}", *flags, input="x\n"), *words)
+def test_flags_that_contradict_each_other_are_refused(
+    trained: TrainedModel, flags: list[str], words: tuple[str, ...]
+) -> None:
+    refused(run("decoder", f"--output_dir={trained.folder}", *flags, input="x\n"), *words)
 
 
-def test_a_pair_without_its_tab_and_a_folder_without_checkpoint(road: Road, tmp_path: Path) -> None:
+def test_a_pair_without_its_tab_is_named_with_its_line(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "pairs").write_text("one\teins\ntwo zwei\n")
-    refused(run("decoder", f"--output_dir={road.model}", f"--score_file={tmp_path / 'pairs'}"), "pairs:2:", "<TAB>")
-    shutil.copytree(road.model, tmp_path / "model", ignore=shutil.ignore_patterns("model.ckpt*", "averaged", "best"))
-    refused(run("decoder", f"--output_dir={tmp_path / 'model'}", input="x\n"), "no checkpoint", "t2t-trainer")
-    shutil.copytree(road.model, tmp_path / "half", ignore=shutil.ignore_patterns("averaged", "best"))
-    for data in (tmp_path / "half").glob("model.ckpt-*.data*"):
-        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
-    refused(run("decoder", f"--output_dir={tmp_path / 'half'}", input="x\n"), "model.ckpt-40", "damaged")
+    result = run("decoder", f"--output_dir={trained.folder}", f"--score_file={tmp_path / 'pairs'}")
+    refused(result, "pairs:2:", "<TAB>")
