@@ -19,9 +19,8 @@ from pathlib import Path
 from absl import app, flags
 
 from commands import run
-from t2t_repro.data.batching import plan
+from t2t_repro.data.batching import first_steps, padding, plan
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.summary import padding
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
@@ -93,7 +92,8 @@ def main(argv: list[str]) -> None:
         draw(models, PICTURE.value)
     lengths = Records(find_shards(data, "text_files", "train")).lengths
     for batch_size, max_tokens in ((2048, 4096), (4096, 2048), (4096, 4096)):
-        share = padding(lengths, plan(lengths, batch_size, 256, seed=1, epoch=0), max_tokens)
+        epoch = plan(lengths, batch_size, 256, seed=1, epoch=0)
+        share = padding(lengths, first_steps(lengths, epoch, max_tokens))
         print(f"padding, batch_size={batch_size}, max_tokens_per_replica={max_tokens}: {share:.2%}")
 
 

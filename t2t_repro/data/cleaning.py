@@ -1,7 +1,7 @@
-"""Which pairs of a split are kept, and how many are left out for which reason.
+"""Selects the pairs of a split, and counts the dropped ones by reason.
 
-A pair with an empty side always goes: it teaches nothing. The rest is the user's choice and off by default, since the
-paper cleaned nothing.
+A pair with an empty side is always dropped, because it teaches nothing. The other rules are off by default: the paper
+describes no cleaning.
 """
 
 from __future__ import annotations
@@ -18,69 +18,69 @@ from t2t_repro.corpora.parallel import Pair
 
 
 class Cleaning:
-    """Chooses pairs in a first pass over a split, and gives the same ones in each further pass.
+    """Selects pairs in a first pass over a split, and the same pairs in each later pass.
 
     Args:
-        max_words: leave out pairs with a side of more words, as spaces separate them; 0 keeps all.
-        max_ratio: leave out pairs whose one side has more than so many times the words of the other; 0 keeps all.
-        duplicates: whether to leave out what repeats an earlier pair, both sides alike.
+        max_words: drop pairs with more words, separated by spaces, on a side; 0 keeps all.
+        max_ratio: drop pairs with a side longer, in words, than this many times the other; 0 keeps all.
+        drops_duplicates: True to drop pairs that equal an earlier pair on both sides.
     """
 
-    def __init__(self, max_words: int = 0, max_ratio: float = 0.0, duplicates: bool = False) -> None:
-        self._max_words, self._max_ratio, self._duplicates = max_words, max_ratio, duplicates
+    def __init__(self, max_words: int = 0, max_ratio: float = 0.0, drops_duplicates: bool = False) -> None:
+        self._max_words, self._max_ratio, self._drops_duplicates = max_words, max_ratio, drops_duplicates
         self.read = 0
-        """Pairs read in the first pass."""
+        """Number of pairs in the first pass."""
         self.dropped: Counter[str] = Counter()
-        """Pairs left out, by reason."""
-        self._text = hashlib.sha256()
+        """Number of dropped pairs, by reason."""
+        self._digest = hashlib.sha256()
         self._hashes = array.array("Q")
-        self._repeats = np.empty(0, np.bool_)
+        self._is_repeat = np.empty(0, np.bool_)
 
     @property
     def kept(self) -> int:
-        """Pairs that stay."""
+        """Number of pairs that are kept."""
         return self.read - self.dropped.total()
 
     @property
     def fingerprint(self) -> str:
-        """Hex digits that differ where the pairs kept in the first pass, or their order, differ."""
-        return self._text.hexdigest()
+        """Hex digits that identify the pairs of the first pass that have no reason to be dropped, and their order."""
+        return self._digest.hexdigest()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """The pairs that stay; repeats, which are known only at the end, are among them."""
+        """Yields the pairs that are kept, and repeated pairs: those are known only at the end."""
         for pair in pairs:
             self.read += 1
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
                 continue
             text = f"{pair['inputs']}\n{pair['targets']}\n".encode()
-            self._text.update(text)
-            if self._duplicates:
-                # Of 36 million pairs, two different ones share 64 bits once in 28,000 times.
+            self._digest.update(text)
+            if self._drops_duplicates:
+                # The chance that two different pairs of 36 million have the same 64 bits is 1 in 28,000.
                 self._hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
             yield pair
-        if self._duplicates:
+        if self._drops_duplicates:
             self._find_repeats()
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")  # stable: the first of equals comes first
-        self._repeats = np.zeros(len(hashes), np.bool_)
-        self._repeats[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
+        order = np.argsort(hashes, kind="stable")  # The first of several equal pairs stays first.
+        self._is_repeat = np.zeros(len(hashes), np.bool_)
+        self._is_repeat[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
         self._hashes = array.array("Q")
-        self.dropped += Counter(duplicate=int(self._repeats.sum()))  # no entry where there is none
+        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # adds no entry for 0
 
     def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """The pairs that stay, of the same pairs as in the first pass."""
+        """Yields the pairs that are kept, when the same pairs are read again."""
         candidates = (pair for pair in pairs if not self._reason(pair))
-        if not self._duplicates:
+        if not self._drops_duplicates:
             return candidates
-        # A text that has grown meanwhile has pairs beyond the last; they are let through, and the count tells.
-        repeats = itertools.chain(self._repeats, itertools.repeat(np.False_))
-        return (pair for pair, repeat in zip(candidates, repeats, strict=False) if not repeat)
+        # If the text has grown since the first pass, the caller notices: additional pairs pass through.
+        is_repeat = itertools.chain(self._is_repeat, itertools.repeat(np.False_))
+        return itertools.compress(candidates, (not repeat for repeat in is_repeat))
 
     def _reason(self, pair: Pair) -> str:
-        """Why a pair is left out; "" where it stays."""
+        """Returns why a pair is dropped, or "" if it is kept."""
         if not pair["inputs"].strip() or not pair["targets"].strip():
             return "empty side"
         if self._max_words or self._max_ratio:

@@ -1,4 +1,4 @@
-"""Pairs of texts to pieces of shards, in several processes; the result does not depend on how many."""
+"""Encodes pairs of texts as chunks of shards, in several processes. The result does not depend on their number."""
 
 from __future__ import annotations
 
@@ -23,51 +23,50 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 PORTION_PAIRS = 2000
-"""Pairs that a process takes at once."""
-
+"""Number of pairs in a portion."""
 
 Portion = list[tuple[str, str]]
-"""Source and target texts that a process takes at once."""
+"""Pairs of source and target text that a process encodes at a time."""
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
-    """The texts of `pairs`, `PORTION_PAIRS` at a time."""
+    """Divides pairs into portions of `PORTION_PAIRS`."""
     texts = ((pair["inputs"], pair["targets"]) for pair in pairs)
     return iter(lambda: list(itertools.islice(texts, PORTION_PAIRS)), [])
 
 
 class WorkerLostError(UserError):
-    """A process that tokenised is no more."""
+    """A process that encoded text has died."""
 
 
 class Encoded(NamedTuple):
-    """What became of some pairs."""
+    """The result of encoding a portion."""
 
     chunk: records.Chunk
-    """Their records."""
+    """The portion's records."""
     counts: Counter[str]
-    """"text_bytes": bytes of the text, UTF-8. "byte_pieces": ids among the records' that are a single byte."""
+    """"text_bytes": UTF-8 bytes of the text. "byte_pieces": ids in the records that are single bytes."""
 
 
 class Encoder:
-    """Turns text into records; a context manager, since it may hold processes.
+    """Encodes text as records. A context manager, because it may hold processes.
 
     Args:
-        words: the vocabulary.
-        processes: how many take part; 1 is this one alone.
+        vocabulary: the vocabulary.
+        processes: number of processes; 1 uses only the calling process.
     """
 
-    def __init__(self, words: Vocabulary, processes: int) -> None:
-        self._words, self._processes = words, processes
+    def __init__(self, vocabulary: Vocabulary, processes: int) -> None:
+        self._vocabulary, self._processes = vocabulary, processes
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Encoder:
         if self._processes == 1:
-            _start(self._words.model)
+            _load(self._vocabulary.model)
         else:
-            # Not forked: a process that has loaded TensorFlow, as the trainer may have, must not be.
+            # Spawned, not forked: the caller may have loaded TensorFlow, which does not survive a fork.
             self._pool = ProcessPoolExecutor(
-                self._processes, multiprocessing.get_context("spawn"), _start_process, (self._words.model,)
+                self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary.model,)
             )
         return self
 
@@ -78,33 +77,33 @@ class Encoder:
             self._pool.shutdown(cancel_futures=True)
 
     def encode(self, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """What becomes of each portion, in order.
+        """Encodes portions, in order.
 
         Raises:
-            WorkerLostError: a process died.
+            WorkerLostError: if a process died.
         """
         return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
 
     def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """`_encode` of each portion; few are under way at a time, so that memory does not grow with the text."""
-        under_way: collections.deque[Future[Encoded]] = collections.deque()
+        """Encodes portions in the pool. Few are pending at a time, so that memory does not grow with the text."""
+        pending: collections.deque[Future[Encoded]] = collections.deque()
         try:
             for portion in portions:
-                under_way.append(_submit(pool, portion))
-                if len(under_way) > 3 * self._processes:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+                pending.append(_submit(pool, portion))
+                if len(pending) > 3 * self._processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         except BrokenProcessPool:
             raise WorkerLostError(
-                "a process that tokenised died, most likely for lack of memory; what is done is kept: run t2t-datagen "
-                f"again with --num_concurrent_processes={max(1, self._processes // 2)} (in a script of your own, "
-                'call this under if __name__ == "__main__")'
+                "a process that encoded text died, probably for lack of memory; finished shards are kept: run "
+                f"t2t-datagen again with --num_concurrent_processes={max(1, self._processes // 2)} (in a script, "
+                'call it under if __name__ == "__main__")'
             ) from None
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
-    """Hands a portion over; that may start a process, and interrupts, the parent's business, stay blocked in it."""
+    """Submits a portion. This may start a process, in which SIGINT stays blocked: only the parent handles Ctrl-C."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.submit(_encode, portion)
@@ -112,31 +111,32 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-_words: Vocabulary
+_vocabulary: Vocabulary
 _is_byte: np.ndarray
 
 
-def _start(model: bytes) -> None:
-    global _words, _is_byte
-    _words = Vocabulary(model)
-    _is_byte = _words.is_byte
+def _load(model: bytes) -> None:
+    """Loads the vocabulary with which this process encodes."""
+    global _vocabulary, _is_byte
+    _vocabulary = Vocabulary(model)
+    _is_byte = _vocabulary.is_byte
 
 
 def _start_process(model: bytes) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _start(model)
+    _load(model)
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end its children; they would wait for work for ever."""
+    """Ends this process when its parent ends: a killed parent cannot end its children, which would wait forever."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
 
 
-def _encode(pairs: Portion) -> Encoded:
-    texts = list(itertools.chain.from_iterable(pairs))
-    ids = _words.encode(texts, num_threads=1)  # the processes share the cores
+def _encode(portion: Portion) -> Encoded:
+    texts = list(itertools.chain.from_iterable(portion))
+    ids = _vocabulary.encode(texts, num_threads=1)  # one thread, because the processes share the cores
     byte_pieces = int(_is_byte[np.fromiter(itertools.chain.from_iterable(ids), np.int64)].sum())
     counts = Counter(text_bytes=sum(len(text.encode()) for text in texts), byte_pieces=byte_pieces)
     return Encoded(records.chunk(zip(ids[::2], ids[1::2], strict=True)), counts)

@@ -1,8 +1,8 @@
 """TFRecord shards with an index beside each: write, verify, read any record.
 
-A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets", as tensor2tensor's do, so that its data
-can be read here. The index "<shard>.index" is a numpy array of one row a record: byte offset of its data, bytes of its
-data, source length, target length. It follows from the shard and is made again where it is missing.
+A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets", like the shards of tensor2tensor, which
+can be read here. The index "<shard>.index" is a numpy array with one row per record: byte offset and size of its data,
+source length, target length. A missing index is rebuilt from its shard.
 """
 
 from __future__ import annotations
@@ -28,60 +28,60 @@ INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("targe
 
 
 def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
-    """`<problem>-<split>-00000-of-00100`, as tensor2tensor names them."""
+    """Returns the path of a shard, named as in tensor2tensor: `<problem>-<split>-00000-of-00100`."""
     return Path(data_dir) / f"{problem}-{split}-{shard:05d}-of-{shards:05d}"
 
 
 def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """All shards of a split and their indexes, in order, complete or not."""
+    """Returns all shards and indexes of a split, in order. Some may be missing."""
     digits = "[0-9]" * 5
     pattern = f"{problem}-{split}-{digits}-of-{digits}"
-    return sorted(path for end in ("", ".index") for path in Path(data_dir).glob(pattern + end))
+    return sorted(path for suffix in ("", ".index") for path in Path(data_dir).glob(pattern + suffix))
 
 
 def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """All shards of a split, in order; none where nothing was generated.
+    """Returns all shards of a split, in order, or an empty list if there is no data.
 
     Raises:
-        UserError: some of the shards are missing.
+        UserError: if only some of the shards exist.
     """
-    found = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
-    if not found:
+    shards = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
+    if not shards:
         return []
-    total = int(found[0].name[-5:])
-    if other := [path for path in found if int(path.name[-5:]) != total]:
-        raise UserError(f"{found[0]} and {other[0]} are of two runs; remove one run's files")
-    for shard in range(total):
-        path = shard_path(data_dir, problem, split, shard, total)
-        if path not in found:
+    total = int(shards[0].name[-5:])
+    if others := [path for path in shards if int(path.name[-5:]) != total]:
+        raise UserError(f"{shards[0]} and {others[0]} are from two runs; remove the files of one run")
+    for number in range(total):
+        path = shard_path(data_dir, problem, split, number, total)
+        if path not in shards:
             raise UserError(f"{path}: this shard is missing; copy it here or run t2t-datagen again")
-    return found
+    return shards
 
 
 Chunk = tuple[bytes, np.ndarray]
-"""Records as they lie in a shard, and their index with offsets from the first of these bytes."""
+"""Consecutive records of a shard: their bytes, and their index with offsets from the first of these bytes."""
 
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
-    """(source ids, target ids) pairs as a piece of a shard."""
-    rows, pieces, offset = [], [], 0
+    """Serializes (source ids, target ids) pairs as a chunk of a shard."""
+    rows, parts, offset = [], [], 0
     for source, target in examples:
         data = serialize(source, target)
         length = struct.pack("<Q", len(data))
-        pieces += [length, _masked_crc(length), data, _masked_crc(data)]
+        parts += [length, _masked_crc(length), data, _masked_crc(data)]
         rows.append((offset + 12, len(data), len(source), len(target)))
         offset += len(data) + 16
-    return b"".join(pieces), np.array(rows, INDEX)
+    return b"".join(parts), np.array(rows, INDEX)
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.ndarray:
-    """Writes a shard of the given pieces, and its index, which it returns.
+    """Writes a shard that consists of chunks, and its index. Returns the index.
 
     Args:
-        digest: a hashlib object that takes the shard's bytes as well.
+        digest: hashlib object to update with the shard's bytes.
 
     Raises:
-        UserError: the disk is full or the place cannot be written; then the file it could not write is not there.
+        UserError: if the disk is full or the folder cannot be written. The file that failed does not exist then.
     """
     rows, offset = [np.empty(0, INDEX)], 0
     with whole_file(path) as file:
@@ -98,20 +98,21 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
 
 
 def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
-    """Writes (source ids, target ids) pairs to a shard and its index; returns the index. Errors: see `write_chunks`."""
+    """Writes a shard of (source ids, target ids) pairs, and its index. Returns the index; raises as `write_chunks`."""
     return write_chunks(path, map(chunk, [examples]))
 
 
 def serialize(source: Ids, target: Ids) -> bytes:
-    """A `tf.train.Example` with the int64 lists "inputs" and "targets".
+    """Returns a serialized `tf.train.Example` with the int64 lists "inputs" and "targets".
 
-    Written out, field by field: TensorFlow's own message takes seconds to import in each process that writes shards.
+    The fields are written one by one, because importing TensorFlow's message class takes seconds in each process that
+    writes shards.
     """
     return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
-    """An entry of Features.feature: name (1) and Feature (2), its int64_list (3) with the packed values (1)."""
+    """Returns an entry of Features.feature: name (1) and Feature (2), its int64_list (3) with packed values (1)."""
     packed = b"".join(map(_varint, ids))
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
 
@@ -122,13 +123,13 @@ def _field(number: int, contents: bytes) -> bytes:
 
 @functools.cache
 def _varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte, the lowest first."""
+    """Encodes an unsigned number with seven bits per byte, lowest bits first."""
     low, high = number & 0x7F, number >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Source ids and target ids, int32, of a serialized Example."""
+    """Returns the source ids and the target ids, int32, of a serialized Example."""
     import tensorflow as tf
 
     feature = tf.train.Example.FromString(data).features.feature
@@ -141,7 +142,7 @@ def _masked_crc(data: bytes) -> bytes:
 
 
 def index_path(path: Path) -> Path:
-    """Where the index of a shard lies."""
+    """Returns the path of a shard's index."""
     return path.with_name(path.name + ".index")
 
 
@@ -151,10 +152,10 @@ def _save_index(path: Path, index: np.ndarray) -> None:
 
 
 def read_index(path: Path) -> np.ndarray:
-    """The index of a shard, made and saved again where it is missing or does not fit the shard's size.
+    """Returns the index of a shard. Rebuilds and saves it if it is missing or does not match the shard's size.
 
     Raises:
-        UserError: the shard is missing or damaged.
+        UserError: if the shard is missing or damaged.
     """
     try:
         index = np.load(index_path(path), mmap_mode="r")
@@ -162,12 +163,24 @@ def read_index(path: Path) -> np.ndarray:
             end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
             if end == path.stat().st_size:
                 return index
-        say(f"{index_path(path)}: does not fit its shard; made again")
+        say(f"{index_path(path)}: does not match its shard; rebuilding it")
     except FileNotFoundError:
         if not path.exists():
             raise UserError(f"{path}: no such shard; run t2t-datagen") from None
     except (ValueError, EOFError, zipfile.BadZipFile):
-        say(f"{index_path(path)}: not an index; made again")
+        say(f"{index_path(path)}: not an index; rebuilding it")
+    index = _build_index(path)
+    with contextlib.suppress(UserError):  # Data on a read-only disk can be read without an index file.
+        _save_index(path, index)
+    return index
+
+
+def _build_index(path: Path) -> np.ndarray:
+    """Returns the index that follows from a shard's bytes, which are verified.
+
+    Raises:
+        UserError: if the shard is damaged.
+    """
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     contents = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -179,23 +192,24 @@ def read_index(path: Path) -> np.ndarray:
         source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
         rows.append((offset + 12, size, len(source), len(target)))
         offset += size + 16
-    index = np.array(rows, INDEX)
-    with contextlib.suppress(UserError):  # data on a read-only disk is read all the same
-        _save_index(path, index)
-    return index
+    return np.array(rows, INDEX)
 
 
 def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
-    """The data of a record of which all bytes are as they were written: length, its checksum, data, its checksum."""
-    whole = contents[offset - 12 : offset + size + 4].tobytes()
-    data, length = whole[12:-4], struct.pack("<Q", size)
-    if len(whole) < size + 16 or whole != length + _masked_crc(length) + data + _masked_crc(data):
+    """Returns the data of a record.
+
+    Raises:
+        UserError: if a byte of the record differs: of its length, its data or the checksum after each.
+    """
+    stored = contents[offset - 12 : offset + size + 4].tobytes()
+    data, length = stored[12:-4], struct.pack("<Q", size)
+    if len(stored) < size + 16 or stored != length + _masked_crc(length) + data + _masked_crc(data):
         raise damaged(path, record)
     return data
 
 
 def damaged(path: Path, record: int) -> UserError:
-    """The error for a record whose checksum does not fit its bytes."""
+    """Returns the error for a record whose checksum does not match its bytes."""
     return UserError(f"{path}: record {record} is damaged (its checksum differs); run t2t-datagen again")
 
 
@@ -204,24 +218,24 @@ class Records:
 
     Args:
         paths: the shards.
-        was_reversed: whether sources and targets change places.
+        was_reversed: True to swap sources and targets.
 
     Raises:
-        UserError: a shard is missing or damaged.
+        UserError: if a shard is missing or damaged.
     """
 
     def __init__(self, paths: list[Path], was_reversed: bool = False) -> None:
         self._paths, self._reversed = paths, was_reversed
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
-        # An empty file cannot be mapped, and nothing is ever asked of it.
+        # An empty file cannot be mapped.
         self._contents = [
             np.memmap(path, np.uint8, "r") if len(index) else np.empty(0, np.uint8)
             for path, index in zip(paths, indexes, strict=True)
         ]
         self._indexes = indexes
         self.lengths = np.empty((2, len(self)), np.int32)
-        """int32 [2, N]: tokens of each record's source and target, with the end token."""
+        """int32 [2, N]: number of tokens of each record's source and target, including the end token."""
         sides = ("target", "source") if was_reversed else ("source", "target")
         for index, start in zip(indexes, self._starts, strict=False):
             for row, side in zip(self.lengths, sides, strict=True):
@@ -231,7 +245,7 @@ class Records:
         return int(self._starts[-1])
 
     def locate(self, number: int) -> tuple[Path, int]:
-        """The shard that a record is in, and its number there, from 0."""
+        """Returns a record's shard and its number within the shard, from 0."""
         shard = self._shard(number)
         return self._paths[shard], number - int(self._starts[shard])
 
@@ -239,14 +253,14 @@ class Records:
         return int(np.searchsorted(self._starts, number, "right")) - 1
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Source ids and target ids of a record, int32.
+        """Returns the source ids and the target ids of a record, int32.
 
         Raises:
-            UserError: the record's checksum differs.
+            UserError: if the record's checksum differs.
         """
         shard = self._shard(number)
-        row: Any = self._indexes[shard][number - self._starts[shard]]
-        first = int(self._starts[shard])
-        data = _checked(self._paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), number - first)
+        record = number - int(self._starts[shard])
+        row: Any = self._indexes[shard][record]
+        data = _checked(self._paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), record)
         source, target = parse(data)
         return (target, source) if self._reversed else (source, target)

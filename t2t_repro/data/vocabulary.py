@@ -1,8 +1,8 @@
-"""SentencePiece subwords: one file from which Python, TensorFlow and the served graph read the same pieces.
+"""The SentencePiece vocabulary: one file that Python, TensorFlow and the served graph read.
 
-Byte-pair encoding (section 5.1; Sennrich et al. 2016) over raw text, without loss but for one sign (U+2581, with which
-SentencePiece writes spaces): no normalisation, spaces kept, and characters outside the alphabet as UTF-8 byte pieces.
-Id 0 is padding, 1 the end of a text, as in tensor2tensor.
+Byte-pair encoding (section 5.1; Sennrich et al. 2016) of raw text. Text is not normalised, spaces are kept, and
+characters outside the alphabet become UTF-8 byte pieces, so that decoding restores every text exactly, unless it
+contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and 1 the end of a text, as in tensor2tensor.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
 SPACE = "\u2581"
-"""How SentencePiece writes a space in a piece."""
+"""Stands for a space in SentencePiece's pieces."""
 
 PROBE = "  \U0001f100"
-"""Text that comes back changed where spaces or characters are normalised, or rare characters are lost: a digit with a
-full stop, as one sign."""
+"""Text that encoding and decoding change if the vocabulary normalises spaces or characters, or loses rare characters.
+U+1F100 is "0." as a single character."""
 
 MAX_TRAINING_BYTES = 200_000_000
-"""Text that a vocabulary is learned from at most; more changes it little and takes much memory."""
+"""Maximum bytes of text to learn a vocabulary from. More text changes it little and takes much memory."""
 
 
 class Vocabulary:
-    """Text to ids and back.
+    """Converts text to ids and back.
 
     Args:
-        model: the contents of a SentencePiece model file.
-        source: the file's name, for errors.
+        model: contents of a SentencePiece model file.
+        source: name of the file, for errors.
 
     Raises:
-        UserError: no SentencePiece model, a truncated one, or one that t2t-datagen did not make.
+        UserError: if the model is not a SentencePiece model, is truncated, or was not made by t2t-datagen.
     """
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -53,18 +53,21 @@ class Vocabulary:
         except (RuntimeError, OSError):
             raise UserError(f"{source}: not a SentencePiece model; make it again with t2t-datagen") from None
         if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
-            raise UserError(f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use t2t-datagen's own")
-        if self.decode(self.encode([PROBE])) != [PROBE]:  # of a model cut between two of its fields, the rest loads
             raise UserError(
-                f"{source}: text does not come back as it was; it is truncated, or not t2t-datagen's; copy it again"
+                f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
+            )
+        if self.decode(self.encode([PROBE])) != [PROBE]:  # SentencePiece loads a file that was cut between two fields.
+            raise UserError(
+                f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
+                "copy it again"
             )
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """The vocabulary in a file.
+        """Loads a vocabulary from a file.
 
         Raises:
-            UserError: the file is missing, unreadable or no vocabulary.
+            UserError: if the file is missing, unreadable or not a vocabulary.
         """
         try:
             return cls(Path(path).read_bytes(), str(path))
@@ -80,47 +83,47 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
         return int(self._processor.GetPieceSize())
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hex digits that differ for different vocabularies."""
+        """Twelve hex digits that identify the vocabulary."""
         return hashlib.sha256(self.model).hexdigest()[:12]
 
     @property
     def is_byte(self) -> np.ndarray:
-        """Whether each id is a byte of a character outside the alphabet, bool [V]."""
+        """bool [V]: True for ids that are a single byte of a character outside the alphabet."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        """Those of `symbols` (see `train`) that are not a piece."""
-        unknown = self._processor.unk_id()
-        return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown]
+        """Returns those of `symbols` (see `train`) that are not a piece."""
+        unknown_id = self._processor.unk_id()
+        return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """The ids of each text, with the end id at its end; -1 threads are one a core."""
+        """Returns the ids of each text, followed by the end id. -1 threads are one per core."""
         ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         return ids
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The subword of each id as the vocabulary's file has it."""
-        found: list[str] = self._processor.IdToPiece(list(ids))
-        return found
+        """Returns the subword of each id, as stored in the vocabulary's file."""
+        pieces: list[str] = self._processor.IdToPiece(list(ids))
+        return pieces
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """The text of each sequence of ids, up to its first end or padding id."""
+        """Returns the text of each sequence of ids, up to its first end or padding id."""
         return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:
-    """Learns a vocabulary of about `vocab_size` pieces, fewer where the text has not so many.
+    """Learns a vocabulary of `vocab_size` pieces, or fewer if the text yields fewer.
 
     Args:
-        symbols: strings that are one piece each wherever they occur.
+        symbols: strings that are always a single piece.
 
     Raises:
-        UserError: no text, or a size too small for the alphabet, the symbols and the 256 byte pieces.
+        UserError: if there is no text, or the size is too small for the alphabet, the symbols and the 256 byte pieces.
     """
     import sentencepiece
 
@@ -130,7 +133,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=max(vocab_size, 10),  # below that SentencePiece's error is another one
+            vocab_size=max(vocab_size, 10),  # SentencePiece reports another error below 10.
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -151,28 +154,27 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
 
 def _reason(message: str) -> str:
     if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"too small for the text's characters and the 256 bytes; give {small[1]} or more"
+        return f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
     if "!sentences_.empty()" in message:
-        return "no vocabulary can be learned from no text"
+        return "no vocabulary can be learned without text"
     return f"no vocabulary can be learned ({' '.join(message.split())})"
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
-    """At most `max_bytes` of UTF-8, spread evenly over `texts`, the same for the same texts.
+    """Returns at most `max_bytes` of UTF-8 text, spread evenly over `texts`. The same texts give the same sample.
 
-    Every text is kept until the limit is met; then two of three are dropped and from there on only every third one is
-    taken, and so on: the memory stays bounded however long `texts` is. (Every second one would be all sources and no
-    target where the two come in turn.)
+    Memory is bounded. Whenever the limit is exceeded, two of three texts are dropped, and from then on only every third
+    text is added. (Keeping every second text would keep only the sources if sources and targets alternate.)
     """
-    kept: list[str] = []
+    sampled: list[str] = []
     size, stride = 0, 1
     for number, text in enumerate(texts):
         if number % stride:
             continue
-        kept.append(text)
+        sampled.append(text)
         size += len(text.encode("utf-8"))
-        while size > max_bytes and len(kept) > 1:
-            kept = kept[::3]
-            size = sum(len(text.encode("utf-8")) for text in kept)
+        while size > max_bytes and len(sampled) > 1:
+            sampled = sampled[::3]
+            size = sum(len(text.encode("utf-8")) for text in sampled)
             stride *= 3
-    return kept
+    return sampled

@@ -13,7 +13,6 @@ from t2t_repro import devices
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.data.summary import MAX_STEPS
 from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 from t2t_repro.models.model import make_model, parameter_count
@@ -106,7 +105,7 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the steps of the first epoch are cut into micro-batches, the first `MAX_STEPS` of them."""
+    """How the steps of the first epoch are cut into micro-batches, at most `COUNTED_STEPS` of them."""
 
     steps: list[list[size.Shape]]
     """Shapes of each step's micro-batches, including empty ones."""
@@ -119,16 +118,12 @@ class Cuts:
     def of(cls, pipeline: Pipeline) -> Cuts:
         """Returns the cuts of a pipeline's first epoch."""
         epoch, lengths = pipeline.first_epoch, pipeline.lengths
-        steps, tokens, positions = [], 0, 0
-        for step in range(min(epoch.steps, MAX_STEPS)):
-            shapes = []
-            for examples in batching.micro_batches(lengths, epoch.blocks(step), pipeline.max_tokens, pipeline.replicas):
-                source, target = lengths[:, examples].max(axis=1, initial=0).tolist()
-                shapes.append((len(examples), source, target))
-                tokens += int(lengths[:, examples].sum())
-                positions += len(examples) * (source + target)
-            steps.append(shapes)
-        return cls(steps, pipeline.replicas, 1.0 - tokens / positions)
+        steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)
+        shapes = [
+            [(len(examples), *lengths[:, examples].max(axis=1, initial=0).tolist()) for examples in step]
+            for step in steps
+        ]
+        return cls(shapes, pipeline.replicas, batching.padding(lengths, steps))
 
     @property
     def rounds(self) -> int:

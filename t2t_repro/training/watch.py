@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from t2t_repro import devices
+from t2t_repro.data.batching import padding_share
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training.evaluation import Decoded, Evaluation
@@ -56,7 +57,7 @@ class Speed:
         return {
             "source_tokens_per_second": round(self._source / seconds, 1),
             "target_tokens_per_second": round(self._target / seconds, 1),
-            "padding": round(1.0 - self._filled / max(self._positions, 1), 5),
+            "padding": round(padding_share(self._filled, self._positions), 5),
         }
 
 

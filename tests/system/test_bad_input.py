@@ -150,7 +150,7 @@ def test_a_damaged_shard_is_named_and_a_wrong_index_made_again(trained: TrainedM
         "trainer", *trained.flags, f"--data_dir={data}", f"--output_dir={tmp_path / 'm'}", "--train_steps=1000"
     )
     refused(result, f"{shards[2]}: record ", "is damaged (its checksum differs); run t2t-datagen again")
-    assert f"{index_path(shards[0])}: does not fit its shard; made again" in result.stderr
+    assert f"{index_path(shards[0])}: does not match its shard; rebuilding it" in result.stderr
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(trained: TrainedModel, tmp_path: Path) -> None:

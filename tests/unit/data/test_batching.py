@@ -7,44 +7,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_repro.data import vocabulary
-from t2t_repro.data.batching import BLOCKS, Plan, micro_batches, plan
+from t2t_repro.data import batching, vocabulary
+from t2t_repro.data.batching import BLOCKS, Plan, first_steps, micro_batches, padding, plan
 from t2t_repro.textfile import read_lines
 
 MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
-    """Lengths as in news text: log-normal about 24 tokens, the sides alike but not equal."""
+    """Returns lengths as in news text: log-normal with a median of 24 tokens, and similar on both sides."""
     random = np.random.default_rng(count)
     source = random.lognormal(3.2, 0.6, count)
     target = source * random.lognormal(0.05, 0.2, count)
     return np.clip(np.stack([source, target]), 2, longest).astype(np.int32)
 
 
-def steps(laid_out: Plan) -> list[np.ndarray]:
-    return [np.concatenate(laid_out.blocks(step)) for step in range(laid_out.steps)]
+def steps(epoch_plan: Plan) -> list[np.ndarray]:
+    """Returns the examples of each step."""
+    return [np.concatenate(epoch_plan.blocks(step)) for step in range(epoch_plan.steps)]
 
 
-def whole(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
+def cut_one_block(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
     """Returns the micro-batches of a step of one block."""
     return micro_batches(lengths, [np.arange(lengths.shape[1])], max_tokens, replicas)
 
 
-def company(laid_out: Plan) -> set[frozenset[int]]:
-    """The steps as sets of examples, without their order."""
-    return {frozenset(examples.tolist()) for examples in steps(laid_out)}
-
-
-def padding(lengths: np.ndarray, laid_out: Plan, max_tokens: int) -> float:
-    """Share of the positions, over all micro-batches and both sides, that hold no token."""
-    positions = tokens = 0
-    for step in range(laid_out.steps):
-        for examples in micro_batches(lengths, laid_out.blocks(step), max_tokens, 1):
-            sides = lengths[:, examples]
-            positions += int(sides.max(axis=1).sum()) * len(examples)
-            tokens += int(sides.sum())
-    return 1 - tokens / positions
+def step_sets(epoch_plan: Plan) -> set[frozenset[int]]:
+    """Returns the steps as sets of examples."""
+    return {frozenset(examples.tolist()) for examples in steps(epoch_plan)}
 
 
 def size(lengths: np.ndarray, examples: np.ndarray) -> int:
@@ -54,24 +44,24 @@ def size(lengths: np.ndarray, examples: np.ndarray) -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 1000, 20_000])
 @pytest.mark.parametrize("batch_size", [1, 100, 4096, 10**9])
-def test_an_epoch_holds_each_example_once(count: int, batch_size: int) -> None:
+def test_an_epoch_has_each_example_once(count: int, batch_size: int) -> None:
     taken = np.concatenate(steps(plan(news(count), batch_size, 256, seed=1, epoch=0)))
     assert np.array_equal(np.sort(taken), np.arange(count))
 
 
-def test_examples_with_a_longer_side_are_left_out() -> None:
+def test_examples_with_a_longer_side_are_omitted() -> None:
     lengths = np.array([[5, 11, 5, 10, 12, 1], [5, 5, 11, 10, 12, 1]])
     taken = np.concatenate(steps(plan(lengths, 10, 10, seed=1, epoch=0)))
     assert sorted(taken.tolist()) == [0, 3, 5]
 
 
-def test_where_all_are_too_long_there_is_no_step() -> None:
+def test_a_plan_without_short_examples_has_no_steps() -> None:
     assert plan(np.full((2, 4), 11), 10, 10, seed=1, epoch=0).steps == 0
     assert plan(np.empty((2, 0), np.int32), 10, 10, seed=1, epoch=0).steps == 0
 
 
 @pytest.mark.parametrize("max_length", [256, 10**6, 10**9, 2**31 - 1])
-def test_max_length_may_be_as_large_as_one_likes(max_length: int) -> None:
+def test_max_length_may_be_any_large_number(max_length: int) -> None:
     assert len(np.concatenate(steps(plan(news(3000), 4096, max_length, seed=1, epoch=0)))) == 3000
 
 
@@ -81,29 +71,29 @@ def test_the_same_seed_and_epoch_give_the_same_plan() -> None:
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(1, 1), (2, 0), (0, 1)])
-def test_another_seed_or_epoch_gives_other_company(seed: int, epoch: int) -> None:
+def test_another_seed_or_epoch_puts_other_examples_together(seed: int, epoch: int) -> None:
     lengths = news(5000)
     one, other = plan(lengths, 2048, 256, seed=1, epoch=0), plan(lengths, 2048, 256, seed=seed, epoch=epoch)
-    assert len(company(one) & company(other)) < 0.05 * one.steps
+    assert len(step_sets(one) & step_sets(other)) < 0.05 * one.steps
 
 
-def test_each_epoch_has_as_many_steps() -> None:
+def test_all_epochs_have_the_same_number_of_steps() -> None:
     for lengths in (news(3000), np.full((2, 50), 7)):
         assert len({plan(lengths, 500, 256, seed=1, epoch=epoch).steps for epoch in range(20)}) == 1
 
 
-def test_steps_hold_about_batch_size_target_tokens() -> None:
+def test_steps_have_about_batch_size_target_tokens() -> None:
     lengths = news(50_000)
-    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
-    tokens = np.array([lengths[1, examples].sum() for examples in steps(laid_out)])
+    epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
+    tokens = np.array([lengths[1, examples].sum() for examples in steps(epoch_plan)])
     assert abs(tokens.mean() / 4096 - 1) < 0.01
     assert tokens.min() > 0.6 * 4096 and tokens.max() < 1.5 * 4096
 
 
-@pytest.mark.parametrize(("examples", "whole"), [(50_000, True), (600, False)])
-def test_large_blocks_hold_a_multiple_of_eight_examples(examples: int, whole: bool) -> None:
-    sizes = np.diff(plan(news(examples), 4096 if whole else 200, 256, seed=1, epoch=0).ends)
-    assert np.all(sizes[:-1] % 8 == 0) == whole
+@pytest.mark.parametrize(("examples", "are_large"), [(50_000, True), (600, False)])
+def test_large_blocks_have_a_multiple_of_eight_examples(examples: int, are_large: bool) -> None:
+    sizes = np.diff(plan(news(examples), 4096 if are_large else 200, 256, seed=1, epoch=0).ends)
+    assert np.all(sizes[:-1] % 8 == 0) == are_large
     assert sizes.min() > 0 and sizes.sum() == examples
 
 
@@ -115,67 +105,73 @@ def test_no_step_is_empty() -> None:
             assert all(len(examples) for examples in steps(plan(lengths, 50, 256, seed=1, epoch=epoch)))
 
 
-def test_short_and_long_steps_come_in_mixed_order() -> None:
+def test_short_and_long_steps_are_shuffled() -> None:
     lengths = news(50_000)
     means = [lengths[1, examples].mean() for examples in steps(plan(lengths, 4096, 256, seed=1, epoch=0))]
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
 
 
-def test_examples_of_equal_lengths_change_company_each_epoch() -> None:
+def test_examples_of_equal_length_are_shuffled_each_epoch() -> None:
     lengths = np.full((2, 1000), 10)
     one, other = (plan(lengths, 500, 256, seed=1, epoch=epoch) for epoch in range(2))
-    assert max(len(step & again) for step in company(one) for again in company(other)) < 15
+    assert max(len(step & later) for step in step_sets(one) for later in step_sets(other)) < 15
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 8])
 @pytest.mark.parametrize("max_tokens", [300, 2048, 10**6])
-def test_micro_batches_hold_a_step_once_in_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
+def test_micro_batches_have_each_example_once_and_at_most_max_tokens(replicas: int, max_tokens: int) -> None:
     lengths = news(20_000)
-    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
-    for step in range(laid_out.steps):
-        cut = micro_batches(lengths, laid_out.blocks(step), max_tokens, replicas)
-        assert np.array_equal(np.concatenate(cut), np.concatenate(laid_out.blocks(step)))
+    epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
+    for step in range(epoch_plan.steps):
+        cut = micro_batches(lengths, epoch_plan.blocks(step), max_tokens, replicas)
+        assert np.array_equal(np.concatenate(cut), np.concatenate(epoch_plan.blocks(step)))
         assert len(cut) % replicas == 0
         assert all(size(lengths, examples) <= max_tokens for examples in cut)
 
 
-def test_the_blocks_of_a_step_differ_in_length_and_the_examples_of_a_block_do_not() -> None:
+def test_blocks_of_a_step_differ_in_length_and_examples_of_a_block_do_not() -> None:
     lengths = news(50_000)
-    laid_out = plan(lengths, 4096, 256, seed=1, epoch=0)
-    means = np.array([[lengths[1, block].mean() for block in laid_out.blocks(step)] for step in range(laid_out.steps)])
-    assert means.shape == (laid_out.steps, BLOCKS)
+    epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
+    means = np.array(
+        [[lengths[1, block].mean() for block in epoch_plan.blocks(step)] for step in range(epoch_plan.steps)]
+    )
+    assert means.shape == (epoch_plan.steps, BLOCKS)
     assert np.abs(means[:, 0] - means[:, 1]).mean() > 5
-    spreads = [np.ptp(lengths[1, block]) for step in range(laid_out.steps) for block in laid_out.blocks(step)]
+    spreads = [np.ptp(lengths[1, block]) for step_blocks in blocks for block in step_blocks]
     assert np.median(spreads) <= 4
 
 
-def test_micro_batches_of_examples_in_any_order_hold_at_most_max_tokens() -> None:
+def test_micro_batches_of_unsorted_examples_have_at_most_max_tokens() -> None:
     random = np.random.default_rng(1)
     for _ in range(300):
         sides = random.integers(1, 50, (2, random.integers(1, 60)))
-        cut = whole(sides, 60, int(random.integers(1, 5)))
+        cut = cut_one_block(sides, 60, int(random.integers(1, 5)))
         assert np.array_equal(np.concatenate(cut), np.arange(sides.shape[1]))
         assert all(size(sides, examples) <= 60 for examples in cut)
 
 
-def test_a_step_that_fits_is_one_micro_batch_for_each_replica() -> None:
+def test_a_small_step_is_one_micro_batch_per_replica() -> None:
     lengths = np.full((2, 12), 10)
-    assert [len(examples) for examples in whole(lengths, 120, 1)] == [12]
-    assert [len(examples) for examples in whole(lengths, 119, 1)] == [6, 6]
-    assert [len(examples) for examples in whole(lengths, 120, 4)] == [3, 3, 3, 3]
+    assert [len(examples) for examples in cut_one_block(lengths, 120, 1)] == [12]
+    assert [len(examples) for examples in cut_one_block(lengths, 119, 1)] == [6, 6]
+    assert [len(examples) for examples in cut_one_block(lengths, 120, 4)] == [3, 3, 3, 3]
 
 
-def test_the_longer_side_counts() -> None:
-    assert len(whole(np.array([[10, 10], [1, 1]]), 19, 1)) == len(whole(np.array([[1, 1], [10, 10]]), 19, 1)) == 2
+def test_the_limit_holds_for_the_longer_side() -> None:
+    assert (
+        len(cut_one_block(np.array([[10, 10], [1, 1]]), 19, 1))
+        == len(cut_one_block(np.array([[1, 1], [10, 10]]), 19, 1))
+        == 2
+    )
 
 
 def test_fewer_examples_than_replicas_leave_micro_batches_empty() -> None:
-    assert sorted(len(examples) for examples in whole(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
+    assert sorted(len(examples) for examples in cut_one_block(np.full((2, 2), 10), 100, 4)) == [0, 0, 1, 1]
 
 
-def test_a_longer_example_is_a_micro_batch_of_its_own_and_the_others_stay_together() -> None:
+def test_an_example_over_the_limit_is_a_micro_batch_of_its_own() -> None:
     lengths = np.array([[10] * 100 + [300], [10] * 100 + [300]])
-    cut = whole(lengths, 250, 1)
+    cut = cut_one_block(lengths, 250, 1)
     assert [examples.tolist() for examples in cut if 100 in examples] == [[100]]
     assert all(size(lengths, examples) <= 250 for examples in cut[:-1])
     assert len(cut) <= 10
@@ -184,23 +180,53 @@ def test_a_longer_example_is_a_micro_batch_of_its_own_and_the_others_stay_togeth
 def test_micro_batches_are_few() -> None:
     lengths = news(20_000)
     counted = needed = 0
-    laid_out = plan(lengths, 25_000, 256, seed=1, epoch=0)
-    for step, examples in enumerate(steps(laid_out)):
-        counted += len(micro_batches(lengths, laid_out.blocks(step), 4096, 1))
+    epoch_plan = plan(lengths, 25_000, 256, seed=1, epoch=0)
+    for step, examples in enumerate(steps(epoch_plan)):
+        counted += len(micro_batches(lengths, epoch_plan.blocks(step), 4096, 1))
         needed += int(np.ceil(lengths[:, examples].max(axis=0).sum() / 4096))
     assert counted < 1.3 * needed
 
 
-def test_little_of_news_text_is_padding() -> None:
+def test_padding_by_hand() -> None:
+    lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
+    # Examples 0 and 1: 2 * (4 + 3) positions, 12 tokens; examples 2 and 3: 2 * (5 + 5) positions, 14 tokens.
+    pairs = [[np.array([0, 1])], [np.array([2, 3])]]
+    assert padding(lengths, pairs) == pytest.approx(1 - 26 / 34)
+    assert padding(lengths, pairs[:1]) == pytest.approx(1 - 12 / 14)
+    assert padding(lengths, [[np.array([example]) for example in range(4)]]) == 0.0
+    assert padding(lengths, []) == 0.0
+
+
+def test_empty_micro_batches_add_no_padding() -> None:
+    """A block of long sources with short targets is cut into more micro-batches than a block of long pairs holds."""
+    count = 30_000
+    lengths = np.array([[250] * count + [3] * count, [3] * count + [250] * count], np.int32)
+    counted = first_steps(lengths, plan(lengths, 25000, 256, seed=1, epoch=0), 4096)
+    assert any(len(examples) == 0 for step in counted for examples in step)
+    assert padding(lengths, counted) == pytest.approx(0.0, abs=0.01)
+
+
+def test_only_the_first_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
+    epoch_plan = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
+    assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == pytest.approx(1 - 28 / 44)
+    assert padding(lengths, first_steps(lengths, epoch_plan, 5)) == 0.0  # each example is a micro-batch of its own
+    monkeypatch.setattr(batching, "COUNTED_STEPS", 1)
+    assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == 0.0
+
+
+def test_news_text_has_little_padding() -> None:
     lengths = news(100_000)
-    assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=0), 2048) < 0.02
-    assert padding(lengths, plan(lengths, 25_000, 256, seed=1, epoch=1), 4096) < 0.04
+    for batch_size, epoch, max_tokens, limit in ((4096, 0, 2048, 0.02), (25_000, 1, 4096, 0.04)):
+        epoch_plan = plan(lengths, batch_size, 256, seed=1, epoch=epoch)
+        assert padding(lengths, first_steps(lengths, epoch_plan, max_tokens)) < limit
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
-def test_less_than_four_percent_of_multi30k_is_padding() -> None:
+def test_multi30k_has_less_than_four_percent_padding() -> None:
     sides = [list(read_lines(str(MULTI30K / f"train.{language}.gz"))) for language in ("en", "de")]
-    words = vocabulary.train([text for side in sides for text in side], 8000)
-    lengths = np.array([[len(ids) for ids in words.encode(side)] for side in sides], np.int32)
+    trained = vocabulary.train([text for side in sides for text in side], 8000)
+    lengths = np.array([[len(ids) for ids in trained.encode(side)] for side in sides], np.int32)
     for epoch in range(3):
-        assert padding(lengths, plan(lengths, 4096, 256, seed=1, epoch=epoch), 2048) < 0.04
+        epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=epoch)
+        assert padding(lengths, first_steps(lengths, epoch_plan, 2048)) < 0.04

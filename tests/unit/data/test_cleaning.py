@@ -66,7 +66,7 @@ def test_the_pairs_and_counts_are_those_of_a_naive_implementation(words: int, ra
 
 def test_a_further_pass_gives_the_first_pass_without_its_repeats() -> None:
     pairs = random_pairs(500, 9)
-    cleaning = Cleaning(max_words=3, duplicates=True)
+    cleaning = Cleaning(max_words=3, drops_duplicates=True)
     first = list(cleaning.first_pass(iter(pairs)))
     once = {str(pair): pair for pair in first}  # a dict keeps the place of the first
     assert 0 < len(once) < len(first)
@@ -90,7 +90,7 @@ def test_limits_are_still_allowed() -> None:
 def test_only_pairs_alike_on_both_sides_are_repeats_and_the_first_stays() -> None:
     pairs = pairs_of(("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a ", "b"), ("A", "b"), ("a", "b"), ("a", "c"))
     numbered = [pair | {"number": str(number)} for number, pair in enumerate(pairs)]
-    cleaning = Cleaning(duplicates=True)
+    cleaning = Cleaning(drops_duplicates=True)
     assert len(list(cleaning.first_pass(numbered))) == 8
     assert [pair["number"] for pair in cleaning.next_pass(numbered)] == list("012345")
     assert cleaning.dropped == {"duplicate": 2}
@@ -98,13 +98,13 @@ def test_only_pairs_alike_on_both_sides_are_repeats_and_the_first_stays() -> Non
 
 def test_a_reason_that_no_pair_gave_is_not_listed() -> None:
     pairs = pairs_of(("a", "b"), ("b", "a"))
-    cleaning = Cleaning(max_words=5, max_ratio=5.0, duplicates=True)
+    cleaning = Cleaning(max_words=5, max_ratio=5.0, drops_duplicates=True)
     assert list(cleaning.first_pass(pairs)) == pairs
     assert dict(cleaning.dropped) == {}
 
 
 def test_no_text_at_all() -> None:
-    cleaning = Cleaning(duplicates=True)
+    cleaning = Cleaning(drops_duplicates=True)
     assert list(cleaning.first_pass([])) == list(cleaning.next_pass([])) == []
     assert (cleaning.read, cleaning.kept) == (0, 0)
 
@@ -112,7 +112,7 @@ def test_no_text_at_all() -> None:
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_a_text_that_has_grown_or_shrunk_gives_more_or_fewer_pairs(duplicates: bool) -> None:
     pairs = pairs_of(*((f"a{number}", "b") for number in range(10)))
-    cleaning = Cleaning(duplicates=duplicates)
+    cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 10
     assert len(list(cleaning.next_pass(pairs + pairs[:3]))) == 13
     assert len(list(cleaning.next_pass(pairs[:7]))) == 7

@@ -259,11 +259,11 @@ def test_an_index_that_is_made_again_is_named(
     path = written(tmp_path)
     index_path(path).write_bytes(contents)
     assert pairs_of(Records([path])) == PAIRS
-    assert f"{index_path(path)}: not an index; made again" in capsys.readouterr().err
+    assert f"{index_path(path)}: not an index; rebuilding it" in capsys.readouterr().err
     write_shard(shard(tmp_path, 1, 2), PAIRS[:2])
     index_path(path).write_bytes(index_path(shard(tmp_path, 1, 2)).read_bytes())
     assert pairs_of(Records([path])) == PAIRS
-    assert f"{index_path(path)}: does not fit its shard; made again" in capsys.readouterr().err
+    assert f"{index_path(path)}: does not match its shard; rebuilding it" in capsys.readouterr().err
 
 
 def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What t2t-datagen says of its data, computed again from the text."""
+"""The summary of generated data, compared with figures computed from the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import sentencepiece
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, description, summary
-from t2t_repro.data.batching import Plan
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
@@ -27,7 +26,7 @@ def text(number: int) -> str:
 
 
 class Toy(Problem):
-    """English on both sides; in dev, and in some of train, with characters that the alphabet has not."""
+    """English on both sides, with characters outside the alphabet in dev."""
 
     num_train_shards = 3
 
@@ -44,8 +43,13 @@ class Toy(Problem):
             yield {"inputs": "漢字 " * 50 + "red", "targets": "😀"}
 
 
+def stored(folder: Path) -> dict[str, Any]:
+    """Returns the summaries of all problems."""
+    return dict(json.loads((folder / "datagen.json").read_text("utf-8")))
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Toy's data."""
     folder = tmp_path_factory.mktemp("data")
     generate_data(Toy(), folder, "")
@@ -53,146 +57,120 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def said(made: Path) -> dict[str, Any]:
-    """What was said of Toy's data."""
-    return dict(json.loads((made / "datagen.json").read_text("utf-8")))["toy"]
+def toy_summary(data: Path) -> dict[str, Any]:
+    """The stored summary of Toy's data."""
+    return dict(stored(data)["toy"])
 
 
 @pytest.fixture(scope="module")
-def lengths(made: Path) -> dict[str, list[tuple[int, int]]]:
-    """Tokens of each pair that is kept, with the end token, as SentencePiece itself counts them."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(made / "vocab.toy.320.model"))
+def lengths(data: Path) -> dict[str, np.ndarray]:
+    """By split, int32 [2, N]: tokens of each side of the kept pairs, counted by SentencePiece itself."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "vocab.toy.320.model"))
     return {
-        split: [
-            (len(processor.Encode(pair["inputs"])) + 1, len(processor.Encode(pair["targets"])) + 1)
-            for pair in Toy().generate(split, "")
-            if pair["inputs"]
-        ]
+        split: np.array(
+            [
+                [len(processor.Encode(pair[side])) + 1 for side in ("inputs", "targets")]
+                for pair in Toy().generate(split, "")
+                if pair["inputs"]
+            ],
+            np.int32,
+        ).T
         for split in ("train", "dev")
     }
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_pairs_tokens_and_means(split: str, said: dict[str, Any], lengths: dict[str, list[tuple[int, int]]]) -> None:
-    figures, expected = said["splits"][split], lengths[split]
-    assert (figures["pairs_read"], figures["pairs_kept"]) == (len(expected) + 1, len(expected))
+def test_pairs_tokens_and_mean_lengths(split: str, toy_summary: dict[str, Any], lengths: dict[str, np.ndarray]) -> None:
+    figures, count = toy_summary["splits"][split], lengths[split].shape[1]
+    assert (figures["pairs_read"], figures["pairs_kept"]) == (count + 1, count)
     assert figures["pairs_dropped"] == {"empty side": 1}
-    for side, counts in zip(("inputs", "targets"), zip(*expected, strict=True), strict=True):
-        assert figures["tokens"][side] == sum(counts)
-        assert figures["mean_length"][side] == pytest.approx(sum(counts) / len(counts), abs=0.0051)
+    for side, tokens in zip(("inputs", "targets"), lengths[split].sum(axis=1), strict=True):
+        assert figures["tokens"][side] == tokens
+        assert figures["mean_length"][side] == pytest.approx(tokens / count, abs=0.0051)
 
 
-def test_the_byte_share_is_of_all_text(said: dict[str, Any], made: Path) -> None:
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(made / "vocab.toy.320.model"))
+def test_the_byte_share_is_that_of_all_text(toy_summary: dict[str, Any], data: Path) -> None:
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "vocab.toy.320.model"))
     texts = [pair[side] for split in ("train", "dev") for pair in Toy().generate(split, "")
              for side in ("inputs", "targets") if pair["inputs"]]  # fmt: skip
-    pieces = [piece for each in texts for piece in processor.Encode(each, out_type=str)]
+    pieces = [piece for line in texts for piece in processor.Encode(line, out_type=str)]
     bytes_outside = len([piece for piece in pieces if re.fullmatch("<0x..>", piece)])
     assert bytes_outside == len("漢字".encode()) * 50 + len("😀".encode())
-    assert said["byte_share"] == round(bytes_outside / sum(len(each.encode()) for each in texts), 6) > 0
-    assert said["vocabulary_size"] == processor.GetPieceSize()
+    assert toy_summary["byte_share"] == round(bytes_outside / sum(len(line.encode()) for line in texts), 6) > 0
+    assert toy_summary["vocabulary_size"] == processor.GetPieceSize()
 
 
 def test_steps_and_padding_are_those_of_the_first_epoch(
-    said: dict[str, Any], lengths: dict[str, list[tuple[int, int]]]
+    toy_summary: dict[str, Any], lengths: dict[str, np.ndarray]
 ) -> None:
-    epoch = batching.plan(np.array(lengths["train"], np.int32).T, 25000, 256, seed=1, epoch=0)
-    real = positions = 0
+    train = lengths["train"]
+    epoch = batching.plan(train, 25000, 256, seed=1, epoch=0)
+    tokens = positions = 0
     for step in range(epoch.steps):
-        for examples in batching.micro_batches(np.array(lengths["train"]).T, epoch.blocks(step), 4096, 1):
-            pairs = [lengths["train"][number] for number in examples]
-            real += sum(source + target for source, target in pairs)
-            positions += len(pairs) * (max(source for source, _ in pairs) + max(target for _, target in pairs))
-    figures = said["splits"]["train"]["as_transformer_base"]
+        for examples in batching.micro_batches(train, epoch.blocks(step), 4096, 1):
+            tokens += train[:, examples].sum()
+            positions += len(examples) * (train[0, examples].max() + train[1, examples].max())
+    figures = toy_summary["splits"]["train"]["as_transformer_base"]
     assert figures == {
         "batch_size": 25000,
         "max_length": 256,
         "longer_pairs": 1,
         "steps_an_epoch": epoch.steps,
-        "padding": pytest.approx(1 - real / positions, abs=1e-4),
+        "padding": pytest.approx(1 - tokens / positions, abs=1e-4),
     }
     assert figures["padding"] > 0 and epoch.steps > 1
 
 
-def test_padding_by_hand() -> None:
-    lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
-    whole = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0, 1]]))
-    # Pairs 0 and 1: 2 * (4 + 3) positions, 12 filled; pairs 2 and 3: 2 * (5 + 5), 14 filled.
-    assert summary.padding(lengths, whole) == pytest.approx(1 - 26 / 34)
-    assert summary.padding(lengths, whole, max_tokens=5) == 0.0  # each pair is a micro-batch of its own
-    nothing = Plan(np.arange(0), np.zeros(1, np.int64), np.empty((0, 2), np.int32))
-    assert summary.padding(lengths, nothing) == 0.0
-
-
-def test_empty_micro_batches_add_no_padding() -> None:
-    """Blocks of long sources with short targets are cut into more micro-batches than others have pairs."""
-    count = 30_000
-    lengths = np.array([[250] * count + [3] * count, [3] * count + [250] * count], np.int32)
-    epoch = batching.plan(lengths, 25000, 256, seed=1, epoch=0)
-    cuts = [batching.micro_batches(lengths, epoch.blocks(step), 4096, 1) for step in range(epoch.steps)]
-    assert any(len(examples) == 0 for cut in cuts for examples in cut)
-    assert summary.padding(lengths, epoch) == pytest.approx(0.0, abs=0.01)
-
-
-def test_padding_is_of_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
-    epoch = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
-    assert summary.padding(lengths, epoch) == pytest.approx(1 - 28 / 44)
-    monkeypatch.setattr(summary, "MAX_STEPS", 1)
-    assert summary.padding(lengths, epoch) == 0.0
-
-
-def test_the_summary_does_not_depend_on_the_number_of_processes(said: dict[str, Any], tmp_path: Path) -> None:
+def test_the_summary_does_not_depend_on_the_number_of_processes(toy_summary: dict[str, Any], tmp_path: Path) -> None:
     generate_data(Toy(), tmp_path, "", 2)
-    assert json.loads((tmp_path / "datagen.json").read_text("utf-8")) == {"toy": said}
+    assert stored(tmp_path) == {"toy": toy_summary}
 
 
-def test_a_text_with_only_long_pairs_takes_no_steps(tmp_path: Path) -> None:
+def test_a_text_with_only_long_pairs_has_no_steps(tmp_path: Path) -> None:
     class Long(Toy):
         def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
             yield {"inputs": "red " * 1000, "targets": "red"}
 
     generate_data(Long(), tmp_path, "")
-    figures = json.loads((tmp_path / "datagen.json").read_text("utf-8"))["toy"]["splits"]["train"]
-    assert (
-        figures["as_transformer_base"] | {"padding": 0.0, "steps_an_epoch": 0, "longer_pairs": 1}
-        == (figures["as_transformer_base"])
-    )
+    figures = stored(tmp_path)["toy"]["splits"]["train"]["as_transformer_base"]
+    assert (figures["padding"], figures["steps_an_epoch"], figures["longer_pairs"]) == (0.0, 0, 1)
 
 
-def test_the_file_keeps_what_it_says_of_other_problems(tmp_path: Path) -> None:
+def test_the_file_keeps_the_summaries_of_other_problems(tmp_path: Path) -> None:
     summary.save(tmp_path, "first", {"a": 1})
     summary.save(tmp_path, "second", {"b": "ö"})
     summary.save(tmp_path, "first", {"c": 3})
-    assert json.loads((tmp_path / "datagen.json").read_text("utf-8")) == {"first": {"c": 3}, "second": {"b": "ö"}}
-    generate_data(Toy(), tmp_path, "")
-    assert set(json.loads((tmp_path / "datagen.json").read_text("utf-8"))) == {"first", "second", "toy"}
+    assert stored(tmp_path) == {"first": {"c": 3}, "second": {"b": "ö"}}
 
 
 @pytest.mark.parametrize("contents", [b"", b'{"other": ', b"[1, 2]", b"3", b"\xff\xfe"])
-def test_a_file_that_is_damaged_is_written_anew_and_costs_no_data(tmp_path: Path, contents: bytes) -> None:
+def test_a_damaged_file_is_replaced(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "datagen.json").write_bytes(contents)
-    generate_data(Toy(), tmp_path, "")
-    assert set(json.loads((tmp_path / "datagen.json").read_text("utf-8"))) == {"toy"}
-    assert (tmp_path / "toy.json").exists()
+    summary.save(tmp_path, "toy", {"a": 1})
+    assert stored(tmp_path) == {"toy": {"a": 1}}
 
 
-def test_it_is_no_description_of_a_problem(made: Path) -> None:
+def test_the_file_is_not_taken_for_a_problems_description(data: Path) -> None:
     with pytest.raises(UserError, match=r"\(it holds toy\)"):
-        description.load_problem(made, "numbers_ende")
+        description.load_problem(data, "numbers_ende")
 
 
-def test_people_read_the_same_figures(said: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    lines = summary.lines(said)
-    train, base, dev, words = lines
-    figures = said["splits"]["train"]
+def test_the_same_figures_are_printed(
+    toy_summary: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = summary.lines(toy_summary)
+    train, base, dev, vocabulary = lines
+    figures = toy_summary["splits"]["train"]
     assert train.startswith("train: 8,001 of 8,002 pairs, 1 dropped (empty side); tokens ")
     assert f"{figures['tokens']['inputs']:,} -> {figures['tokens']['targets']:,}" in train
     assert f"mean length {figures['mean_length']['inputs']} -> {figures['mean_length']['targets']}" in train
     assert dev.startswith("dev: 41 of 42 pairs, 1 dropped (empty side); ")
     assert "batch_size of 25,000" in base and "1 pairs over max_length 256" in base
     assert f"{100 * figures['as_transformer_base']['padding']:.1f}% padding" in base
-    assert words.startswith("vocabulary: 320 subwords; ") and f"{100 * said['byte_share']:.2f}%" in words
+    assert (
+        vocabulary.startswith("vocabulary: 320 subwords; ") and f"{100 * toy_summary['byte_share']:.2f}%" in vocabulary
+    )
+    (tmp_path / "datagen.json").write_bytes(b'{"other": ')  # A damaged summary must not cost the data.
     generate_data(Toy(), tmp_path, "")
-    spoken = capsys.readouterr().err.splitlines()
-    assert [line for line in spoken if line in lines] == lines
+    assert [line for line in capsys.readouterr().err.splitlines() if line in lines] == lines
+    assert stored(tmp_path) == {"toy": toy_summary} and (tmp_path / "toy.json").exists()

@@ -212,7 +212,7 @@ def test_a_model_that_loses_text_is_refused(options: dict[str, object]) -> None:
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
         pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(ours | options),
     )  # fmt: skip
-    with pytest.raises(UserError, match=r"t5\.model: text does not come back as it was"):
+    with pytest.raises(UserError, match=r"t5\.model: changes text that it encodes and decodes"):
         Vocabulary(model.getvalue(), "t5.model")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t2t_repro.data import summary
+from t2t_repro.data import batching
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.hparam import HParams
@@ -138,8 +138,10 @@ def test_two_workers_of_two_devices_take_the_micro_batches_of_four_devices(recor
 
 
 def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run, "MAX_STEPS", 3)
-    text, epoch = described(records, 60), batches(records, 60)
+    epoch = batches(records, 60)
+    assert batching.COUNTED_STEPS > len(epoch) > 3
+    monkeypatch.setattr(batching, "COUNTED_STEPS", 3)
+    text = described(records, 60)
     micro_batches = [cut for batch in epoch[:3] for cut in batch.micro_batches]
     filled, positions = (
         sum(count(ids) for sides in micro_batches for ids in sides)
@@ -149,4 +151,3 @@ def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monke
     assert "Micro-batches of a step of the first 3 steps" in text
     tokens = [batch.target_tokens for batch in epoch]
     assert f"{min(tokens)} to {max(tokens)}, " in text
-    assert summary.MAX_STEPS > len(epoch) > 3
