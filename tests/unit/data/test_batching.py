@@ -132,9 +132,8 @@ def test_micro_batches_have_each_example_once_and_at_most_max_tokens(replicas: i
 def test_blocks_of_a_step_differ_in_length_and_examples_of_a_block_do_not() -> None:
     lengths = news(50_000)
     epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
-    means = np.array(
-        [[lengths[1, block].mean() for block in epoch_plan.blocks(step)] for step in range(epoch_plan.steps)]
-    )
+    blocks = [epoch_plan.blocks(step) for step in range(epoch_plan.steps)]
+    means = np.array([[lengths[1, block].mean() for block in step_blocks] for step_blocks in blocks])
     assert means.shape == (epoch_plan.steps, BLOCKS)
     assert np.abs(means[:, 0] - means[:, 1]).mean() > 5
     spreads = [np.ptp(lengths[1, block]) for step_blocks in blocks for block in step_blocks]
