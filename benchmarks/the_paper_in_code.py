@@ -142,7 +142,7 @@ def describe_shapes(walk: Walk) -> str:
         ("its attention weights", "[B, H, S, S]", (1, *calls[0][1].shape)),
         ("inside its feed-forward network", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
         ("masked attention weights of one decoder layer", "[B, H, T, T]", (1, *calls[layers][1].shape)),
-        ("its attention weights over the memory", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
+        ("its cross-attention weights", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
         ("logits", "[B, T, V]", logits.shape),
     ]
     return table(["tensor", "shape", "here"], [(*row[:2], list(map(int, row[2]))) for row in rows])
@@ -159,14 +159,14 @@ def describe_predictions(walk: Walk) -> str:
 
 
 def draw_attention(walk: Walk) -> None:
-    """Draws the heads of the last layer over the memory, and one head for each of the three uses of attention."""
+    """Draws the cross-attention heads of the last layer, and one head for each of the three uses of attention."""
     source, target = (walk.folder.vocabulary.pieces(ids[0].tolist()) for ids in (walk.inputs, walk.targets))
     weights = [weights for _, weights in attention_calls(walk)]
     (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
     layers = len(walk.model.encoder)
     uses = {"encoder self-attention": (weights[layers - 1], source, source),
-            "masked decoder self-attention": (weights[-2], target, target),
-            "decoder over the memory": (weights[-1], target, source)}  # fmt: skip
+            "decoder self-attention": (weights[-2], target, target),
+            "cross-attention": (weights[-1], target, source)}  # fmt: skip
     figure = Figure((9, 3.2), layout="constrained")
     for panel, (name, (of_heads, queries, keys)) in zip(figure.subplots(1, 3), uses.items(), strict=True):
         panel.imshow(of_heads[HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
