@@ -30,8 +30,9 @@ from t2t_repro import registry
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding import beam_search
+from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import target_log_probs
-from t2t_repro.decoding.translator import Translator, padded
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.layers import attention
 from t2t_repro.layers.position import Sinusoids
 from t2t_repro.model_folder import ModelFolder

@@ -1,5 +1,6 @@
-"""From a trained model to text: the search, and the translator around it."""
+"""From a trained model to text."""
 
-from t2t_repro.decoding.translator import Hypothesis, PairScore, Translation, Translator
+from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
+from t2t_repro.decoding.translator import Translator
 
 __all__ = ["Hypothesis", "PairScore", "Translation", "Translator"]

@@ -1,8 +1,8 @@
-"""Corpora of millions of lines: an Apache Beam pipeline in which each file of output is a run of lines of the input.
+"""An Apache Beam pipeline for corpora of millions of lines.
 
-The input is read once, in order, and cut into batches. Whichever worker gets a batch translates it and writes the
-shard that is named by the batch's place. So nothing has to be sorted, and a batch that a runner tries twice, or gives
-to two workers, ends as the same file.
+The input is read once, in order, and cut into batches of lines. A worker translates a batch and writes a shard whose
+name follows from the batch's position in the input. So nothing has to be sorted afterwards. A batch that a runner
+repeats, or gives to two workers, becomes the same file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
 from t2t_repro import registry
-from t2t_repro.decoding.output import finished, text_line
-from t2t_repro.decoding.translator import Translation, Translator
+from t2t_repro.decoding.output import finish_translations, text_line
+from t2t_repro.decoding.translation import InputFile, Translation
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.model_folder import open_folders
@@ -36,74 +37,75 @@ from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
 COUNTERS = ("lines", "shards", "translated in pieces", "truncated")
-"""What is counted over all workers."""
-KEPT = "shards that were there"
-"""The same, where a run goes on."""
+"""Counted over all workers."""
+EXISTING = "existing shards"
+"""Counter of the shards that a resumed run skips."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker has to know."""
+    """Everything that a worker needs to know."""
 
     output_dir: str
-    """The model folder, or several; see `open_folders`."""
+    """The model folder, or several separated by commas; see `open_folders`."""
     checkpoints: str
-    """A checkpoint of each."""
+    """A checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """How to search, and what to write."""
+    """How to decode and what to write."""
     decode_to_file: str
-    """What shards' names begin with."""
+    """Prefix of the shards' names."""
     long_lines: str = "split"
     """See `Translator.translate`."""
     t2t_usr_dir: str = ""
-    """Folder of the user's own problems and models."""
+    """Folder of the user's problems and models."""
     resume: bool = False
-    """Whether shards that are there stay as they are."""
+    """Whether to skip shards that exist."""
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Lines that follow each other in a file."""
+class LineBatch:
+    """Consecutive lines of a file; they become a shard."""
 
     path: str
     """The file."""
-    file: int
-    """Which of the files it is, from 0."""
-    first: int
+    file_number: int
+    """Index of the file in the input."""
+    first_line: int
     """Number of the first line in the file, from 0."""
     lines: list[str]
     """One or more."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A model, ready, once in each process."""
+class LoadedModel:
+    """A model and its problem, loaded once per process."""
 
     translator: Translator
     problem: Problem
 
 
 class Translate(beam.DoFn):
-    """Batch -> the name of the shard that it has become."""
+    """Translates a `LineBatch`, writes its shard and yields the shard's name."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._shared = job, Shared()
 
     def setup(self) -> None:
-        """Loads the model, unless another thread of the process has it."""
+        """Loads the model, unless another thread of the process has loaded it."""
         self._loaded = self._shared.acquire(lambda: load(self._job))
 
-    def process(self, batch: Batch) -> Iterator[str]:
+    def process(self, batch: LineBatch) -> Iterator[str]:
         """Translates and writes a batch."""
         shard = shard_name(self._job.decode_to_file, batch)
         if self._job.resume and match(shard):
-            Metrics.counter(Translate, KEPT).inc()
+            Metrics.counter(Translate, EXISTING).inc()
             yield shard
             return
         translations = translate(self._loaded.translator, batch, self._job.long_lines)
-        write(shard, output_lines(self._loaded.problem, batch, translations, self._job.decode_hparams))
-        in_pieces = sum(each.pieces > 1 for each in translations)
-        truncated = sum(each.is_truncated for each in translations)
+        finished, _ = finish_translations(self._loaded.problem, batch.lines, translations)
+        write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
+        in_pieces = sum(translation.pieces > 1 for translation in translations)
+        truncated = sum(translation.is_truncated for translation in translations)
         for name, count in zip(COUNTERS, (len(batch.lines), 1, in_pieces, truncated), strict=True):
             Metrics.counter(Translate, name).inc(count)
         yield shard
@@ -113,15 +115,15 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
     """Translates files into shards DECODE_TO_FILE-FFFFF-NNNNNNNNNNNN: file F from line N on, both counted from 0.
 
     Args:
-        paths: the files, plain or .gz, in their order.
-        batch_lines: how many lines a shard has; the last of a file has the rest.
+        paths: the files, plain or .gz, in order.
+        batch_lines: lines per shard; the last shard of a file has the rest.
         options: apache_beam's PipelineOptions.
 
     Returns:
-        The counters, as far as the runner keeps them.
+        The counters that the runner reports.
 
     Raises:
-        UserError: whatever a worker has met that the user can mend.
+        UserError: a worker raised one.
     """
     pipeline = beam.Pipeline(options=options)
     _ = (
@@ -131,72 +133,73 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
         | "spread" >> beam.Reshuffle()
         | "translate" >> beam.ParDo(Translate(job))
     )
-    for name in ("common", "worker"):  # what fails in a worker comes here too, with its traceback
+    for name in ("common", "worker"):  # they log each worker's error with a traceback; it is raised here too
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     try:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
-        # A worker's error comes as the text of its traceback, or with the step's name behind it.
-        found = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
-        if found:
-            raise UserError(found[1]) from None
+        # Runners wrap a worker's error: they pass on its traceback as text, or append the step's name to its message.
+        message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
+        if message:
+            raise UserError(message[1]) from None
         raise
-    counts = {each.key.metric.name: each.result for each in result.metrics().query()["counters"]}
-    return {name: counts[name] for name in (*COUNTERS, KEPT) if name in counts}
+    counts = {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
+    return {name: counts[name] for name in (*COUNTERS, EXISTING) if name in counts}
 
 
 @contextlib.contextmanager
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
-    """Keeps a file beside the shards, until all are there, that says what they depend on.
+    """Keeps a file beside the shards, until all exist, with a fingerprint of everything that they depend on.
 
     Raises:
-        UserError: shards are there, and it is no resume, or they are of another run; or it cannot be written.
+        UserError: shards exist that do not belong to an unfinished run with the same settings, or the file cannot be
+            written.
     """
-    place, old = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
-    search = replace(job.decode_hparams, batch_size=1)  # which changes no translation
-    job = replace(job, decode_hparams=search, resume=False)
-    sizes = [FileSystems.match([path])[0].metadata_list[0].size_in_bytes for path in paths]
-    settings = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
-    if old and list(read_lines(place) if match(place) else []) != [settings]:
+    path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
+    # batch_size changes no translation.
+    job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
+    sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
+    fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
+    if shards and list(read_lines(path) if match(path) else []) != [fingerprint]:
         raise UserError(
-            f"{old[0]}: is there already, and not of an unfinished run of the same input, model and flags; delete the "
-            "shards, or choose another --decode_to_file"
+            f"{shards[0]} exists already and does not belong to an unfinished run with the same input, model and "
+            "flags; delete the shards or choose another --decode_to_file"
         )
-    write(place, [settings])
+    write(path, [fingerprint])
     try:
         yield
     except BaseException:
         if not match(f"{job.decode_to_file}-*"):
-            FileSystems.delete([place])
+            FileSystems.delete([path])
         raise
-    FileSystems.delete([place])
+    FileSystems.delete([path])
 
 
-def read_batches(file_and_path: tuple[int, str], batch_lines: int) -> Iterator[Batch]:
-    """The lines of a file, `batch_lines` at a time.
+def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:
+    """Yields the lines of a file, `batch_lines` at a time.
 
-    Beam's own reading of text does not say which line of its file a line is.
+    Beam's own text source does not provide line numbers.
 
     Args:
-        file_and_path: which of the files it is, from 0, and the file.
+        numbered_path: the index of the file in the input, and its path.
 
     Raises:
         UserError: the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
     """
-    file, path = file_and_path
-    first, lines = 0, list[str]()
+    file_number, path = numbered_path
+    first_line, lines = 0, list[str]()
     for line in read_lines(path):
         lines.append(line)
         if len(lines) == batch_lines:
-            yield Batch(path, file, first, lines)
-            first, lines = first + batch_lines, []
+            yield LineBatch(path, file_number, first_line, lines)
+            first_line, lines = first_line + batch_lines, []
     if lines:
-        yield Batch(path, file, first, lines)
+        yield LineBatch(path, file_number, first_line, lines)
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """As `textfile.read_lines`, from any place that Beam can read."""
+    """Yields lines as `textfile.read_lines`, from any file system that Beam can read."""
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw:
             file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
@@ -207,65 +210,57 @@ def read_lines(path: str) -> Iterator[str]:
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from None
 
 
-def load(job: Job) -> Loaded:
-    """The model of a job."""
+def load(job: Job) -> LoadedModel:
+    """Loads a job's model."""
     usr_dir = Path(job.t2t_usr_dir).expanduser().resolve()
     if job.t2t_usr_dir and usr_dir.name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
-    search = replace(job.decode_hparams, write_beam_scores=False)
-    return Loaded(Translator.from_folders(folders, checkpoints, search), folders[0].problem)
+    decode_hparams = replace(job.decode_hparams, write_beam_scores=False)
+    return LoadedModel(Translator.from_folders(folders, checkpoints, decode_hparams), folders[0].problem)
 
 
-def translate(translator: Translator, batch: Batch, long_lines: str) -> list[Translation]:
-    """The translation of each line; what is drawn depends on the line's number in its file alone."""
-    numbers = range(batch.first, batch.first + len(batch.lines))
-    found = dict(translator.stream(batch.lines, long_lines=long_lines, numbers=numbers, source=batch.path))
-    return [found[place] for place in range(len(batch.lines))]
+def translate(translator: Translator, batch: LineBatch, long_lines: str) -> list[Translation]:
+    """Returns the translation of each line; random outputs depend on the line's number in its file."""
+    input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
+    translations = dict(translator.stream(batch.lines, long_lines=long_lines, input_file=input_file))
+    return [translations[index] for index in range(len(batch.lines))]
 
 
-def output_lines(
-    problem: Problem, batch: Batch, translations: Sequence[Translation], params: DecodeHParams
-) -> list[str]:
-    """What is written for each line: the same as t2t-decoder writes."""
-    done, _ = finished(problem, batch.lines, translations)
-    return [text_line(each.hypotheses, params) for each in done]
-
-
-def shard_name(prefix: str, batch: Batch) -> str:
-    """The file that a batch becomes; in the order of their names shards are in the order of the input."""
-    return f"{prefix}-{batch.file:05d}-{batch.first:012d}"
+def shard_name(prefix: str, batch: LineBatch) -> str:
+    """Returns the name of a batch's shard; the names in sorted order are in the order of the input."""
+    return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
 
 
 def write(path: str, lines: Iterable[str]) -> None:
-    """Writes a file that appears whole or not at all, wherever Beam can write.
+    """Writes a file, whole or not at all, to any file system that Beam can write.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     folder, name = FileSystems.split(path)
-    beside = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
+    temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
     try:
-        with FileSystems.create(beside, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
-        FileSystems.rename([beside], [path])
+        FileSystems.rename([temporary], [path])
     except (OSError, BeamIOError) as error:
         with contextlib.suppress(OSError, BeamIOError):
-            FileSystems.delete([beside])
+            FileSystems.delete([temporary])
         raise UserError(
             f"{path}: cannot be written ({_reason(error)}); free space or choose another --decode_to_file"
         ) from None
 
 
 def match(pattern: str) -> list[str]:
-    """The files that a pattern such as "x-*.en" names, in the order of their names; none where there are none."""
+    """Returns the files that match a pattern such as "x-*.en", in the order of their names."""
     try:
-        (found,) = FileSystems.match([pattern])
+        (result,) = FileSystems.match([pattern])
     except BeamIOError:
         return []
-    return sorted(each.path for each in found.metadata_list)
+    return sorted(metadata.path for metadata in result.metadata_list)
 
 
 def _reason(error: Exception) -> str:
-    """One line."""
+    """Returns the error's message in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())

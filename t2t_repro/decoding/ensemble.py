@@ -1,6 +1,6 @@
-"""Several models as one that averages their log-probabilities.
+"""Several models as one model that averages their log-probabilities.
 
-Shapes: B batch, K hypotheses, T target length, S source length, V vocabulary.
+Shapes: B batch, K hypotheses, H heads, T target length, S source length, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import tensorflow as tf
 
 
 class Ensemble:
-    """Models over one vocabulary, to be searched as one; each member keeps a cache and a memory of its own.
+    """A model that decodes with several models over one vocabulary; each member has its own cache and memory.
 
-    Its log-probability of a token is the mean of the members', so that of a text is too.
+    The log-probability of a token is the mean over the members. So is the log-probability of a text.
     """
 
     name = "ensemble"
@@ -27,50 +27,49 @@ class Ensemble:
         self.trainable_variables = [variable for model in self.models for variable in model.trainable_variables]
 
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Log-probabilities [B, T, V] of given targets; see `Model`."""
+        """Returns log-probabilities [B, T, V] of given targets; see `Model`."""
         return mean([tf.nn.log_softmax(model(inputs, targets, seed)) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
-        """Source ids [B, S] -> each member's memory."""
+        """Returns the members' memories of source ids [B, S]."""
         return [model.encode(inputs) for model in self.models]
 
     def start(self, hypotheses: tf.Tensor) -> list[Any]:
-        """Each member's empty past."""
+        """Returns the members' empty caches."""
         return [model.start(hypotheses) for model in self.models]
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: list[Any], memory: list[Any], save_weights_to: list | None = None
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Log-probabilities [B, K, V] of the next token; see `Transformer.decode_step`."""
-        log_probs, longer, weights = [], [], list[Any]()
-        for model, past, seen in zip(self.models, cache, memory, strict=True):
-            own: list[tf.Tensor] | None = None if save_weights_to is None else []
-            given = {} if own is None else {"save_weights_to": own}
-            logits, past = model.decode_step(ids, t, past, seen, **given)
+        """Returns log-probabilities [B, K, V] of the next token; see `DecodingModel.decode_step`."""
+        log_probs, caches, weights = [], [], list[Any]()
+        for model, model_cache, model_memory in zip(self.models, cache, memory, strict=True):
+            options: dict[str, Any] = {} if save_weights_to is None else {"save_weights_to": []}
+            logits, model_cache = model.decode_step(ids, t, model_cache, model_memory, **options)
             log_probs.append(tf.nn.log_softmax(logits))
-            longer.append(past)
-            weights.append(own)
-        _save_mean(weights, save_weights_to)
-        return mean(log_probs), longer
+            caches.append(model_cache)
+            weights += options.values()
+        if save_weights_to is not None:
+            save_weights_to.append(_mean_attention(weights))
+        return mean(log_probs), caches
 
     def decode(self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None) -> tf.Tensor:
-        """Log-probabilities [B, T, V] of given targets; see `Transformer.decode`."""
+        """Returns log-probabilities [B, T, V] of given targets; see `DecodingModel.decode`."""
         log_probs, weights = [], list[Any]()
-        for model, seen in zip(self.models, memory, strict=True):
-            own: list[tf.Tensor] | None = None if save_weights_to is None else []
-            given = {} if own is None else {"save_weights_to": own}
-            log_probs.append(tf.nn.log_softmax(model.decode(targets, seen, **given)))
-            weights.append(own)
-        _save_mean(weights, save_weights_to)
+        for model, model_memory in zip(self.models, memory, strict=True):
+            options: dict[str, Any] = {} if save_weights_to is None else {"save_weights_to": []}
+            log_probs.append(tf.nn.log_softmax(model.decode(targets, model_memory, **options)))
+            weights += options.values()
+        if save_weights_to is not None:
+            save_weights_to.append(_mean_attention(weights))
         return mean(log_probs)
 
 
 def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The mean of tensors of one shape."""
+    """Returns the mean of tensors of one shape."""
     return tf.add_n(list(tensors)) / len(tensors)
 
 
-def _save_mean(weights: Sequence[Sequence[tf.Tensor]], save_weights_to: list | None) -> None:
-    """One tensor [B, 1, T, S] for all: the mean over members and the heads of their last layers."""
-    if save_weights_to is not None:
-        save_weights_to.append(mean([tf.reduce_mean(own[-1], axis=1, keepdims=True) for own in weights]))
+def _mean_attention(weights_of_models: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+    """Returns [B, 1, T, S], the mean over the members and over the heads of their last layers, [B, H, T, S]."""
+    return mean([tf.reduce_mean(weights[-1], axis=1, keepdims=True) for weights in weights_of_models])

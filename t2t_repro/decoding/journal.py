@@ -1,4 +1,4 @@
-"""Translations as they come, kept on disk until all are there: what a long decode has done is never lost."""
+"""Finished translations on disk while a long decode runs, so that an interrupted one can resume."""
 
 from __future__ import annotations
 
@@ -10,63 +10,47 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from t2t_repro.decoding.translator import Hypothesis, Translation
+from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.errors import UserError
 from t2t_repro.progress import Progress
 
 
-def unfinished(output: Path) -> Path:
-    """Where the journal of an output is."""
+def journal_path(output: Path) -> Path:
+    """Returns the path of an output file's journal."""
     return output.with_name(f"{output.name}.unfinished")
 
 
 class Journal:
-    """A file beside the output, with a line for each text that is done; deleted when the output is whole.
+    """A file beside the output with a line for each finished translation; deleted when the output is complete.
 
     Args:
-        output: where the output will be.
-        settings: all that the translations depend on.
-        resume: take over what is done; otherwise it is begun anew.
-        strict: with `resume`, refuse what is there of other settings; otherwise it is begun anew.
+        output: the output file.
+        settings: everything that the translations depend on.
+        resume: read the finished translations; otherwise start again.
+        strict: with `resume`, refuse a journal with other settings; otherwise start again.
 
     Raises:
-        UserError: `resume` and `strict`, and what is there depends on other settings or is damaged; or it cannot be
-            written.
+        UserError: the journal is damaged, has other settings with `resume` and `strict`, or cannot be written.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
-        self.path = unfinished(output)
-        self._flag = " with --resume" if strict else ""
-        self.done: dict[int, Translation] = {}
-        head = json.dumps({"decode": hashlib.sha256(repr(settings).encode()).hexdigest()}) + "\n"
+        self.path, self._strict = journal_path(output), strict
+        head = json.dumps({"decode": hashlib.sha256(repr(settings).encode()).hexdigest()}).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            there = self.path.read_bytes() if resume and self.path.exists() else b""
-            whole = there[: there.rfind(b"\n") + 1]  # the last line may have been cut off
-            if whole and not whole.startswith(head.encode()):
-                if strict:
-                    raise UserError(
-                        f"{self.path}: of another input, model or way to decode; give these again, or leave out "
-                        "--resume to begin anew"
-                    )
-                whole = b""
-            for place, line in enumerate(whole.splitlines()[1:], 2):
-                try:
-                    number, translation = json.loads(line)
-                    self.done[number] = _translation(translation)
-                except (ValueError, TypeError, KeyError):
-                    cure = "leave out --resume" if strict else "delete it"
-                    raise UserError(f"{self.path}:{place}: damaged; {cure} to begin anew") from None
-            self._file: IO[bytes] = open(self.path, "ab" if whole else "wb")  # noqa: SIM115, open until it is closed
-            self._file.truncate(len(whole))
-            if not whole:
-                self._file.write(head.encode())
+            content = self._read(head) if resume and self.path.exists() else b""
+            self.done = dict(self._translations(content))
+            """Translations by the number of their text."""
+            self._file: IO[bytes] = open(self.path, "ab" if content else "wb")  # noqa: SIM115, closed by __exit__
+            self._file.truncate(len(content))
+            if not content:
+                self._file.write(head)
                 self._file.flush()
         except OSError as error:
             raise self._unwritable(error) from None
 
     def add(self, number: int, translation: Translation) -> None:
-        """Keeps the translation of text `number`.
+        """Writes the translation of text `number`.
 
         Raises:
             UserError: the disk is full.
@@ -78,23 +62,47 @@ class Journal:
             raise self._unwritable(error) from None
 
     def delete(self) -> None:
-        """To be called when the output is whole."""
+        """Deletes the file; call this when the output is complete."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self._file.close()
-        except OSError as full:
+        except OSError as close_error:
             if error is None:
-                raise self._unwritable(full) from None
+                raise self._unwritable(close_error) from None
+
+    def _read(self, head: bytes) -> bytes:
+        """Returns the file's complete lines, or nothing if its head is another one and `strict` is false."""
+        content = self.path.read_bytes()
+        content = content[: content.rfind(b"\n") + 1]  # a kill can leave half of the last line
+        if not content or content.startswith(head):
+            return content
+        if self._strict:
+            raise UserError(
+                f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or start "
+                "again without --resume"
+            )
+        return b""
+
+    def _translations(self, content: bytes) -> Iterator[tuple[int, Translation]]:
+        for line_number, line in enumerate(content.splitlines()[1:], 2):
+            try:
+                number, fields = json.loads(line)
+                yield number, _translation(fields)
+            except (ValueError, TypeError, KeyError):
+                cure = "start again without --resume" if self._strict else "delete it to start again"
+                raise UserError(f"{self.path}:{line_number}: the line is damaged; {cure}") from None
 
     def _unwritable(self, error: OSError) -> UserError:
+        flag = " with --resume" if self._strict else ""
         return UserError(
-            f"{self.path}: cannot be written ({error.strerror or error}); free space, and the same command"
-            f"{self._flag} goes on"
+            f"{self.path}: cannot be written ({error.strerror or error}); free space, then run the same command{flag}"
         )
 
 
@@ -104,34 +112,33 @@ def translate_all(
     journal: Journal | None,
     label: str,
 ) -> list[Translation]:
-    """The translations of so many texts, without those again that the journal has.
+    """Returns the translations of texts 0 to `count` - 1; those in the journal are not computed again.
 
     Args:
-        count: how many texts there are.
-        stream: given the numbers of texts, yields (place among these, translation) in any order.
-        journal: keeps what is done; None keeps nothing.
-        label: what the bar is called.
+        stream: given the numbers of texts, yields (index in these numbers, translation) in any order.
+        journal: keeps finished translations.
+        label: the progress bar's label.
 
     Raises:
         UserError: the disk is full.
     """
-    found = dict(journal.done) if journal else {}
-    missing = [number for number in range(count) if number not in found]
-    progress = Progress(label, count, "lines", done=len(found))
-    for place, translation in stream(missing):
-        found[missing[place]] = translation
+    translations = dict(journal.done) if journal else {}
+    missing = [number for number in range(count) if number not in translations]
+    progress = Progress(label, count, "lines", done=len(translations))
+    for index, translation in stream(missing):
+        translations[missing[index]] = translation
         if journal:
-            journal.add(missing[place], translation)
+            journal.add(missing[index], translation)
         progress.advance()
     progress.close()
-    return [found[number] for number in range(count)]
+    return [translations[number] for number in range(count)]
 
 
 def _translation(fields: dict[str, Any]) -> Translation:
-    """What `dataclasses.asdict` made of a translation, back from JSON."""
+    """Returns the translation of which `dataclasses.asdict` and JSON made `fields`."""
 
-    def tuples(values: dict[str, Any]) -> dict[str, Any]:
+    def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
-    hypotheses = tuple(Hypothesis(**tuples(each)) for each in fields.pop("hypotheses"))
-    return Translation(hypotheses, **tuples(fields))
+    hypotheses = tuple(Hypothesis(**with_tuples(hypothesis)) for hypothesis in fields.pop("hypotheses"))
+    return Translation(hypotheses, **with_tuples(fields))

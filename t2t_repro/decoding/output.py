@@ -8,63 +8,73 @@ from dataclasses import replace
 from typing import Any
 
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.decoding.translator import Hypothesis, PairScore, Translation
+from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
 
-def finished(
+def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """The translations as the problem writes them, each hypothesis on its own, and what is to be said of them."""
-    sources = [text for text, each in zip(texts, translations, strict=True) for _ in each.hypotheses]
-    outputs, report = problem.finish(sources, [one.text for each in translations for one in each.hypotheses])
-    rest = iter(outputs)
+    """Returns the translations as `Problem.finish` rewrites their hypotheses, and its report."""
+    pairs = [
+        (text, hypothesis.text)
+        for text, translation in zip(texts, translations, strict=True)
+        for hypothesis in translation.hypotheses
+    ]
+    outputs, report = problem.finish([source for source, _ in pairs], [output for _, output in pairs])
+    remaining = iter(outputs)
     return [
-        replace(each, hypotheses=tuple(replace(one, text=next(rest)) for one in each.hypotheses))
-        for each in translations
+        replace(
+            translation,
+            hypotheses=tuple(replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses),
+        )
+        for translation in translations
     ], report
 
 
-def text_line(hypotheses: Sequence[Hypothesis], params: DecodeHParams) -> str:
-    """An output; or, of several, or with `write_beam_scores`, columns between tabs: each output, its score, its tokens.
+def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
+    """Returns the output; or columns separated by tabs, if there are several outputs or with `write_beam_scores`.
 
-    Tabs inside an output become spaces where there are columns.
+    The columns of each output are its text, and with `write_beam_scores` its score and number of tokens. Tabs in an
+    output become spaces if there are columns.
     """
-    columns = params.num_best > 1 or params.write_beam_scores
+    has_columns = decode_hparams.num_best > 1 or decode_hparams.write_beam_scores
     cells = []
-    for each in hypotheses:
-        cells.append(each.text.replace("\t", " ") if columns else each.text)
-        if params.write_beam_scores:
-            cells += [f"{each.score:.6f}", str(len(each.ids))]
+    for hypothesis in hypotheses:
+        cells.append(hypothesis.text.replace("\t", " ") if has_columns else hypothesis.text)
+        if decode_hparams.write_beam_scores:
+            cells += [f"{hypothesis.score:.6f}", str(len(hypothesis.ids))]
     return "\t".join(cells)
 
 
-def json_line(source: str, translation: Translation, vocabulary: Vocabulary, attention: bool) -> str:
-    """A JSON object: "source", "hypotheses", "scores", "tokens" and "token_scores" of each hypothesis.
+def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
+    """Returns a JSON object: "source", "hypotheses", "scores", "tokens" and "token_scores".
 
     Args:
-        attention: also "source_tokens" and, for each hypothesis, "attention": for each token, which of them the
-            decoder's last layer looks at most.
+        has_attention: also "source_tokens" and "attention": for each token of each hypothesis, the index of the source
+            token that the decoder's last layer attends to most.
     """
-    each = translation.hypotheses
-    line = {
+    hypotheses = translation.hypotheses
+    fields = {
         "source": source,
-        "hypotheses": [one.text for one in each],
-        "scores": [one.score for one in each],
-        "tokens": [vocabulary.pieces(one.ids) for one in each],
-        "token_scores": [one.token_scores for one in each],
+        "hypotheses": [hypothesis.text for hypothesis in hypotheses],
+        "scores": [hypothesis.score for hypothesis in hypotheses],
+        "tokens": [vocabulary.pieces(hypothesis.ids) for hypothesis in hypotheses],
+        "token_scores": [hypothesis.token_scores for hypothesis in hypotheses],
     }
-    if attention:
-        line |= {
-            "source_tokens": vocabulary.pieces(translation.source_ids),
-            "attention": [one.attention for one in each],
-        }
-    return to_json(line)
+    if has_attention:
+        fields["source_tokens"] = vocabulary.pieces(translation.source_ids)
+        fields["attention"] = [hypothesis.attention for hypothesis in hypotheses]
+    return to_json(fields)
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Of a given pair the log-probability, that per token, and the number of tokens, or these and more as JSON."""
+    """Returns the log-probability of a pair, the log-probability per token, and the number of tokens.
+
+    Args:
+        output_format: "text" for columns; "jsonl" for a JSON object that also has the texts and the tokens.
+    """
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
     return to_json(
@@ -79,7 +89,7 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
     )
 
 
-def to_json(line: dict) -> str:
-    """One line of JSON. Signs that some programs take for the end of a line are escaped."""
-    text = json.dumps(line, ensure_ascii=False)
+def to_json(fields: dict) -> str:
+    """Returns one line of JSON. Characters that some programs take for the end of a line are escaped."""
+    text = json.dumps(fields, ensure_ascii=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data import test_set_files
-from t2t_repro.decoding.journal import Journal, translate_all, unfinished
+from t2t_repro.decoding.journal import Journal, journal_path, translate_all
+from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
@@ -122,7 +123,7 @@ class _Decoder:
         name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
-            unfinished(path).unlink(missing_ok=True)  # left by a process that was killed just before deleting it
+            journal_path(path).unlink(missing_ok=True)  # left by a process that was killed just before deleting it
         else:
             self._decode(checkpoint, test_set, sources, path)
         return list(read_lines(str(path)))
@@ -134,7 +135,9 @@ class _Decoder:
         with Journal(path, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
-                lambda missing: translator.stream([sources[number] for number in missing], numbers=missing),
+                lambda missing: translator.stream(
+                    [sources[number] for number in missing], input_file=InputFile(line_numbers=missing)
+                ),
                 journal,
                 f"decoding {test_set}",
             )

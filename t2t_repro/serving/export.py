@@ -35,7 +35,8 @@ class Served(tf.Module):
 
     def __init__(self, translator: Translator) -> None:
         super().__init__()
-        params = translator.checked(translator.decode_hparams)
+        params = translator.decode_hparams
+        translator.check(params)
         self._translator = translator
         self._best_params = dataclasses.replace(params, return_beams=False, n=1)
         self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)

@@ -237,7 +237,7 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
         (["--resume"], ("--resume", "--decode_to_file")),
         (["--score_file=pairs", "--long_lines=error"], ("--long_lines", "--score_file")),
         (["--shards=2"], ("--shards", "--decode_to_file")),
-        (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("--shard_id=2",)),
+        (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
         (["--output_attention"], ("--output_attention", "jsonl")),
         (["--score_file=/nowhere"], ("/nowhere", "no such file")),
         (["--score_file=x", "--decode_from_file=y"], ("--decode_from_file", "--score_file")),

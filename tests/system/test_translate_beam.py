@@ -104,7 +104,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         assert run("translate-beam", *flags, *other_flags).returncode == 2
         assert {path.name for path in tmp_path.glob("y*")} == {"y.unfinished", "y-00000-000000000002"}
     resumed = succeed("translate-beam", *flags, "--resume")
-    assert resumed.stderr.endswith("y-*: 4 lines, 2 shards, 1 shards that were there\n")
+    assert resumed.stderr.endswith("y-*: 4 lines, 2 shards, 1 existing shards\n")
     outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y*")}
     assert outputs == complete | {"y-00000-000000000002": b"as it was\n"}
 
@@ -116,10 +116,10 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file="], ("--decode_to_file is required",)),
         (["--decode_to_file=FOLDER/good/y"], ("good/y.unfinished: cannot be written", "--decode_to_file")),
-        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000: is there already", "--resume")),
+        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "--resume")),
         (
             ["--decode_to_file=FOLDER/old", "--resume"],
-            ("old-00000-000000000000: is there", "not of an unfinished"),
+            ("old-00000-000000000000 exists already", "does not belong to an unfinished run"),
         ),
         (["--batch_lines=0"], ("--batch_lines=0",)),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),

@@ -1,4 +1,4 @@
-"""The parts of the Beam pipeline: what a batch is, what a shard is called, and that it appears whole."""
+"""The parts of the Beam pipeline: batches of lines, and shards that appear whole under the right name."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import pytest
 from apache_beam.coders import registry as coders
 
 from disks import largest_file
-from t2t_repro.decoding.beam_pipeline import Batch, match, read_batches, shard_name, write
+from t2t_repro.decoding.beam_pipeline import LineBatch, match, read_batches, shard_name, write
 from t2t_repro.errors import UserError
 
 LINES = ["one", "", "x\ry\u0085z\u2028w", " two ", "", "Übergröße \U0001f100", "last"]
 
 
-def texts(path: Path, batch_lines: int) -> list[tuple[int, list[str]]]:
+def numbered_batches(path: Path, batch_lines: int) -> list[tuple[int, list[str]]]:
     batches = list(read_batches((3, str(path)), batch_lines))
-    assert {(batch.path, batch.file) for batch in batches} == {(str(path), 3)}
-    return [(batch.first, batch.lines) for batch in batches]
+    assert {(batch.path, batch.file_number) for batch in batches} == {(str(path), 3)}
+    return [(batch.first_line, batch.lines) for batch in batches]
 
 
 @pytest.mark.parametrize("name", ["x.en", "x.en.gz"])
-def test_lines_end_with_a_newline_alone_and_know_their_number(tmp_path: Path, name: str) -> None:
-    data = b"\xef\xbb\xbf" + "\n".join([*LINES[:4], "\r", *LINES[5:]]).encode()  # a mark, a "\r\n", no end at the end
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    assert texts(tmp_path / name, 3) == [(0, LINES[:3]), (3, LINES[3:6]), (6, LINES[6:])]
-    assert texts(tmp_path / name, 7) == [(0, LINES)]
-    assert texts(tmp_path / name, 100) == [(0, LINES)]
+def test_only_newlines_end_lines_and_batches_know_their_line_numbers(tmp_path: Path, name: str) -> None:
+    # With a byte order mark, a "\r\n", and no newline at the end.
+    content = b"\xef\xbb\xbf" + "\n".join([*LINES[:4], "\r", *LINES[5:]]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert numbered_batches(tmp_path / name, 3) == [(0, LINES[:3]), (3, LINES[3:6]), (6, LINES[6:])]
+    assert numbered_batches(tmp_path / name, 7) == [(0, LINES)]
+    assert numbered_batches(tmp_path / name, 100) == [(0, LINES)]
 
 
 def test_an_empty_file_has_no_batch(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_an_empty_file_has_no_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "content", "message"),
     [
         ("x", b"one\ntwo\nth\xffree\n", "x:3: not UTF-8 (byte 3 of the line is 0xff)"),
         ("x.gz", gzip.compress(b"one\nt\xfco\n", mtime=0), "x.gz:2: not UTF-8"),
@@ -46,29 +47,29 @@ def test_an_empty_file_has_no_batch(tmp_path: Path) -> None:
     ],
     ids=["not UTF-8", "not UTF-8, packed", "cut off", "not packed", "a folder"],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     if name:
-        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as error:
         list(read_batches((0, str(tmp_path / name)), 10))
-    assert f"{tmp_path}{'/' if name else ': '}{words}" in str(error.value)
+    assert f"{tmp_path}{'/' if name else ': '}{message}" in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_shards_in_the_order_of_their_names_are_in_the_order_of_the_input() -> None:
-    places = [(0, 0), (0, 90), (0, 1000), (2, 0), (2, 10**9), (10, 0), (10, 2000)]
-    names = [shard_name("out/x.de", Batch("", file, first, [])) for file, first in places]
+def test_sorted_shard_names_are_in_the_order_of_the_input() -> None:
+    positions = [(0, 0), (0, 90), (0, 1000), (2, 0), (2, 10**9), (10, 0), (10, 2000)]
+    names = [shard_name("out/x.de", LineBatch("", file_number, line, [])) for file_number, line in positions]
     assert names == sorted(set(names))
     assert all(name.startswith("out/x.de-") for name in names)
 
 
-def test_a_batch_goes_to_another_process_and_back() -> None:
-    batch = Batch("x", 1, 2000, LINES)
-    coder = coders.get_coder(Batch)
+def test_a_batch_survives_the_way_to_another_process() -> None:
+    batch = LineBatch("x", 1, 2000, LINES)
+    coder = coders.get_coder(LineBatch)
     assert coder.decode(coder.encode(batch)) == batch
 
 
-def test_a_shard_written_twice_is_the_same_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_a_shard_can_be_written_twice_and_leaves_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x-0"
     for _ in range(2):
         write(str(path), LINES)
@@ -76,20 +77,20 @@ def test_a_shard_written_twice_is_the_same_and_leaves_nothing_beside(tmp_path: P
         assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_shard_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "x-0"
     with largest_file(10), pytest.raises(UserError, match=r"x-0: cannot be written .*--decode_to_file"):
         write(str(path), LINES)
     assert not list(tmp_path.iterdir())
     write(str(path), ["one"])
     with largest_file(10), pytest.raises(UserError, match="cannot be written"):
-        write(str(path), LINES)  # a second try that fails harms nothing
-    assert [each.read_text() for each in tmp_path.iterdir()] == ["one\n"]
+        write(str(path), LINES)  # a second attempt that fails leaves the first shard
+    assert [shard.read_text() for shard in tmp_path.iterdir()] == ["one\n"]
     with pytest.raises(UserError, match="cannot be written"):
         write(str(path / "below"), LINES)
 
 
-def test_a_pattern_names_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_a_pattern_matches_files_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("x-2.en", "x-10.en", "x-1.en.gz", "y.en"):
         (tmp_path / name).touch()
     (tmp_path / "below").mkdir()

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.search import generate_outputs
-from t2t_repro.decoding.translator import Translator, padded
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
 
 @pytest.fixture(scope="module")
-def members(new_speaker: Callable[..., Transformer], speaker: Transformer) -> list[Transformer]:
+def members(new_word_model: Callable[..., Transformer], two_layers: Transformer) -> list[Transformer]:
     """Of several sizes."""
-    return [speaker, new_speaker(2, filter_size=20), new_speaker(3, num_heads=4)]
+    return [two_layers, new_word_model(2, filter_size=20), new_word_model(3, num_heads=4)]
 
 
 @pytest.fixture(scope="module")

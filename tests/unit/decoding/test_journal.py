@@ -1,4 +1,4 @@
-"""What a decode has done is there again after whatever ended it."""
+"""A resumed decode has all translations that were finished before, whatever stopped it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from t2t_repro.decoding.journal import Journal
-from t2t_repro.decoding.translator import EMPTY, Hypothesis, Translation
+from t2t_repro.decoding.journal import Journal, journal_path
+from t2t_repro.decoding.translation import EMPTY, Hypothesis, Translation
 from t2t_repro.errors import UserError
 
 SETTINGS = (["a", "b"], 0, "model.ckpt-1", "beam_size=4")
@@ -24,111 +24,118 @@ DONE = {
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    return tmp_path / "made" / "x.de"
-
-
-def unfinished(output: Path) -> Path:
-    return output.with_name("x.de.unfinished")
-
-
-def kept(output: Path, settings: object = SETTINGS, resume: bool = True) -> dict[int, Translation]:
-    with Journal(output, settings, resume) as journal:
-        return dict(journal.done)
+    return tmp_path / "new" / "x.de"
 
 
 @pytest.fixture
-def begun(output: Path) -> Path:
-    """The journal of a decode that has ended early."""
+def interrupted(output: Path) -> Path:
+    """The journal of a decode that was interrupted."""
     with Journal(output, SETTINGS, resume=False) as journal:
         assert journal.done == {}
         for number, translation in DONE.items():
             journal.add(number, translation)
-    return unfinished(output)
+    assert journal_path(output) == output.with_name("x.de.unfinished")
+    return journal_path(output)
 
 
-def test_what_was_added_comes_back(output: Path, begun: Path) -> None:
-    assert [path.name for path in output.parent.iterdir()] == [begun.name]
-    assert kept(output) == DONE
+def reopen(output: Path, settings: object = SETTINGS, resume: bool = True) -> dict[int, Translation]:
+    with Journal(output, settings, resume) as journal:
+        return dict(journal.done)
+
+
+def test_finished_translations_are_read_back(output: Path, interrupted: Path) -> None:
+    assert [path.name for path in output.parent.iterdir()] == [interrupted.name]
+    assert reopen(output) == DONE
     with Journal(output, SETTINGS, resume=True) as journal:
         journal.add(2, EMPTY)
-    assert kept(output) == DONE | {2: EMPTY}
+    assert reopen(output) == DONE | {2: EMPTY}
 
 
-def test_it_is_on_disk_at_once(output: Path) -> None:
+def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
     with Journal(output, SETTINGS, resume=False) as journal:
         for count, number in enumerate(DONE, 1):
             journal.add(number, DONE[number])
-            assert kept(output) == dict(list(DONE.items())[:count])  # as after a kill
+            assert reopen(output) == dict(list(DONE.items())[:count])  # as after a kill
 
 
 @pytest.mark.parametrize("size", range(1, 60, 7))
-def test_a_line_that_was_cut_off_is_dropped_and_does_no_harm(output: Path, begun: Path, size: int) -> None:
-    content = begun.read_bytes()
-    begun.write_bytes(content[:-size])
-    *most, last = DONE
+def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size: int) -> None:
+    content = interrupted.read_bytes()
+    interrupted.write_bytes(content[:-size])
+    *complete, last = DONE
     assert last == 1
-    assert kept(output) == {number: DONE[number] for number in most}
+    assert reopen(output) == {number: DONE[number] for number in complete}
     with Journal(output, SETTINGS, resume=True) as journal:
         journal.add(last, DONE[last])
-    assert begun.read_bytes() == content
+    assert interrupted.read_bytes() == content
 
 
 @pytest.mark.parametrize("left", [b"", b'{"decode"'])
-def test_of_a_head_that_was_cut_off_there_is_nothing(output: Path, begun: Path, left: bytes) -> None:
-    head = begun.read_bytes().split(b"\n")[0]
-    begun.write_bytes(left)
-    assert kept(output) == {}
-    assert begun.read_bytes() == head + b"\n"
+def test_a_journal_without_a_whole_head_starts_again(output: Path, interrupted: Path, left: bytes) -> None:
+    head = interrupted.read_bytes().split(b"\n")[0]
+    interrupted.write_bytes(left)
+    assert reopen(output) == {}
+    assert interrupted.read_bytes() == head + b"\n"
+
+
+def test_a_damaged_line_is_named(output: Path, interrupted: Path) -> None:
+    lines = interrupted.read_bytes().splitlines(keepends=True)
+    interrupted.write_bytes(b"".join([*lines[:2], b'[3, {"hypotheses": 1}]\n', *lines[3:]]))
+    for strict, cure in ((True, "without --resume"), (False, "delete it")):
+        with pytest.raises(UserError, match=f"{interrupted.name}:3: the line is damaged; .*{cure}"):
+            Journal(output, SETTINGS, resume=True, strict=strict)
 
 
 @pytest.mark.parametrize(
     "settings", [(["a", "c"], *SETTINGS[1:]), (*SETTINGS[:3], "beam_size=5"), (SETTINGS[0], 1, *SETTINGS[2:])]
 )
-def test_another_decode_is_refused_or_begun_anew(output: Path, begun: Path, settings: object) -> None:
-    content = begun.read_bytes()
+def test_a_journal_with_other_settings_is_refused_or_starts_again(
+    output: Path, interrupted: Path, settings: object
+) -> None:
+    content = interrupted.read_bytes()
     with pytest.raises(UserError) as error:
         Journal(output, settings, resume=True)
-    assert str(begun) in str(error.value) and "--resume" in str(error.value) and "\n" not in str(error.value)
-    assert begun.read_bytes() == content
-    assert kept(output, settings, resume=False) == {}
-    assert kept(output, settings) == {}
+    assert str(interrupted) in str(error.value) and "--resume" in str(error.value) and "\n" not in str(error.value)
+    assert interrupted.read_bytes() == content
+    assert reopen(output, settings, resume=False) == {}
+    assert reopen(output, settings) == {}
     with pytest.raises(UserError):
         Journal(output, SETTINGS, resume=True)
 
 
-def test_where_nobody_asked_for_it_another_decode_is_begun_anew(output: Path, begun: Path) -> None:
+def test_a_journal_that_is_not_strict_starts_again_with_other_settings(output: Path, interrupted: Path) -> None:
     with Journal(output, SETTINGS, resume=True, strict=False) as journal:
         assert journal.done == DONE
     with Journal(output, "others", resume=True, strict=False) as journal:
         assert journal.done == {}
-        with largest_file(begun.stat().st_size), pytest.raises(UserError, match="and the same command goes on"):
+        with largest_file(interrupted.stat().st_size), pytest.raises(UserError, match=r"run the same command$"):
             journal.add(0, EMPTY)
-    assert kept(output, "others").keys() <= {0}
+    assert reopen(output, "others").keys() <= {0}
 
 
-def test_without_resume_even_the_same_is_begun_anew(output: Path, begun: Path) -> None:
-    assert kept(output, resume=False) == {}
-    assert begun.read_bytes().count(b"\n") == 1
+def test_without_resume_the_journal_starts_again(output: Path, interrupted: Path) -> None:
+    assert reopen(output, resume=False) == {}
+    assert interrupted.read_bytes().count(b"\n") == 1
 
 
-def test_nothing_to_resume_is_a_beginning(output: Path) -> None:
-    assert kept(output, resume=True) == {}
-    assert unfinished(output).exists()
+def test_resume_without_a_journal_starts_one(output: Path) -> None:
+    assert reopen(output, resume=True) == {}
+    assert journal_path(output).exists()
 
 
-def test_a_full_disk_keeps_what_is_there(output: Path, begun: Path) -> None:
-    with largest_file(begun.stat().st_size + 250), pytest.raises(UserError) as error:  # noqa: SIM117, one thing fails
+def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: Path) -> None:
+    with largest_file(interrupted.stat().st_size + 250), pytest.raises(UserError) as error:  # noqa: SIM117, one thing fails
         with Journal(output, SETTINGS, resume=True) as journal:
             for number in range(20, 30):
                 journal.add(number, EMPTY)
-    assert str(begun) in str(error.value) and "--resume" in str(error.value) and "\n" not in str(error.value)
-    found = kept(output)
-    later = set(found) - set(DONE)
-    assert later == set(range(20, 20 + len(later))) and 0 < len(later) < 10
-    assert found == DONE | dict.fromkeys(later, EMPTY)
+    assert str(interrupted) in str(error.value) and "--resume" in str(error.value) and "\n" not in str(error.value)
+    translations = reopen(output)
+    added = set(translations) - set(DONE)
+    assert added == set(range(20, 20 + len(added))) and 0 < len(added) < 10
+    assert translations == DONE | dict.fromkeys(added, EMPTY)
 
 
-def test_no_place_for_it(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "y.unfinished").mkdir()
     for output in (tmp_path / "file" / "x", tmp_path / "y"):
@@ -138,7 +145,7 @@ def test_no_place_for_it(tmp_path: Path) -> None:
         Journal(tmp_path / "x", SETTINGS, resume=False)
 
 
-def test_it_is_gone_when_the_output_is_whole(output: Path, begun: Path) -> None:
+def test_the_journal_can_be_deleted_twice(output: Path, interrupted: Path) -> None:
     with Journal(output, SETTINGS, resume=True) as journal:
         pass
     journal.delete()

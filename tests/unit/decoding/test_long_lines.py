@@ -1,4 +1,4 @@
-"""Long texts cut where a reader would, and put together again."""
+"""Long texts are split after sentences, and their translations joined again."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Callable
 import pytest
 
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.decoding.long_lines import joined, pieces
+from t2t_repro.decoding.long_lines import join_texts, split_text
 
 Count = Callable[[str], int]
 
 
-def characters(text: str) -> int:
-    """As many tokens as characters, white space around them left out, and one for the end."""
+def count_characters(text: str) -> int:
+    """Counts a token for each character except surrounding white space, and one for the end."""
     return len(text.strip()) + 1
 
 
 @pytest.fixture(params=["characters", "subwords"])
 def count(request: pytest.FixtureRequest, tiny_vocabulary: Vocabulary) -> Count:
     if request.param == "characters":
-        return characters
+        return count_characters
     return lambda text: len(tiny_vocabulary.encode([text.strip()], num_threads=1)[0])
 
 
-def test_pieces_are_the_text_and_none_is_too_long_but_a_single_character(count: Count) -> None:
+def test_parts_are_short_enough_and_concatenate_to_the_text(count: Count) -> None:
     generator = random.Random(1)
-    signs = [
+    words = [
         "the",
         "dog",
         "a",
@@ -51,21 +51,21 @@ def test_pieces_are_the_text_and_none_is_too_long_but_a_single_character(count: 
     ]
     most = 0
     for _ in range(300):
-        text = "".join(generator.choices(signs, k=generator.randrange(1, 40)))
+        text = "".join(generator.choices(words, k=generator.randrange(1, 40)))
         longest = generator.choice([2, 3, 5, 9, 20])
-        found = pieces(text, longest, count)
-        assert "".join(found) == text
-        assert all(found)
-        assert all(count(piece) <= longest or len(piece.strip()) == 1 for piece in found)
-        assert len(found) == 1 or count(text) > longest
-        most = max(most, len(found))
+        parts = split_text(text, longest, count)
+        assert "".join(parts) == text
+        assert all(parts)
+        assert all(count(part) <= longest or len(part.strip()) == 1 for part in parts)
+        assert len(parts) == 1 or count(text) > longest
+        most = max(most, len(parts))
     assert most > 20
 
 
 ENDS = [". ", "! ", "? ", "... ", '." ', "?” ", "!») ", ".  ", ".\t", "。", "！", "？", "; ", ": ", "… "]  # noqa: RUF001
 
 
-def test_sentences_that_fit_stay_whole(count: Count) -> None:
+def test_sentences_that_fit_are_not_cut(count: Count) -> None:
     generator = random.Random(2)
     cuts = 0
     for _ in range(100):
@@ -75,54 +75,53 @@ def test_sentences_that_fit_stay_whole(count: Count) -> None:
             for _ in range(generator.randrange(2, 8))
         ]
         longest = max(map(count, sentences)) + generator.randrange(6)
-        found, left = pieces("".join(sentences), longest, count), list(sentences)
-        for piece in found:
-            own = ""
-            while len(own) < len(piece):
-                own += left.pop(0)
-            assert own == piece
-        assert not left
-        # As few as there can be one after the other: no piece has room for the sentence after it.
-        assert all(count(one + other) > longest for one, other in itertools.pairwise(found))
-        cuts += len(found) - 1
+        parts, remaining = split_text("".join(sentences), longest, count), list(sentences)
+        for part in parts:
+            whole_sentences = ""
+            while len(whole_sentences) < len(part):
+                whole_sentences += remaining.pop(0)
+            assert whole_sentences == part
+        assert not remaining
+        # No part has room for the next one.
+        assert all(count(part + following) > longest for part, following in itertools.pairwise(parts))
+        cuts += len(parts) - 1
     assert cuts > 100
 
 
-def test_words_that_fit_stay_whole(count: Count) -> None:
+def test_words_that_fit_are_not_cut(count: Count) -> None:
     generator = random.Random(3)
     for _ in range(50):
         words = generator.choices(
             ["the", "cat", "sat", "3.14", "U.S.A", "don't", "漢字"], k=generator.randrange(10, 40)
         )
         text = "".join(word + generator.choice([" ", "  ", "\t"]) for word in words) + "."
-        found = pieces(text, max(map(count, words)) + 3, count)
-        assert len(found) > 1
-        assert [word for piece in found for word in piece.split()] == text.split()
-        assert all(piece[-1].isspace() for piece in found[:-1])
+        parts = split_text(text, max(map(count, words)) + 3, count)
+        assert len(parts) > 1
+        assert [word for part in parts for word in part.split()] == text.split()
+        assert all(part[-1].isspace() for part in parts[:-1])
 
 
-def test_a_word_that_fits_nowhere_is_cut_between_characters() -> None:
-    assert pieces("it is abcdefghij. so", 5, characters) == ["it ", "is ", "abcd", "efgh", "ij. ", "so"]
+@pytest.mark.parametrize(
+    ("text", "longest", "parts"),
+    [
+        ("it is abcdefghij. so", 5, ["it ", "is ", "abcd", "efgh", "ij. ", "so"]),
+        (
+            'He said: "No." She left (at 3.15). Then what?',
+            20,
+            ['He said: "No." ', "She left (at 3.15). ", "Then what?"],
+        ),
+        ("今日は晴れ。明日は雨！本当？", 8, ["今日は晴れ。", "明日は雨！", "本当？"]),  # noqa: RUF001
+        ("Yes. No. Yes. No.", 9, ["Yes. No. ", "Yes. No."]),
+        ("  one. two.  ", 6, ["  one. ", "two.  "]),
+        *((text, 6, [text]) for text in ("", " ", "  \t ", "short", " ab ")),
+    ],
+)
+def test_examples_are_split_as_by_hand(text: str, longest: int, parts: list[str]) -> None:
+    assert split_text(text, longest, count_characters) == parts
 
 
-def test_by_hand() -> None:
-    text = 'He said: "No." She left (at 3.15). Then what?'
-    assert pieces(text, 20, characters) == ['He said: "No." ', "She left (at 3.15). ", "Then what?"]
-    assert pieces("今日は晴れ。明日は雨！本当？", 8, characters) == ["今日は晴れ。", "明日は雨！", "本当？"]  # noqa: RUF001
-    assert pieces("Yes. No. Yes. No.", 9, characters) == ["Yes. No. ", "Yes. No."]
-
-
-@pytest.mark.parametrize("text", ["", " ", "  \t ", "short", " ab "])
-def test_what_is_short_enough_stays_as_it_is(text: str) -> None:
-    assert pieces(text, 6, characters) == [text]
-
-
-def test_white_space_at_the_borders_stays() -> None:
-    assert pieces("  one. two.  ", 6, characters) == ["  one. ", "two.  "]
-
-
-def test_translations_are_joined_as_the_pieces_were_apart() -> None:
-    assert joined(["A"], ["a"]) == "A"
-    assert joined(["A", "B", "C"], ["a. ", "b", " c"]) == "A B C"
-    assert joined(["A", "B", "C", "D"], ["甲。", "乙\u3000", "丙", "\tx"]) == "AB C D"
-    assert joined(["", "B"], ["a ", "b"]) == " B"
+def test_translations_are_joined_with_the_white_space_between_their_sources() -> None:
+    assert join_texts(["A"], ["a"]) == "A"
+    assert join_texts(["A", "B", "C"], ["a. ", "b", " c"]) == "A B C"
+    assert join_texts(["A", "B", "C", "D"], ["甲。", "乙\u3000", "丙", "\tx"]) == "AB C D"
+    assert join_texts(["", "B"], ["a ", "b"]) == " B"

@@ -1,4 +1,4 @@
-"""What is written for a translation, read back."""
+"""The lines that are written for a translation."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import pytest
 
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.output import json_line, pair_line, text_line
-from t2t_repro.decoding.translator import EMPTY, Hypothesis, PairScore, Translation
+from t2t_repro.decoding.translation import EMPTY, Hypothesis, PairScore, Translation
 from t2t_repro.hparam import DecodeHParams
 
-NASTY = 'a\t"b" \\ \u0085c\u2028d\u2029\x0b\x0c\x1c\x1e\r e\x00 \x7f Ω 漢 \U0001f600 \\u2028'
-"""Tabs, quotes and all that some program takes for the end of a line, but for the one that is."""
+SPECIAL = 'a\t"b" \\ \u0085c\u2028d\u2029\x0b\x0c\x1c\x1e\r e\x00 \x7f Ω 漢 \U0001f600 \\u2028'
+"""Tabs, quotes and everything except the newline that some program takes for the end of a line."""
 PLAIN = Hypothesis("eins", -0.25, (262, 1))
 
 
-def of_ids(text: str, words: Vocabulary, score: float) -> Hypothesis:
-    [ids] = words.encode([text])
+def encoded(text: str, vocabulary: Vocabulary, score: float) -> Hypothesis:
+    [ids] = vocabulary.encode([text])
     return Hypothesis(text, score, tuple(ids), tuple(-0.1 * i for i in range(len(ids))), tuple(range(len(ids))))
 
 
-def test_a_text_alone_is_written_as_it_is() -> None:
-    assert text_line([Hypothesis(NASTY, -1.5)], DecodeHParams()) == NASTY
+def test_one_output_is_written_unchanged() -> None:
+    assert text_line([Hypothesis(SPECIAL, -1.5)], DecodeHParams()) == SPECIAL
     assert text_line(EMPTY.hypotheses, DecodeHParams()) == ""
 
 
-def test_columns_of_texts_have_no_tabs_inside() -> None:
-    line = text_line([Hypothesis(NASTY, -1.5), PLAIN], DecodeHParams(n=2))
-    assert line.split("\t") == [NASTY.replace("\t", " "), "eins"]
+def test_tabs_become_spaces_in_columns() -> None:
+    line = text_line([Hypothesis(SPECIAL, -1.5), PLAIN], DecodeHParams(n=2))
+    assert line.split("\t") == [SPECIAL.replace("\t", " "), "eins"]
 
 
-def test_columns_of_texts_scores_and_tokens() -> None:
+def test_columns_are_text_score_and_token_count() -> None:
     hypotheses = [PLAIN, Hypothesis("zwei\tdrei", -12.3456789, (5, 6, 7, 1)), Hypothesis("", 0.0)]
     line = text_line(hypotheses, DecodeHParams(n=2, write_beam_scores=True))
     cells = line.split("\t")
@@ -40,44 +40,44 @@ def test_columns_of_texts_scores_and_tokens() -> None:
     assert cells[2::3] == ["2", "4", "0"]
 
 
-@pytest.mark.parametrize("attention", [False, True])
-def test_json_gives_back_everything_from_one_line(tiny_vocabulary: Vocabulary, attention: bool) -> None:
-    hypotheses = (of_ids(NASTY, tiny_vocabulary, -1 / 3), of_ids("the dog", tiny_vocabulary, -2.5))
+@pytest.mark.parametrize("has_attention", [False, True])
+def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary, has_attention: bool) -> None:
+    hypotheses = (encoded(SPECIAL, tiny_vocabulary, -1 / 3), encoded("the dog", tiny_vocabulary, -2.5))
     source_ids = tuple(tiny_vocabulary.encode(["a Ω"])[0])
-    line = json_line(NASTY, Translation(hypotheses, source_ids), tiny_vocabulary, attention)
+    line = json_line(SPECIAL, Translation(hypotheses, source_ids), tiny_vocabulary, has_attention)
     assert len(line.splitlines()) == 1 and "\n" not in line
     expected = {
-        "source": NASTY,
-        "hypotheses": [NASTY, "the dog"],
+        "source": SPECIAL,
+        "hypotheses": [SPECIAL, "the dog"],
         "scores": [-1 / 3, -2.5],
-        "tokens": [tiny_vocabulary.pieces(each.ids) for each in hypotheses],
-        "token_scores": [list(each.token_scores) for each in hypotheses],
+        "tokens": [tiny_vocabulary.pieces(hypothesis.ids) for hypothesis in hypotheses],
+        "token_scores": [list(hypothesis.token_scores) for hypothesis in hypotheses],
     }
     assert expected["tokens"][1] == ["▁the", "▁dog", "</s>"]
-    if attention:
+    if has_attention:
         expected |= {
             "source_tokens": ["▁a", "▁", "<0xCE>", "<0xA9>", "</s>"],
-            "attention": [list(each.attention) for each in hypotheses],
+            "attention": [list(hypothesis.attention) for hypothesis in hypotheses],
         }
-    found = json.loads(line)
-    assert found == expected and list(found) == list(expected)
+    fields = json.loads(line)
+    assert fields == expected and list(fields) == list(expected)
     assert "漢" in line and "\U0001f600" in line  # readable, not escaped
 
 
-@pytest.mark.parametrize("attention", [False, True])
-def test_json_of_an_empty_text(tiny_vocabulary: Vocabulary, attention: bool) -> None:
-    found = json.loads(json_line("", EMPTY, tiny_vocabulary, attention))
+@pytest.mark.parametrize("has_attention", [False, True])
+def test_json_of_an_empty_text_has_empty_lists(tiny_vocabulary: Vocabulary, has_attention: bool) -> None:
+    fields = json.loads(json_line("", EMPTY, tiny_vocabulary, has_attention))
     expected = {"source": "", "hypotheses": [""], "scores": [0.0], "tokens": [[]], "token_scores": [[]]}
-    assert found == (expected | {"source_tokens": [], "attention": [[]]} if attention else expected)
+    assert fields == (expected | {"source_tokens": [], "attention": [[]]} if has_attention else expected)
 
 
-def test_a_pair_has_its_log_probability_that_per_token_and_its_tokens(tiny_vocabulary: Vocabulary) -> None:
+def test_a_pair_has_log_probability_mean_and_tokens(tiny_vocabulary: Vocabulary) -> None:
     score = PairScore((-1.0, -2.0, -0.5), (0, 1, 1))
     assert pair_line("a", "the dog", score, tiny_vocabulary, "text") == "-3.500000\t-1.166667\t3"
-    line = pair_line(NASTY, "the dog", score, tiny_vocabulary, "jsonl")
+    line = pair_line(SPECIAL, "the dog", score, tiny_vocabulary, "jsonl")
     assert len(line.splitlines()) == 1
     assert json.loads(line) == {
-        "source": NASTY,
+        "source": SPECIAL,
         "target": "the dog",
         "log_prob": -3.5,
         "mean": pytest.approx(-3.5 / 3),

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
-from t2t_repro.decoding.translator import padded
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
@@ -86,15 +86,15 @@ def outputs(found: Hypotheses) -> list[list[tuple[list[int], float]]]:
     ids=str,
 )
 def test_the_score_is_that_of_the_formula(
-    speaker: Transformer, inputs: np.ndarray, prefixes: np.ndarray, is_forced: bool, options: dict[str, Any]
+    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, is_forced: bool, options: dict[str, Any]
 ) -> None:
     params = DecodeHParams(alpha=ALPHA, extra_length=2, return_beams=True, **options)
-    found = outputs(generate_outputs(speaker, params, inputs, prefixes if is_forced else None))
+    found = outputs(generate_outputs(two_layers, params, inputs, prefixes if is_forced else None))
     assert [len(hypotheses) for hypotheses in found] == [params.beam_size] * len(inputs)
     rows = np.repeat(np.arange(len(inputs)), params.beam_size)
     flat = [each for hypotheses in found for each in hypotheses]
     penalties = 0.0
-    parts = by_hand(speaker, inputs[rows], [ids for ids, _ in flat])
+    parts = by_hand(two_layers, inputs[rows], [ids for ids, _ in flat])
     for row, (ids, score), (log_prob, coverage) in zip(rows, flat, parts, strict=True):
         prefix = [i for i in prefixes[row].tolist() if i and is_forced]
         taken = params.repeat_ngram_penalty * repetitions(ids, params.repeat_ngram_size or 1)
@@ -110,23 +110,23 @@ def test_the_score_is_that_of_the_formula(
 
 
 def test_a_free_beginning_is_as_if_there_were_no_prefix(
-    speaker: Transformer, inputs: np.ndarray, prefixes: np.ndarray
+    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray
 ) -> None:
     params = DecodeHParams(beam_size=3, extra_length=2, return_beams=True)
     forced, free = (
-        outputs(generate_outputs(speaker, params, inputs, prefixes)),
-        outputs(generate_outputs(speaker, params, inputs)),
+        outputs(generate_outputs(two_layers, params, inputs, prefixes)),
+        outputs(generate_outputs(two_layers, params, inputs)),
     )
     assert [ids for ids, _ in forced[1]] == [ids for ids, _ in free[1]]
     assert [score for _, score in forced[1]] == pytest.approx([score for _, score in free[1]], rel=1e-4)
     assert forced[0] != free[0]
 
 
-def test_a_prefix_of_the_best_output_leads_to_it(speaker: Transformer, inputs: np.ndarray) -> None:
+def test_a_prefix_of_the_best_output_leads_to_it(two_layers: Transformer, inputs: np.ndarray) -> None:
     params = DecodeHParams(beam_size=1, extra_length=2)
-    best = [hypotheses[0] for hypotheses in outputs(generate_outputs(speaker, params, inputs))]
+    best = [hypotheses[0] for hypotheses in outputs(generate_outputs(two_layers, params, inputs))]
     halves = padded([ids[: len(ids) // 2] for ids, _ in best])
-    again = [hypotheses[0] for hypotheses in outputs(generate_outputs(speaker, params, inputs, halves))]
+    again = [hypotheses[0] for hypotheses in outputs(generate_outputs(two_layers, params, inputs, halves))]
     for (ids, _), (found, _) in zip(best, again, strict=True):
         assert found[: len(ids)] == ids
 
@@ -180,18 +180,18 @@ def test_padding_is_no_token_of_an_output(inputs: np.ndarray, method: str) -> No
 
 
 def test_draws_have_prefixes_and_the_models_scores(
-    speaker: Transformer, inputs: np.ndarray, prefixes: np.ndarray
+    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray
 ) -> None:
     params = DecodeHParams(
         alpha=ALPHA, extra_length=2, n=3, sampling_method="random", sampling_temp=0.7, sampling_keep_top_k=5,
         repeat_ngram_size=1, repeat_ngram_penalty=0.5,
     )  # fmt: skip
     random = np.stack([random_numbers(1, line, 0, 20, 3) for line in range(len(inputs))])
-    found = outputs(generate_outputs(speaker, params, inputs, prefixes, random))
+    found = outputs(generate_outputs(two_layers, params, inputs, prefixes, random))
     for row, hypotheses in enumerate(found):
         prefix = [i for i in prefixes[row].tolist() if i]
         assert len({tuple(ids) for ids, _ in hypotheses}) > 1
-        parts = by_hand(speaker, inputs[[row] * 3], [ids for ids, _ in hypotheses])
+        parts = by_hand(two_layers, inputs[[row] * 3], [ids for ids, _ in hypotheses])
         for (ids, score), (log_prob, _) in zip(hypotheses, parts, strict=True):
             expected = (log_prob - 0.5 * repetitions(ids, 1)) / ((5 + len(ids)) / 6) ** ALPHA
             assert score == pytest.approx(expected, rel=1e-4)
@@ -199,12 +199,12 @@ def test_draws_have_prefixes_and_the_models_scores(
 
 
 def test_the_log_probabilities_of_given_targets(
-    speaker: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
+    two_layers: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
 ) -> None:
     targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
-    log_probs, places = (x.numpy() for x in target_log_probs(speaker, inputs, padded(targets)))
+    log_probs, places = (x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets)))
     weights: list[tf.Tensor] = []
-    logits = speaker.decode(padded(targets), speaker.encode(inputs), save_weights_to=weights)
+    logits = two_layers.decode(padded(targets), two_layers.encode(inputs), save_weights_to=weights)
     for row, ids in enumerate(targets):
         expected = log_softmax(logits[row])[range(len(ids)), ids]
         np.testing.assert_allclose(log_probs[row, : len(ids)], expected, rtol=1e-4)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.decoding.translator import Translation, Translator
+from t2t_repro.decoding import Translation, Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder, Origin

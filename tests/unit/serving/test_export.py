@@ -18,7 +18,8 @@ import tensorflow as tf
 from disks import largest_file
 from models import Copier
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
-from t2t_repro.decoding.translator import Translator, padded, whole
+from t2t_repro.decoding.batches import padded, unpadded
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
@@ -137,9 +138,11 @@ def test_tokens_are_those_of_the_texts_whatever_follows_their_end(server: Server
     first = server.ask_tokens([[*ids, *[ids[0]] * (longest - len(ids))] for ids in sources])
     zeros = server.ask_tokens([[*ids, *[PAD_ID] * (longest + 2 - len(ids))] for ids in sources])
     for found in (first, zeros):
-        assert [tuple(whole(row)) for row in found["outputs"].tolist()] == [each.hypotheses[0].ids for each in expected]
+        assert [tuple(unpadded(row)) for row in found["outputs"].tolist()] == [
+            each.hypotheses[0].ids for each in expected
+        ]
         assert found["scores"] == pytest.approx([each.score for each in expected], abs=1e-4)
-        assert all(not any(row[len(whole(row)) :]) for row in found["outputs"].tolist())
+        assert all(not any(row[len(unpadded(row)) :]) for row in found["outputs"].tolist())
 
 
 def test_ids_that_the_vocabulary_has_not_fail_no_one(server: Server) -> None:

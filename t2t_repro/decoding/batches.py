@@ -1,0 +1,83 @@
+"""Batches of texts of similar length, halved if they need more memory than there is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.data.text_rules import EOS_ID, PAD_ID, output_length
+from t2t_repro.errors import UserError
+from t2t_repro.progress import say
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Returns rows of ids as one array, int32 [number of rows, longest row], padded with 0."""
+    array = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, np.int32)
+    for array_row, row in zip(array, rows, strict=True):
+        array_row[: len(row)] = row
+    return array
+
+
+def unpadded(ids: list[int]) -> list[int]:
+    """Returns the ids without padding: up to and including the end token, if there is one."""
+    length = output_length(ids)
+    return ids[: length + (ids[length : length + 1] == [EOS_ID])]
+
+
+def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yields batches of indices, longest first, of at most `batch_size` tokens with padding or of one index."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > batch_size:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def run_in_batches(
+    run: Callable[[list[Item]], list[Result]], items: Sequence[Item], lengths: Sequence[int], batch_size: int
+) -> Iterator[tuple[int, Result]]:
+    """Yields (index, result) for each item, in no particular order.
+
+    Args:
+        run: returns the results for the items of one batch.
+        lengths: number of tokens of each item.
+        batch_size: maximum number of tokens in a batch, with padding. A batch that is too large for memory is halved.
+
+    Raises:
+        UserError: one item is too large for memory.
+    """
+
+    def run_batch(batch: list[int]) -> Iterator[tuple[int, Result]]:
+        try:
+            results = run([items[index] for index in batch])
+        except tf.errors.ResourceExhaustedError:
+            if len(batch) == 1:
+                raise UserError(
+                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens; remove it, cut it, or "
+                    "decode with a smaller beam_size or extra_length"
+                ) from None
+        else:
+            yield from zip(batch, results, strict=True)
+            return
+        _warn_of_halves()
+        yield from run_batch(batch[: len(batch) // 2])
+        yield from run_batch(batch[len(batch) // 2 :])
+
+    for batch in batches(lengths, batch_size):
+        yield from run_batch(batch)
+
+
+@functools.cache
+def _warn_of_halves() -> None:
+    """Prints the warning once per process."""
+    say("a batch is too large for memory and is halved; a smaller batch_size is faster")

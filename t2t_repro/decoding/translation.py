@@ -1,0 +1,88 @@
+"""What decoding returns: translations with their hypotheses, and scores of given pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output of the model."""
+
+    text: str
+    """One line."""
+    score: float
+    """log P / length penalty in nats, after other penalties. If a text is translated in pieces, the sum over these."""
+    ids: tuple[int, ...] = ()
+    """Tokens, with the end token unless the output reached the length limit."""
+    token_scores: tuple[float, ...] = ()
+    """Log-probability of each token, if details are requested."""
+    attention: tuple[int, ...] = ()
+    """For each token, the source token that the decoder's last layer attends to most, if details are requested."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The outputs for one text. The output for an empty text is empty and has no tokens."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    """One or more, best first; random outputs in the order in which they were drawn."""
+    source_ids: tuple[int, ...] = ()
+    """The source's tokens; each piece ends with an end token."""
+    pieces: int = 1
+    """Number of pieces that were translated separately."""
+    is_truncated: bool = False
+    """Whether the end of the text was dropped because the text is too long."""
+
+    @property
+    def text(self) -> str:
+        """The best output."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The best output's score."""
+        return self.hypotheses[0].score
+
+
+EMPTY = Translation((Hypothesis("", 0.0),))
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """The probability of a given target, according to the model."""
+
+    token_scores: tuple[float, ...]
+    """Log-probability of each target token, the end token included, in nats."""
+    attention: tuple[int, ...]
+    """For each target token, the source token that the decoder's last layer attends to most."""
+
+    @property
+    def log_prob(self) -> float:
+        """Log-probability of the whole target, in nats."""
+        return float(np.sum(self.token_scores))
+
+    @property
+    def mean(self) -> float:
+        """Log-probability per token, in nats."""
+        return self.log_prob / len(self.token_scores)
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """The file that texts come from."""
+
+    name: str = "texts"
+    """Used in error messages."""
+    line_numbers: Sequence[int] | None = None
+    """The texts' line numbers, counted from 0, which decide random outputs; by default 0, 1, 2, ..."""
+
+    def line_number(self, index: int) -> int:
+        """Returns the line number of the text with this index."""
+        return index if self.line_numbers is None else self.line_numbers[index]
+
+
+UNKNOWN_FILE = InputFile()

@@ -1,0 +1,23 @@
+"""Batches of rows of similar length."""
+
+from __future__ import annotations
+
+from t2t_repro.decoding.batches import batches, padded, unpadded
+
+
+def test_batches_contain_each_index_once_and_start_with_the_longest() -> None:
+    lengths = [3, 9, 4, 4, 50, 2]
+    index_batches = list(batches(lengths, 12))
+    assert sorted(index for batch in index_batches for index in batch) == list(range(len(lengths)))
+    order = [lengths[index] for batch in index_batches for index in batch]
+    assert order == sorted(order, reverse=True)
+    assert all(len(batch) * lengths[batch[0]] <= 12 or len(batch) == 1 for batch in index_batches)
+    assert list(batches([], 12)) == []
+
+
+def test_rows_lose_their_padding_and_what_follows_the_end() -> None:
+    rows = [[5, 6, 1], [5, 6, 7, 8], [1], [7]]
+    assert padded(rows).tolist() == [[5, 6, 1, 0], [5, 6, 7, 8], [1, 0, 0, 0], [7, 0, 0, 0]]
+    assert [unpadded(row) for row in padded(rows).tolist()] == rows
+    assert unpadded([5, 1, 6, 1]) == [5, 1]
+    assert padded([]).shape == (0, 0)
