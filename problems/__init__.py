@@ -1,4 +1,4 @@
-"""What to learn: every module in this folder registers its problems when the registry imports the package."""
+"""The problems. Every module in this folder registers its problems when the registry imports the package."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""A user's own parallel text, without code: two files, line n of one is the translation of line n of the other."""
+"""Parallel text from files: line n of the source file and line n of the target file are a pair."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ class TextFiles(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Where the text lies."""
+        """Paths of the text."""
 
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
-        dev: str = setting("", "source and target file to watch progress on")
+        dev: str = setting("", "source and target file to measure progress on")
 
     @property
     def is_self_contained(self) -> bool:
-        """Whether the files are named."""
+        """True if the settings name the files."""
         return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
-        """Raises UserError where the settings do not name two files for each split."""
+        """Raises UserError if the settings do not name two files for each split."""
         super().check()
         for split in ("train", "dev"):
             self._paths(split)
 
     def _paths(self, split: str) -> list[str]:
-        given: str = getattr(self.settings, split)
-        paths = [path.strip() for path in given.split(",")]
+        value: str = getattr(self.settings, split)
+        paths = [path.strip() for path in value.split(",")]
         if len(paths) != 2 or not all(paths):
-            raise UserError(f"--{split}={given}: name two files, source and target: --{split}=text.en,text.de")
+            raise UserError(f"--{split}={value}: name two files, source and target: --{split}=text.en,text.de")
         return paths
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """The lines of both files side by side."""
+        """Yields the lines of both files as pairs."""
         source, target = self._paths(split)
         return read_pairs(source, target)

@@ -1,8 +1,8 @@
-"""WMT 2014, English to German and to French: what the paper's section 5.1 trains on, and its test set.
+"""WMT 2014 English to German and English to French: the training data and the test set of section 5.1.
 
-TensorFlow Datasets' builder wmt14_translate says which corpora make up a split, where they are published, with which
-checksums and under which paths. The files are read here: its own parsers take a whole file into memory and leave
-SGML's entities in the text, and its downloads wait minutes where there is no network and cannot be interrupted.
+TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. The
+files are read here, because the builder's parsers load whole files into memory and keep SGML's entities, and its
+downloads hang for minutes without a network and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""What TensorFlow Datasets calls our splits."""
+"""TensorFlow Datasets' names of the splits."""
 DEV, FULL = "wmt13", "wmt14/full"
 SEGMENT = re.compile(r"<seg [^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):
-    """English to `foreign` on the data of the WMT 2014 translation task; dev is newstest2013."""
+    """English to `foreign` on the data of the WMT 2014 translation task. The dev split is newstest2013."""
 
     foreign: ClassVar[str]
-    """The other language, in two letters."""
+    """The language beside English, in two letters."""
     test_sets: ClassVar[tuple[str, ...]] = (DEV, "wmt14", FULL)
     dev_set: ClassVar[str] = DEV
 
     @property
     def is_self_contained(self) -> bool:
-        """No: there are gigabytes to download."""
+        """False: gigabytes must be downloaded."""
         return False
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """The pairs of each corpus as published, in the builder's order, those with an empty side included.
+        """Yields all pairs of each published corpus, in the builder's order.
 
         Raises:
-            UserError: an archive cannot be had (all that are missing are named) or is damaged, a file is not UTF-8, or
+            UserError: if an archive is missing (the message names all missing ones) or damaged, a file is not UTF-8, or
                 the two files of a corpus have different numbers of lines.
         """
-        other = {"train": "dev", "dev": "train"}[split]
+        other_split = {"train": "dev", "dev": "train"}[split]
         corpora = self._corpora(split)
-        folder = unpack(corpora, tmp_dir, self._corpora(other))
+        folder = unpack(corpora, tmp_dir, self._corpora(other_split))
         for source, target in corpora.values():
             yield from read_pairs(folder / source, folder / target)
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """newstest2013 under sacreBLEU's name for it, "wmt13", and newstest2014.
+        """Yields the pairs of newstest2013 ("wmt13", as sacreBLEU calls it) or newstest2014.
 
-        Of the latter, "wmt14" is the pairs of the official evaluation and "wmt14/full" all 3,003, both as sacreBLEU's.
-        Where sacreBLEU's archive of the full set is not to be had, the builder's copy of it serves as well.
+        newstest2014 is sacreBLEU's "wmt14", the pairs of the official evaluation, or "wmt14/full", all 3,003 pairs. If
+        sacreBLEU's archive of "wmt14/full" is missing, the builder's copy is used.
 
         Raises:
-            UserError: no such set, or its source is missing or damaged.
+            UserError: if the name is unknown, or the source is missing or damaged.
         """
         if name not in self.test_sets:
             return super().test_set(name, tmp_dir)
         if name == DEV:
             return self.generate("dev", tmp_dir)
-        from t2t_repro.metrics import test_sets  # here, since sacreBLEU takes a while to import
+        from t2t_repro.metrics import test_sets  # Lazy, because sacreBLEU is slow to import.
 
         try:
             rows = test_sets.read(name, f"en-{self.foreign}", tmp_dir)
@@ -74,7 +74,11 @@ class Wmt14(Problem):
         return ({"inputs": source, "targets": reference} for source, reference in rows)
 
     def _newstest2014(self, tmp_dir: str, missing: MissingArchiveError) -> Iterator[Pair]:
-        """All of newstest2014 from the builder's archive; raises `missing` with its name where that is missing too."""
+        """Yields all of newstest2014 from the builder's archive.
+
+        Args:
+            missing: the error to extend and raise if that archive is missing, too.
+        """
         corpora = self._corpora("test")
         try:
             folder = unpack(corpora, tmp_dir)
@@ -84,13 +88,13 @@ class Wmt14(Problem):
         return read_pairs(folder / source, folder / target, segments)
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
-        """The archives of a split, and the paths inside each of its English and its foreign file."""
+        """Returns the archives of a split, and the paths of the English and the foreign file inside each."""
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download.checksums import get_all_url_infos
         from tensorflow_datasets.translate.wmt import DATASET_MAP
 
         builder = tfds.builder_cls("wmt14_translate")(config=f"{self.foreign}-en")
-        published = get_all_url_infos()  # of all builders: this one's own list lacks the UN's and the Giga corpus
+        published = get_all_url_infos()  # of all builders, because this builder's list lacks the UN and Giga corpora
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
@@ -102,11 +106,10 @@ class Wmt14(Problem):
 
 
 def segments(path: str) -> Iterator[str]:
-    """The sentences of an SGML file, without its marks and with single spaces, as sacreBLEU has them."""
+    """Yields the sentences of an SGML file as plain text with single spaces, like sacreBLEU."""
     for line in read_lines(path):
-        found = SEGMENT.match(line)
-        if found:
-            yield unescape(" ".join(found[1].split()))
+        if segment := SEGMENT.match(line):
+            yield unescape(" ".join(segment[1].split()))
 
 
 @registry.register_problem
@@ -115,7 +118,7 @@ class WmtEnde(Wmt14):
 
     foreign = "de"
     file_suffixes = ("en", "de")
-    target_space_id: ClassVar[int] = 8  # German words, in tensor2tensor's numbering
+    target_space_id: ClassVar[int] = 8  # tensor2tensor's number of German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -130,4 +133,4 @@ class WmtEnfr(Wmt14):
 
     foreign = "fr"
     file_suffixes = ("en", "fr")
-    target_space_id: ClassVar[int] = 6  # French words
+    target_space_id: ClassVar[int] = 6  # tensor2tensor's number of French words

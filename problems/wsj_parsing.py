@@ -1,4 +1,4 @@
-"""English constituency parsing (section 6.3): a sentence to its tree, written as a sequence of brackets and tags."""
+"""English constituency parsing (section 6.3): from a sentence to its tree, written as brackets and tags."""
 
 from __future__ import annotations
 
@@ -25,43 +25,44 @@ PHRASE_LABELS = (
     *("ADJP", "ADVP", "CONJP", "FRAG", "INTJ", "LST", "NAC", "NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP"),
     *("WHADJP", "WHADVP", "WHNP", "WHPP", "X", "TOP"),
 )
-"""Labels of all constituents in prepared trees of the Penn Treebank."""
+"""All labels of constituents in prepared trees of the Penn Treebank."""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
+"""Tags with characters that are not letters."""
 WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 
 @registry.register_problem
 class WsjParsing(Problem):
-    """Parsing, trained on the Penn Treebank's Wall Street Journal (LDC99T42), which is to lie in --tmp_dir as wsj/."""
+    """Parsing, trained on the Penn Treebank's Wall Street Journal (LDC99T42): put it into --tmp_dir as wsj/."""
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Which files are in which split, and how a tree is written."""
+        """Files of each split, and the form of a tree."""
 
         vocab_size: int = setting(16000)
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
-        dev_sections: str = setting("22", "sections and files to watch progress on")
+        dev_sections: str = setting("22", "sections and files to measure progress on")
         test_sections: str = setting("23", "sections and files to report a score on")
-        word_symbol: str = setting("tag", 'what stands for a word in a tree: "tag", its part of speech, or "XX"')
+        word_symbol: str = setting("tag", 'symbol for a word in a tree: "tag" is its part of speech, "XX" is XX')
 
     num_train_shards = 10
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
     # Table 4: beam 21, alpha 0.3, the input's length plus 300.
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
-    # Pieces begin with the space before them, which SentencePiece writes "▁". Learnt pieces never hold a sign beside a
-    # letter: without these a tree takes half as many again.
+    # "▁" is SentencePiece's space, with which pieces begin. SentencePiece never learns a piece of signs and letters;
+    # without these symbols a tree has 1.5 times as many pieces.
     symbols: ClassVar[tuple[str, ...]] = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
 
     @property
     def is_self_contained(self) -> bool:
-        """No: the treebank is to be had from the LDC."""
+        """False: the LDC licenses the treebank."""
         return False
 
     def check(self) -> None:
-        """Raises UserError where the settings name no files, or one in two splits, or no way to write a word."""
+        """Raises UserError if the settings name no files, a file in two splits, or an unknown word symbol."""
         super().check()
         if self.settings.word_symbol not in WORD_SYMBOLS:
             raise unknown("--word_symbol", self.settings.word_symbol, WORD_SYMBOLS)
@@ -69,34 +70,34 @@ class WsjParsing(Problem):
             for other in SPLITS[:position]:
                 if shared := self._numbers(split) & self._numbers(other):
                     raise UserError(
-                        f"--{split}_sections and --{other}_sections both hold file {min(shared):04}; "
-                        "a file may be in one split alone"
+                        f"--{split}_sections and --{other}_sections both have file {min(shared):04}; "
+                        "put each file into one split"
                     )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """The words of each sentence, as the treebank separates them, and its linearised tree.
+        """Yields the words of each sentence, as the treebank separates them, and its linearised tree.
 
         Args:
             split: "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
-            if tree is None:  # counted as a pair without text
+            if tree is None:  # t2t-datagen counts a pair without text.
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
                 yield {"inputs": words, "targets": linearise(tree, self.settings.word_symbol)}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Each tree of a split; None where nothing is left of it.
+        """Yields each tree of a split, or None for a tree without words.
 
         Raises:
-            UserError: a section is missing, or a tree's brackets are wrong.
+            UserError: if a section is missing, or a tree's brackets are wrong.
         """
         for path in self._paths(split, tmp_dir):
             yield from map(prepare, read_trees(str(path)))
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """The words of each sentence of a split, and its gold tree."""
+        """Yields the words of each sentence of a split, and its gold tree."""
         if name not in self.test_sets:
             raise unknown("test set", name, self.test_sets)
         for tree in self.prepared_trees(name, tmp_dir):
@@ -104,11 +105,12 @@ class WsjParsing(Problem):
                 yield {"inputs": " ".join(leaf.word for leaf in tree.leaves()), "targets": str(under_top(tree))}
 
     def finish(self, sources: Iterable[str], outputs: Iterable[str]) -> tuple[list[str], Repairs]:
-        """The model's outputs as trees over the words of their sources, one a line, as t2t-evalb takes them.
+        """Turns the model's outputs into trees over the words of their sources, in t2t-evalb's format.
+
+        Outputs of the reversed problem, which are sentences, are not changed.
 
         Returns:
-            A line for each source, an empty one for an empty source; and what was repaired, in all. Outputs of the
-            reversed problem, which are sentences, are left as they are.
+            One line per source, empty for an empty source, and the sum of all repairs.
         """
         if self.was_reversed:
             return list(outputs), Repairs()
@@ -123,7 +125,7 @@ class WsjParsing(Problem):
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Labelled F1, recall and precision of bracketed trees, by EVALB's rules with COLLINS.prm."""
+        """Returns labelled F1, recall and precision of bracketed trees, by EVALB's rules with COLLINS.prm."""
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
@@ -134,46 +136,46 @@ class WsjParsing(Problem):
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
-        """The numbers of the files that a split's setting names."""
-        given: str = getattr(self.settings, f"{split}_sections")
+        """Returns the numbers of the files that a split's setting names."""
+        value: str = getattr(self.settings, f"{split}_sections")
         numbers: set[int] = set()
-        for part in given.split(","):
+        for part in value.split(","):
             ends = re.fullmatch(r"(\d\d|\d{4})(?:-(\d\d|\d{4}))?", part.strip())
-            found = range(0)
+            part_numbers = range(0)
             if ends:
-                found = range(int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1)
-            if not found:
+                part_numbers = range(int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1)
+            if not part_numbers:
                 raise UserError(
-                    f"--{split}_sections={given}: {part.strip()!r} is neither a section (02), a file (0159) nor a "
-                    "range of them (02-21, 0100-0159)"
+                    f"--{split}_sections={value}: {part.strip()!r} is not a section (02), a file (0159) or a range of "
+                    "them (02-21, 0100-0159)"
                 )
-            numbers.update(found)
+            numbers.update(part_numbers)
         return numbers
 
     def _paths(self, split: str, tmp_dir: str) -> list[Path]:
-        """The files of a split in order."""
-        wanted = self._numbers(split)
+        """Returns the files of a split, in order."""
+        numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
         if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # as on the LDC's discs
             root = Path(tmp_dir, "WSJ")
-        there = {}
-        for section in _sections(wanted):
+        paths = {}
+        for section in _sections(numbers):
             for path in root.glob(f"{section}/*"):
                 if name := WSJ_FILE.fullmatch(path.name):
-                    there[int(name[1])] = path
-        found = wanted & there.keys()
-        # The treebank leaves out some numbers, so that a section is missing only where none of its files is there.
-        if missing := _sections(wanted) - _sections(found):
+                    paths[int(name[1])] = path
+        existing = numbers & paths.keys()
+        # The treebank skips some numbers, so a section is missing only if it has no file at all.
+        if missing := _sections(numbers) - _sections(existing):
             raise UserError(
-                f"{root}: no file that --{split}_sections={getattr(self.settings, f'{split}_sections')} names is there "
-                f"of section {', '.join(sorted(missing))}; put the Penn Treebank's Wall Street Journal (LDC99T42, its "
+                f"{root}: no file of --{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
+                f"section {', '.join(sorted(missing))}; put the Penn Treebank's Wall Street Journal (LDC99T42, its "
                 "folder parsed/mrg/wsj) there, as NN/wsj_NNNN.mrg, or name the sections that you have"
             )
-        return [there[number] for number in sorted(found)]
+        return [paths[number] for number in sorted(existing)]
 
 
 def _sections(numbers: set[int]) -> set[str]:
-    """The sections of numbered files, which are the first two of four digits."""
+    """Returns the sections of numbered files: the first two of four digits."""
     return {f"{number:04}"[:2] for number in numbers}
 
 
@@ -183,7 +185,7 @@ class WsjParsingSemi(WsjParsing):
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
-        """Also where the parsed trees lie."""
+        """Also the path of the parsed trees."""
 
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
@@ -193,12 +195,12 @@ class WsjParsingSemi(WsjParsing):
     num_train_shards = 100
 
     def check(self) -> None:
-        """Raises UserError also where no parsed trees are named, or none are there."""
+        """Raises UserError also if the setting names no existing file of parsed trees."""
         super().check()
         self._parsed_paths()
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """The treebank's, and to train on the parsed ones after them."""
+        """Yields the treebank's trees; in the train split, the parsed trees follow."""
         yield from super().prepared_trees(split, tmp_dir)
         if split == "train":
             for path in self._parsed_paths():
@@ -206,22 +208,24 @@ class WsjParsingSemi(WsjParsing):
                     yield parsed_tree(line, str(path), number)
 
     def _parsed_paths(self) -> list[Path]:
-        given = Path(self.settings.parsed_trees)
         if not self.settings.parsed_trees:
             raise UserError("--parsed_trees is required: a file, or a folder of files, with one bracketed tree a line")
-        paths = [given]
-        if given.is_dir():
-            paths = sorted(path for path in given.iterdir() if path.is_file() and not path.name.startswith("."))
+        path = Path(self.settings.parsed_trees)
+        paths = [path]
+        if path.is_dir():
+            paths = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         if not (paths and paths[0].is_file()):
-            raise UserError(f"--parsed_trees={given}: no file there; name one, or a folder of them, with a tree a line")
+            raise UserError(
+                f"--parsed_trees={path}: no such file; name a file, or a folder of files, with a tree a line"
+            )
         return paths
 
 
 def parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """The prepared tree in a line; None where there is none, since a parser failed: an empty line, (()) or ().
+    """Returns the prepared tree of a line, or None for an empty line, (()) or (): a parser's failure.
 
     Raises:
-        UserError: the line is no tree, or more than one.
+        UserError: if the line is not exactly one tree.
     """
     if "".join(line.split()) in ("", "()", "(())"):
         return None

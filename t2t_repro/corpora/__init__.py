@@ -1,1 +1,1 @@
-"""Getting text: archives that are downloaded, verified and unpacked, and parallel files."""
+"""Getting text: download, verify and unpack archives, and read parallel files."""

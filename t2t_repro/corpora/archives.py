@@ -1,6 +1,6 @@
-"""Published archives: found in a folder or downloaded into it, checked, and the files that are wanted taken out.
+"""Published archives: find them in a folder or download them, verify them, and unpack the files that are needed.
 
-Everything is streamed, since some have files of gigabytes, and appears whole or not at all.
+Files may be gigabytes large, so everything is streamed. A file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 
 EXTRACTED = "extracted"
-"""Where files taken out of archives go, beside the archives."""
-BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+"""Folder for unpacked files, inside the folder of the archives."""
+READ_BYTES = 1 << 20
+"""Number of bytes to read at a time."""
 TIMEOUT = 60
-"""Seconds without an answer after which a server counts as not there."""
+"""Seconds to wait for a server's answer."""
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException)
-"""What reading a damaged archive or a broken connection raises."""
+"""Exceptions from reading a damaged archive or a broken connection."""
 
 
 class MissingArchiveError(UserError):
-    """Archives are neither in the folder nor to be downloaded."""
+    """Archives are neither in the folder nor can they be downloaded."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive as it was published.
+    """A published archive.
 
     Args:
-        url: where; its last part is the archive's name.
-        size: bytes; None where that is not known.
-        checksum: of all bytes, "sha256:..." or "md5:..." in hex digits; "" where it is not known.
+        url: its address, which ends with the archive's name.
+        size: number of bytes, or None if unknown.
+        checksum: "sha256:..." or "md5:..." in hex digits, or "" if unknown.
     """
 
     url: str
@@ -50,23 +50,23 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """What the file is called."""
+        """Name of the file."""
         return self.url.rpartition("/")[2]
 
     def __str__(self) -> str:
-        """Name, size and place, for errors."""
+        """Returns name, size and address, for errors."""
         return f"{self.name} ({'' if self.size is None else f'{self.size:,} bytes, '}{self.url})"
 
 
 def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archive] = ()) -> list[Path]:
-    """Paths of archives in `folder`; those that are not there are downloaded.
+    """Returns the paths of archives in `folder`, after downloading the missing ones.
 
     Args:
-        others: what will be asked for another time; where downloading fails, the error names these too.
+        others: archives that will be needed later. If a download fails, the error names these, too.
 
     Raises:
-        MissingArchiveError: some can be had neither in the folder nor by network; the message names all of them.
-        UserError: one is not what was published; sizes, or checksums where sizes agree, are told. Or the disk is full.
+        MissingArchiveError: if some archives are missing and cannot be downloaded. The message names all of them.
+        UserError: if an archive's size or checksum differs from the published one, or the disk is full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
     absent = [archive for archive, path in paths.items() if not path.exists()]
@@ -74,8 +74,8 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
         if archive not in absent:
             _check(path, archive)
     for position, archive in enumerate(absent):
-        failure = partial(_missing, absent=absent[position:], folder=folder, others=others)
-        _download(archive, paths[archive], failure)
+        to_error = partial(_missing, absent=absent[position:], folder=folder, others=others)
+        _download(archive, paths[archive], to_error)
         try:
             _check(paths[archive], archive)
         except UserError:
@@ -85,24 +85,25 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
 
 
 def unpack(
-    wanted: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
+    files: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
 ) -> Path:
-    """Takes files out of tar archives, where that has not been done; the archives are not needed again.
+    """Unpacks files from tar archives, except those that were unpacked before. The archives are not needed again.
 
     Args:
-        wanted: paths of files inside each archive.
-        folder: where the archives are, or are downloaded to.
+        files: paths of the files inside each archive.
+        folder: folder that holds the archives, or to which they are downloaded.
         others: as for `find`, with the paths of files inside.
 
     Returns:
-        The folder under which the files have the paths that they had inside.
+        The folder under which the files have the same paths as inside the archives.
 
     Raises:
-        UserError: as `find`, or an archive is damaged or lacks a file.
+        UserError: as `find`, and if an archive is damaged or lacks a file.
     """
     target = Path(folder, EXTRACTED)
-    left = _not_in(target, wanted)
-    for (archive, paths), path in zip(left.items(), find(left, folder, _not_in(target, others or {})), strict=True):
+    packed = _packed(target, files)
+    archives = find(packed, folder, _packed(target, others or {}))
+    for (archive, paths), path in zip(packed.items(), archives, strict=True):
         say(f"unpacking {', '.join(paths)} from {path}")
         absent = _extract(path, paths, target)
         if absent:
@@ -110,28 +111,28 @@ def unpack(
     return target
 
 
-def _not_in(target: Path, wanted: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
-    """What is left to be taken out of each archive; archives with nothing left are not among them."""
-    left = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in wanted.items()}
-    return {archive: paths for archive, paths in left.items() if paths}
+def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
+    """Returns the files that are not in `target` yet, and only archives with such files."""
+    packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
+    return {archive: paths for archive, paths in packed.items() if paths}
 
 
 def _missing(
     error: Exception, absent: list[Archive], folder: str | Path, others: Iterable[Archive]
 ) -> MissingArchiveError:
-    """The error for all that cannot be had, the first of `absent` having failed with `error`."""
-    more = [str(other) for other in others if not Path(folder, other.name).exists()]
+    """Returns the error that names all `absent` archives, after the download of the first failed with `error`."""
+    later = [str(other) for other in others if not Path(folder, other.name).exists()]
     return MissingArchiveError(
-        f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get by other means and put "
-        f"into {folder}: {', '.join(map(str, absent))}{'; also needed: ' if more else ''}{', '.join(more)}"
+        f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get elsewhere and put "
+        f"into {folder}: {', '.join(map(str, absent))}{'; also needed: ' if later else ''}{', '.join(later)}"
     )
 
 
 def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
-    """Writes the members `paths` under `target`; returns those that the archive does not have."""
+    """Writes the members `paths` under `target`. Returns those that the archive lacks."""
     absent = list(paths)
 
-    def damaged(error: Exception) -> UserError:
+    def to_error(error: Exception) -> UserError:
         return UserError(f"{archive}: not a whole tar archive ({error}); get it again")
 
     try:
@@ -141,46 +142,46 @@ def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
                 contents = tar.extractfile(member) if path in absent else None
                 if contents is not None:
                     with whole_file(target / path) as file:
-                        file.writelines(_blocks(contents.read, damaged))
+                        file.writelines(_read_all(contents.read, to_error))
                     absent.remove(path)
                 if not absent:
                     break
     except UNREADABLE as error:
-        raise damaged(error) from None
+        raise to_error(error) from None
     return absent
 
 
-def _download(archive: Archive, path: Path, failure: Callable[[Exception], UserError]) -> None:
+def _download(archive: Archive, path: Path, to_error: Callable[[Exception], UserError]) -> None:
     try:
         response = urllib.request.urlopen(archive.url, timeout=TIMEOUT)
     except UNREADABLE as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it holds the connection
-        raise failure(error) from None
+            error.close()  # The error holds the connection.
+        raise to_error(error) from None
     say(f"downloading {archive} to {path}")
-    meter = Progress(archive.name, None if archive.size is None else -(-archive.size // BLOCK), "MiB")
+    meter = Progress(archive.name, None if archive.size is None else -(-archive.size // READ_BYTES), "MiB")
     try:
         with response, whole_file(path) as file:
-            for block in _blocks(response.read, failure):
-                file.write(block)
+            for data in _read_all(response.read, to_error):
+                file.write(data)
                 meter.advance()
-            if getattr(response, "length", None):  # bytes that were promised and did not come
-                raise failure(EOFError("the connection broke"))
+            if getattr(response, "length", None):  # number of announced bytes that did not arrive
+                raise to_error(EOFError("the connection broke"))
     finally:
         meter.close()
 
 
-def _blocks(read: Callable[[int], bytes], failure: Callable[[Exception], UserError]) -> Iterator[bytes]:
-    """What `read` gives, to its end; its errors are told apart from those of writing."""
+def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], UserError]) -> Iterator[bytes]:
+    """Yields all data. Converts errors of `read` here, so that they are not taken for errors of writing."""
     try:
-        while block := read(BLOCK):
-            yield block
+        while data := read(READ_BYTES):
+            yield data
     except UNREADABLE as error:
-        raise failure(error) from None
+        raise to_error(error) from None
 
 
 def _check(path: Path, archive: Archive) -> None:
-    """Raises UserError where a file is not the archive that was published."""
+    """Raises UserError if a file differs from the published archive."""
     size = path.stat().st_size
     if archive.size not in (None, size):
         raise UserError(
@@ -189,9 +190,9 @@ def _check(path: Path, archive: Archive) -> None:
     if archive.checksum:
         algorithm, _, expected = archive.checksum.partition(":")
         with open(path, "rb") as file:
-            found = hashlib.file_digest(file, algorithm).hexdigest()
-        if found != expected:
+            checksum = hashlib.file_digest(file, algorithm).hexdigest()
+        if checksum != expected:
             raise UserError(
-                f"{path}: {size:,} bytes with {algorithm} {found}, but the published archive has {expected}; "
+                f"{path}: {size:,} bytes with {algorithm} {checksum}, but the published archive has {expected}; "
                 f"get it again from {archive.url}"
             )

@@ -1,4 +1,4 @@
-"""Parallel text in two files: line n of one is the translation of line n of the other."""
+"""Parallel text in two files: line n of one file is the translation of line n of the other."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from t2t_repro.errors import UserError
 from t2t_repro.textfile import read_lines
 
 Pair = dict[str, str]
-"""A source text under "inputs" and its target text under "targets", each one line."""
+"""Source text under "inputs" and target text under "targets", one line each."""
 
 
 def read_pairs(
     source: str | Path, target: str | Path, read: Callable[[str], Iterator[str]] = read_lines
 ) -> Iterator[Pair]:
-    """The lines of both files side by side.
+    """Yields the lines of both files as pairs.
 
     Args:
-        read: gives the lines, or what takes their place, of the file at a path.
+        read: returns the texts of the file at a path; by default, its lines.
 
     Raises:
-        UserError: a file cannot be read, or one has more lines than the other; the message tells both counts.
+        UserError: if a file cannot be read, or the files have different numbers of lines.
     """
     sides = [read(str(path)) for path in (source, target)]
     for number, texts in enumerate(itertools.zip_longest(*sides)):
@@ -32,12 +32,12 @@ def read_pairs(
                 number + (text is not None) + sum(1 for _ in rest) for text, rest in zip(texts, sides, strict=True)
             ]
             raise UserError(
-                f"{source} has {counts[0]:,} lines, {target} has {counts[1]:,}; line n of one must be the translation "
-                "of line n of the other"
+                f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}; fix the files: line n of one "
+                "must be the translation of line n of the other"
             )
         yield {"inputs": texts[0], "targets": texts[1]}
 
 
 def unescape(text: str) -> str:
-    """Text of an SGML file as people read it: "AT&amp;T" becomes "AT&T"."""
+    """Replaces the entities of SGML: "AT&amp;T" becomes "AT&T"."""
     return saxutils.unescape(text, {"&quot;": '"', "&apos;": "'"})

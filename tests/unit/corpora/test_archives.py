@@ -142,7 +142,7 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path, server: str) -> Non
     with pytest.raises(MissingArchiveError) as error:
         find([published(there), served, first, second], tmp_path / "tmp", others)
     assert str(error.value) == (
-        f"cannot download {server}/first.tgz (File not found); get by other means and put into {tmp_path / 'tmp'}: "
+        f"cannot download {server}/first.tgz (File not found); get elsewhere and put into {tmp_path / 'tmp'}: "
         f"first.tgz (1,234,567 bytes, {server}/first.tgz), second.tar ({NOWHERE}/second.tar); "
         f"also needed: third.tgz (3 bytes, {NOWHERE}/third.tgz)"
     )

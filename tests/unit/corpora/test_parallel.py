@@ -31,7 +31,7 @@ def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, t
     assert len(list(itertools.islice(pairs, min(source, target)))) == min(source, target)
     with pytest.raises(UserError) as error:
         next(pairs)
-    assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines, {tmp_path}/b has {target:,};")
+    assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines but {tmp_path}/b has {target:,};")
 
 
 def test_other_things_than_lines_can_be_read(tmp_path: Path) -> None:

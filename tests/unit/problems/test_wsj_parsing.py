@@ -116,16 +116,16 @@ def test_a_tree_that_does_not_end_is_named_by_file_and_line(tmp_path: Path) -> N
     "given", ["", "2", "022", "2-3", "02:21", "21-02", "0159-0100", "02-0150", "02,", "a", "02--3"]
 )
 def test_what_is_no_range_is_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"^--dev_sections=.*: '.*' is neither a section"):
+    with pytest.raises(UserError, match=r"^--dev_sections=.*: '.*' is not a section"):
         problem(dev_sections=given).check()
 
 
 @pytest.mark.parametrize(
     ("settings", "shared"),
     [
-        ({"train_sections": "02-22"}, "--dev_sections and --train_sections both hold file 2200"),
-        ({"train_sections": "02-21,2399"}, "--test_sections and --train_sections both hold file 2399"),
-        ({"dev_sections": "22-23"}, "--test_sections and --dev_sections both hold file 2300"),
+        ({"train_sections": "02-22"}, "--dev_sections and --train_sections both have file 2200"),
+        ({"train_sections": "02-21,2399"}, "--test_sections and --train_sections both have file 2399"),
+        ({"dev_sections": "22-23"}, "--test_sections and --dev_sections both have file 2300"),
     ],
 )
 def test_a_file_may_not_be_in_two_splits(settings: dict[str, str], shared: str) -> None:
@@ -233,7 +233,7 @@ def test_parsed_trees_must_be_named_and_there(tmp_path: Path) -> None:
         problem("wsj_parsing_semi").check()
     (tmp_path / "empty").mkdir()
     for given in (tmp_path / "empty", tmp_path / "absent"):
-        with pytest.raises(UserError, match=f"--parsed_trees={given}: no file there"):
+        with pytest.raises(UserError, match=f"--parsed_trees={given}: no such file"):
             problem("wsj_parsing_semi", parsed_trees=str(given)).check()
 
 
