@@ -100,6 +100,10 @@ def main(values: flags.FlagValues) -> None:
     translator = Translator.from_folders(
         folders, checkpoints, replace(decode_hparams, prefix_file="", write_beam_scores=False)
     )
+    if not values.score_file:
+        translator.check(translator.decode_hparams)
+    if values.output_attention and not translator.model.has_attention:
+        raise UserError(f"model {translator.model.name!r} has no attention for --output_attention; omit it")
     decoder = Decoder(translator, folders[0].problem, checkpoints, decode_hparams, values)
     if values.decode_interactive:
         decoder.converse()

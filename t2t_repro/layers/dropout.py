@@ -24,9 +24,10 @@ class Seeds(keras.random.SeedGenerator):
         self._count = 0
 
     def next(self, ordered: bool = True) -> Tensor:
-        """Returns the next seed, int32 [2]."""
+        """Returns the next seed [2]."""
         self._count += 1
-        return self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
+        seed = self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
+        return ops.cast(seed, "uint32") if keras.backend.backend() == "jax" else seed  # JAX takes no other type
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:

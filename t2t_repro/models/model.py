@@ -10,6 +10,7 @@ V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections import Counter
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -135,6 +136,11 @@ class KerasModel:
                 f"model {name!r}: call returned shape {list(logits.shape)} for 2 target tokens; return logits of shape "
                 f"[batch, target length, vocabulary], here [1, 2, {vocab_size}]"
             )
+        if state := [weight.path for weight in model.non_trainable_variables if "float" in weight.dtype]:
+            raise UserError(
+                f"model {name!r}: weight {state[0]} is not trained, so checkpoints do not hold it; make it trainable, "
+                "or use a layer without such weights"
+            )
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -196,7 +202,7 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 
 def parameter_count(model: Model) -> int:
     """Returns the number of trainable parameters."""
-    return sum(int(variable.value.shape.num_elements()) for variable in model.trainable_variables)
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:

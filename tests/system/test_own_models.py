@@ -1,0 +1,168 @@
+"""A user's own code through all programs: a problem, an hparams set, and models beside the Transformer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from programs import refused, run, succeed
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+MINE = '''
+"""A user's own code."""
+from dataclasses import replace
+import keras
+from t2t_repro import registry
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.problem import Problem
+
+@registry.register_problem
+class Shouting(Problem):
+    """Text to capitals."""
+    num_train_shards = 1
+    def generate(self, split, tmp_dir):
+        for number in range(200 if split == "train" else 10):
+            yield {"inputs": f"text {number}", "targets": f"TEXT {number}"}
+
+@registry.register_hparams
+def minute():
+    """A very small set."""
+    return replace(registry.hparams("transformer_tiny"), model="my_transformer", num_hidden_layers=1, hidden_size=16,
+                   filter_size=16, num_heads=2, train_steps=2)
+
+@registry.register_model
+class MyTransformer(Transformer):
+    """The Transformer under another name."""
+
+@registry.register_model
+class Plain(keras.Model):
+    """Predicts each token from the token before it; it has no search."""
+    def __init__(self, hparams, vocab_size, target_space_id, precision):
+        super().__init__()
+        self.embedding = keras.layers.Embedding(vocab_size, hparams.hidden_size)
+        self.dropout = keras.layers.Dropout(0.1)
+        self.logits = keras.layers.Dense(vocab_size)
+
+    def call(self, inputs, targets, training=False):
+        previous = keras.ops.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+        return self.logits(self.dropout(self.embedding(previous)))
+
+@registry.register_model
+class Misfit(Transformer):
+    """Reads a field that no hparams set has."""
+    def __init__(self, hparams, *arguments):
+        super().__init__(hparams, *arguments)
+        self.experts = hparams.num_experts
+'''
+TRAIN = ("--problem=shouting", "--hparams_set=minute", "--local_eval_frequency=1", "--data_dir=data")
+TEXTS = "text 7\n\ntext 12\n"
+PAIRS = "text 7\tTEXT 7\ntext 12\tTEXT 1\n"
+SHORT = "--decode_hparams=extra_length=3"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Runs a program in a folder with the user's code and the data of its problem."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine").mkdir()
+    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    for name, code in (("__init__", "from mine import code, example\n"), ("code", MINE), ("example", example)):
+        (folder / "mine" / f"{name}.py").write_text(code)
+
+    def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
+        return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
+
+    run_in_folder("datagen", "--problem=shouting", "--vocab_size=300", "--data_dir=data")
+    run_in_folder.folder = folder  # type: ignore[attr-defined]
+    return run_in_folder
+
+
+def pictures(model: Path) -> int:
+    """Returns how many attention pictures TensorBoard shows."""
+    return sum(path.read_bytes().count(b"\x89PNG") for path in (model / "tensorboard").rglob("events*"))
+
+
+def log_probs(programs: Any, output_dir: str) -> list[float]:
+    """Scores `PAIRS`."""
+    (programs.folder / "pairs.tsv").write_text(PAIRS)
+    lines = programs("decoder", output_dir, "--score_file=pairs.tsv").stdout.splitlines()
+    assert len(lines) == 2
+    return [float(line.split("\t")[0]) for line in lines]
+
+
+def counted_parameters(text: str, name: str) -> str:
+    [number] = re.findall(rf"{name}[:,] ([\d,]+) parameters", text)
+    return number
+
+
+def test_a_users_problem_hparams_and_transformer(programs: Any) -> None:
+    folder = programs.folder
+    listing = programs("trainer", "--registry_help").stdout
+    assert all(name in listing for name in ("shouting", "minute", "my_transformer", "recurrent"))
+    programs("trainer", *TRAIN, "--output_dir=m", "--eval_decode_lines=2")
+    assert json.loads((folder / "m" / "hparams.json").read_text())["model"] == "my_transformer"
+    assert pictures(folder / "m") == 2
+    programs("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2")
+    assert programs("decoder", "--output_dir=m", SHORT, input=TEXTS).stdout.count("\n") == 3
+    programs("exporter", "--output_dir=m", SHORT)
+
+
+def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: Any) -> None:
+    folder, model = programs.folder, "--output_dir=recurrent"
+    training = programs("trainer", *TRAIN, "--model=recurrent", model, "--eval_decode_lines=2")
+    assert "step 2: dev loss" in training.stderr and pictures(folder / "recurrent") == 0
+    planned = programs("trainer", *TRAIN, "--model=recurrent", "--output_dir=new", "--dry_run")
+    assert counted_parameters(planned.stdout, "recurrent") == counted_parameters(training.stderr, "recurrent")
+    programs("avg-checkpoints", model, "--num_last_checkpoints=2")
+    decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
+    texts = [json.loads(line)["hypotheses"][0] for line in decoded]
+    assert len(texts) == 3 and texts[1] == "" and texts[0]
+    # An ensemble of two equal models decodes and scores like one of them.
+    ensemble = f"{model},recurrent"
+    assert programs("decoder", ensemble, SHORT, input=TEXTS).stdout.splitlines() == texts
+    scores = [log_probs(programs, flag) for flag in (model, ensemble)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+    programs("exporter", model, SHORT)
+    served = tf.saved_model.load(str(folder / "recurrent" / "export" / "1")).signatures
+    outputs = served["serving_default"](inputs=tf.constant(TEXTS.splitlines()))["outputs"]
+    assert [text.decode() for text in outputs.numpy()] == texts
+    sources, targets = zip(*(pair.split("\t") for pair in PAIRS.splitlines()), strict=True)
+    served_scores = served["score"](inputs=tf.constant(sources), targets=tf.constant(targets))["log_probs"]
+    assert served_scores.numpy() == pytest.approx(scores[0], abs=1e-3)
+
+    for flags in (["--decode_hparams=coverage_penalty=0.2"], ["--output_format=jsonl", "--output_attention"]):
+        result = programs("decoder", model, *flags, runs=run, input=TEXTS)
+        refused(result, "model 'recurrent' has no attention for", "omit it")
+
+
+def test_a_model_without_a_search_trains_and_scores(programs: Any) -> None:
+    training = programs("trainer", *TRAIN, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0")
+    assert "step 2: dev loss" in training.stderr
+    planned = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", "--dry_run")
+    assert counted_parameters(planned.stdout, "plain") == counted_parameters(training.stderr, "plain")
+    programs("avg-checkpoints", "--output_dir=plain", "--num_last_checkpoints=2")
+    assert all(log_prob < 0 for log_prob in log_probs(programs, "--output_dir=plain"))
+    for program, *flags in (
+        ("decoder", "--output_dir=plain"),
+        ("decoder", "--output_dir=plain", "--decode_from_file=pairs.tsv", "--decode_to_file=out"),
+        ("exporter", "--output_dir=plain"),
+    ):
+        result = programs(program, *flags, runs=run, input=TEXTS)
+        refused(result, "model 'plain' has no method encode", "--score_file", "docs/models.md")
+    assert not list(programs.folder.glob("out*")) and not (programs.folder / "plain" / "export").exists()
+    refusal = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", runs=run)
+    refused(refusal, "no method encode", "--eval_decode_lines=0")
+
+
+def test_a_model_that_its_hparams_do_not_fit_is_refused(programs: Any) -> None:
+    for flags in (["--dry_run"], []):
+        result = programs("trainer", *TRAIN, "--model=misfit", "--output_dir=misfit", *flags, runs=run)
+        refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")
+    assert not (programs.folder / "misfit").exists()

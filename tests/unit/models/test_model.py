@@ -1,0 +1,197 @@
+"""The check of registered models, and the interface that ordinary Keras models get."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.models.model import DecodingModel, KerasModel, as_decoding_model, make_model, parameter_count
+from t2t_repro.models.transformer import Transformer
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "models.md"
+HPARAMS = HParams(hidden_size=8, num_heads=2, num_hidden_layers=1, filter_size=8, layer_prepostprocess_dropout=0.5)
+VOCAB = 12
+INPUTS = np.array([[5, 6, 7, 1], [9, 1, 0, 0]], np.int32)
+TARGETS = np.array([[4, 5, 6, 1, 0], [7, 8, 9, 10, 1]], np.int32)
+
+
+def make(factory: Any, **hparams: Any) -> Any:
+    """Returns the checked model of a class or function."""
+    with mock.patch.dict(registry._models._objects, {"mine": factory}):
+        return make_model(HParams(**(vars(HPARAMS) | {"model": "mine"} | hparams)), VOCAB)
+
+
+@pytest.fixture(scope="module")
+def recurrent_class() -> Any:
+    """The model that docs/models.md shows."""
+    [source] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    variables: dict[str, Any] = {}
+    with mock.patch.dict(registry._models._objects):
+        exec(compile(source, str(PAGE), "exec"), variables)
+    return variables["Recurrent"]
+
+
+class Plain(keras.Model):
+    """Built at its first call, with dropout that Keras switches, and without a search."""
+
+    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
+        super().__init__()
+        self.embedding = keras.layers.Embedding(vocab_size, hparams.hidden_size)
+        self.dropout = keras.layers.Dropout(0.5)
+        self.logits = keras.layers.Dense(vocab_size)
+
+    def call(self, inputs: Any, targets: Any, training: bool = False) -> Any:
+        previous = ops.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+        return self.logits(self.dropout(self.embedding(previous)))
+
+
+def test_the_transformer_has_the_interface_itself() -> None:
+    model = make_model(HPARAMS, VOCAB)
+    assert isinstance(model, Transformer)
+    assert (model.has_attention, model.is_normalized, model.missing_methods) == (True, False, ())
+    assert as_decoding_model(model, "") is model
+
+
+def test_steps_of_the_recurrent_model_compute_what_decode_computes(recurrent_class: Any) -> None:
+    model: DecodingModel = as_decoding_model(make(recurrent_class), "")
+    assert not model.has_attention
+    expected = np.asarray(model(INPUTS, TARGETS))
+    np.testing.assert_allclose(model.decode(TARGETS, model.encode(INPUTS)), expected, atol=1e-6)
+    # A second hypothesis of each sentence has other tokens.
+    hypotheses = np.stack([TARGETS, np.flip(TARGETS, axis=1)], axis=1)
+    memory, cache = model.encode(INPUTS), model.start(tf.constant(4))
+    ids = np.zeros((2, 2), np.int32)
+    for t in range(5):
+        logits, cache = model.decode_step(ids, tf.constant(t), cache, memory)
+        np.testing.assert_allclose(logits[:, 0], expected[:, t], atol=1e-5)
+        ids = hypotheses[:, :, t]
+    padded = np.pad(INPUTS, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(model(padded, TARGETS), expected, atol=1e-6)
+
+
+def test_variables_have_the_same_names_in_every_model(recurrent_class: Any) -> None:
+    for factory, example in (
+        (recurrent_class, "recurrent/rnn_1/gru_cell_1/kernel"),
+        (Plain, "plain/dense/kernel"),
+    ):
+        names = [[variable.path for variable in make(factory).trainable_variables] for _ in range(2)]
+        assert names[0] == names[1] and example in names[0]
+        assert len(set(names[0])) == len(names[0])
+
+
+def test_a_keras_model_is_built_and_counted() -> None:
+    model = make(Plain)
+    assert parameter_count(model) == VOCAB * 8 + 8 * VOCAB + VOCAB
+    assert model.missing_methods == ("encode", "decode", "start", "decode_step")
+    with pytest.raises(UserError, match=r"'mine' has no method encode, so it cannot decode; score with it, or add enc"):
+        as_decoding_model(model, "score with it")
+
+
+def test_dropout_follows_the_seed(recurrent_class: Any) -> None:
+    for factory, is_repeatable in ((recurrent_class, True), (Plain, False)):
+        model = make(factory)
+        np.testing.assert_array_equal(model(INPUTS, TARGETS), model(INPUTS, TARGETS))
+        first, second = (np.asarray(model(INPUTS, TARGETS, np.array([1, 2], np.int32))) for _ in range(2))
+        assert not np.allclose(first, model(INPUTS, TARGETS))
+        assert np.array_equal(first, second) == is_repeatable
+
+
+def test_outputs_in_16_bits_become_float32(recurrent_class: Any) -> None:
+    def mixed(*arguments: Any) -> Any:
+        return recurrent_class(*arguments[:3], "mixed_bfloat16")
+
+    model = make(mixed)
+    logits, cache = model.decode_step(np.zeros((2, 1), np.int32), 0, model.start(2), model.encode(INPUTS))
+    assert (logits.dtype, cache.dtype) == (tf.float32, tf.bfloat16)
+    assert model(INPUTS, TARGETS).dtype == model.decode(TARGETS, model.encode(INPUTS)).dtype == tf.float32
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+
+
+class Embedded(Plain):
+    """A base for models that are refused: logits of embeddings."""
+
+    def call(self, inputs: Any, targets: Any) -> Any:
+        return self.logits(self.embedding(targets))
+
+
+class OneArgument(Embedded):
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
+class Probabilities(Embedded):
+    def call(self, inputs: Any, targets: Any) -> Any:
+        return ops.max(self.logits(self.embedding(targets)), axis=-1)
+
+
+class Averaging(Embedded):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.norm = keras.layers.BatchNormalization()
+
+    def call(self, inputs: Any, targets: Any) -> Any:
+        return self.logits(self.norm(self.embedding(targets)))
+
+
+class SameNames(Embedded):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.first, self.second = (keras.layers.Dense(8, name="dense") for _ in range(2))
+
+    def call(self, inputs: Any, targets: Any) -> Any:
+        return self.logits(self.second(self.first(self.embedding(targets))))
+
+
+class Misfit(Embedded):
+    def __init__(self, hparams: Any, *arguments: Any) -> None:
+        super().__init__(hparams, *arguments)
+        self.experts = hparams.num_experts
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (lambda *arguments: object(), r"model 'mine' has no method call\(inputs, targets\); add it"),
+        (OneArgument, r"model 'mine' has no method call\(inputs, targets\); add it"),
+        (Probabilities, r"call returned shape \[1, 2\] for 2 target tokens; return logits .* here \[1, 2, 12\]"),
+        (Averaging, r"weight averaging/batch_normalization/moving_mean is not trained.*; make it trainable, or use"),
+        (SameNames, r"two variables are named same_names/dense/kernel; give their layers different names"),
+        (
+            Misfit,
+            r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); give the set",
+        ),
+        (lambda hparams: None, r"does not fit the hparams set \(.*: TypeError: .*\); give the set"),
+    ],
+)
+def test_a_wrong_model_is_refused_with_what_is_missing(factory: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make(factory)
+
+
+def test_layers_and_models_do_not_import_tensorflow() -> None:
+    for folder in ("layers", "models"):
+        for path in (ROOT / "t2t_repro" / folder).glob("*.py"):
+            assert not re.search(r"^\s*(import|from) tensorflow", path.read_text("utf-8"), re.MULTILINE), path
+
+
+def test_attention_is_found_in_the_signatures() -> None:
+    class Attentive(Embedded):
+        def encode(self, inputs: Any) -> Any: ...
+        def start(self, hypotheses: Any) -> Any: ...
+        def decode(self, targets: Any, memory: Any, save_weights_to: Any = None) -> Any: ...
+        def decode_step(self, ids: Any, t: Any, cache: Any, memory: Any, save_weights_to: Any = None) -> Any: ...
+
+    model = make(Attentive)
+    assert isinstance(model, KerasModel) and model.has_attention and not model.missing_methods
