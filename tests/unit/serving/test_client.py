@@ -1,4 +1,4 @@
-"""The client against real SavedModels behind both of TensorFlow Serving's interfaces."""
+"""The client with real SavedModels behind both of TensorFlow Serving's interfaces."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.serving.export import export
 from t2t_repro.serving.transports import tensor_values
 
-FEWER = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
+FEWER_OUTPUTS = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
 TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
 
 
 @pytest.fixture(scope="module")
 def echo(tiny_vocabulary: Vocabulary) -> Translator:
-    """Its best output is its input."""
+    """A translator whose best output is its input."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
 
 
@@ -38,14 +38,14 @@ def echo(tiny_vocabulary: Vocabulary) -> Translator:
 def servers(echo: Translator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     strings = tf.TensorSpec([None], tf.string)
-    others = {
+    other_models = {
         "tensor2tensor's": (tf.TensorSpec([None], tf.string, name="input"), lambda input: {"outputs": input}),
         "lengths": (strings, lambda inputs: {"outputs": tf.strings.length(inputs), "scores": tf.zeros(3)}),
-        "fewer": (strings, lambda inputs: {key: tf.constant(values) for key, values in FEWER.items()}),
+        "fewer_outputs": (strings, lambda inputs: {key: tf.constant(values) for key, values in FEWER_OUTPUTS.items()}),
         "one_output": (strings, lambda inputs: {"outputs": inputs}),
     }
     models = {"echo": {3: export(echo, folder / "echo"), 2: folder / "lengths"}}
-    for name, (spec, call) in others.items():
+    for name, (spec, call) in other_models.items():
         module = tf.Module()
         module.call = tf.function(call, autograph=False, input_signature=[spec])
         tf.saved_model.save(module, str(folder / name), signatures=module.call)
@@ -56,7 +56,7 @@ def servers(echo: Translator, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """Without faults, and with nothing counted."""
+    """The servers without faults, and with counters at 0."""
     servers.faults, servers.connections = Faults(), 0
     servers.batches.clear()
     return servers
@@ -64,36 +64,31 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
-    """Makes clients of one interface."""
-    made = []
+    """Returns a function that makes clients of one interface."""
+    clients: list[Client] = []
 
     def make(name: str = "echo", **options: Any) -> Client:
-        made.append(
-            Client(
-                options.pop("server", getattr(served, request.param)),
-                name,
-                rest=request.param == "rest",
-                **{"timeout_secs": 60, "first_pause": 0.01, **options},
-            )
-        )
-        return made[-1]
+        options = {"timeout_secs": 60, "first_pause": 0.01, **options}
+        server = options.pop("server", getattr(served, request.param))
+        clients.append(Client(server, name, rest=request.param == "rest", **options))
+        return clients[-1]
 
     make.interface = request.param  # type: ignore[attr-defined]
     yield make
-    for each in made:
-        each.close()
+    for client in clients:
+        client.close()
 
 
 def error(client: Client, *texts: str) -> str:
-    """What it says of a server or model that is not the right one; one line."""
-    with pytest.raises(UserError) as caught:
+    """Returns the one-line error of a request that no server or model of this kind could answer."""
+    with pytest.raises(UserError) as raised:
         client.translate(texts or ["the dog"])
-    assert not isinstance(caught.value, RequestError)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    assert not isinstance(raised.value, RequestError)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
-def test_texts_come_back_in_their_order(ask: Any, served: Served) -> None:
+def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask: Any, served: Served) -> None:
     client = ask()
     answers = client.translate(TEXTS)
     assert [answer.text for answer in answers] == [text if text.strip(" \t") else "" for text in TEXTS]
@@ -104,24 +99,24 @@ def test_texts_come_back_in_their_order(ask: Any, served: Served) -> None:
     assert served.batches == [7]
 
 
-def test_nbest_and_scores_are_the_translators(ask: Any, echo: Translator) -> None:
+def test_nbest_gives_the_translators_hypotheses_and_scores(ask: Any, echo: Translator) -> None:
     expected = echo.translate(["the cat", "a dog"], return_beams=True)
     for answer, translation in zip(ask(signature_name="nbest").translate(["the cat", "a dog"]), expected, strict=True):
-        assert answer.outputs == tuple(each.text for each in translation.hypotheses)
-        assert answer.scores == pytest.approx([each.score for each in translation.hypotheses], abs=1e-4)
+        assert answer.outputs == tuple(hypothesis.text for hypothesis in translation.hypotheses)
+        assert answer.scores == pytest.approx([hypothesis.score for hypothesis in translation.hypotheses], abs=1e-4)
         assert len(answer.outputs) == 2
 
 
-def test_hypotheses_that_are_none_are_left_out(ask: Any) -> None:
-    assert ask("fewer").translate(["one", "two"]) == [Answer(("a",), (-1.0,)), EMPTY]
+def test_missing_hypotheses_are_omitted(ask: Any) -> None:
+    assert ask("fewer_outputs").translate(["one", "two"]) == [Answer(("a",), (-1.0,)), EMPTY]
 
 
-def test_a_version_may_be_named(ask: Any) -> None:
+def test_a_version_can_be_chosen(ask: Any) -> None:
     assert ask(version=3).translate(["a"])[0].text == "a"
     assert "does not give outputs (string)" in error(ask(version=2))
 
 
-def test_what_the_server_has_not_is_named_with_what_it_has(ask: Any) -> None:
+def test_a_missing_model_version_or_signature_is_named_with_the_existing_ones(ask: Any) -> None:
     assert "serves no model 'eco'; give --servable_name" in error(ask("eco"))
     assert "serves no model 'eco'" in error(ask("eco", version=1))
     assert "'echo'" in (message := error(ask(version=9)))
@@ -131,7 +126,7 @@ def test_what_the_server_has_not_is_named_with_what_it_has(ask: Any) -> None:
     assert message.endswith("give --signature_name=nbest or serving_default")
 
 
-def test_models_of_another_kind(ask: Any) -> None:
+def test_a_signature_with_other_inputs_or_outputs_is_refused(ask: Any) -> None:
     assert "'tokens' of model 'echo'" in (message := error(ask(signature_name="tokens")))
     assert "takes inputs (int32), not only inputs (string); give --signature_name=nbest or" in message
     message = error(ask("tensor2tensor's"))
@@ -142,11 +137,11 @@ def test_models_of_another_kind(ask: Any) -> None:
 
 
 def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served: Served) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     served.faults = Faults(unavailable=2)
-    assert ask(retries=2, tell=told.append).translate(["a"])[0].text == "a"
-    assert len(told) == 1
-    assert "queue is full; trying again for 0.03 s" in told[0]
+    assert ask(retries=2, tell=messages.append).translate(["a"])[0].text == "a"
+    assert len(messages) == 1
+    assert "queue is full; trying again for 0.03 s" in messages[0]
 
     served.faults = Faults(unavailable=3)
     message = error(ask(retries=2))
@@ -157,61 +152,61 @@ def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served:
     assert "not available" in error(ask(retries=0))
 
 
-def test_a_server_that_is_not_there(ask: Any) -> None:
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))  # nobody listens
-        told: list[str] = []
-        server = f"localhost:{taken.getsockname()[1]}"
-        message = error(ask(server=server, retries=1, tell=told.append))
+def test_a_missing_server_is_not_available(ask: Any) -> None:
+    with socket.socket() as silent:
+        silent.bind(("localhost", 0))  # nobody listens
+        messages: list[str] = []
+        server = f"localhost:{silent.getsockname()[1]}"
+        message = error(ask(server=server, retries=1, tell=messages.append))
     assert message.startswith(f"{server}: not available (")
     assert "Connection refused" in message
     assert "correct --server" in message
-    assert len(told) == 1
+    assert len(messages) == 1
     port = {"grpc": 8500, "rest": 8501}[ask.interface]
     assert error(ask(server="no-such-host.invalid", retries=0)).startswith(
         f"no-such-host.invalid:{port}: not available"
     )
 
 
-def test_a_server_that_comes_back_is_found_at_once() -> None:
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))
-        port = taken.getsockname()[1]
+def test_a_server_that_returns_is_reached_at_once() -> None:
+    with socket.socket() as silent:
+        silent.bind(("localhost", 0))
+        port = silent.getsockname()[1]
         client = Client(f"localhost:{port}", "echo", retries=2, first_pause=0.15)
-        began = time.monotonic()
-        while time.monotonic() - began < 3:
+        start = time.monotonic()
+        while time.monotonic() - start < 3:
             assert "not available" in error(client)
     with client, serve({}, port):
         assert "serves no model" in error(client)
 
 
-def test_the_other_interfaces_port(ask: Any, served: Served) -> None:
+def test_the_port_of_the_other_interface_is_refused(ask: Any, served: Served) -> None:
     other = served.rest if ask.interface == "grpc" else served.grpc
     message = error(ask(server=other, retries=1))
     assert message.isprintable()
     assert "8500 for gRPC and 8501 for --rest" in message
 
 
-def test_one_failed_request_leaves_the_client_usable(ask: Any, served: Served) -> None:
+def test_a_client_is_usable_after_a_failed_request(ask: Any, served: Served) -> None:
     client = ask(timeout_secs=1.5)
     ask().translate(["warm"])
     served.faults = Faults("slow", seconds=4)
     with pytest.raises(RequestError, match=r"^no answer from localhost:\d+ within 1\.5 s; raise --timeout_secs, lower"):
         client.translate(["slow"])
     served.faults = Faults("bad", code=grpc.StatusCode.RESOURCE_EXHAUSTED)
-    with pytest.raises(RequestError, match=r"_Derived_\] something \[\[\{\{node it\}\}\]\] «broke»") as caught:
+    with pytest.raises(RequestError, match=r"_Derived_\] something \[\[\{\{node it\}\}\]\] «broke»") as raised:
         client.translate(["bad"])
-    assert str(caught.value).isprintable()
-    assert served.batches == [1, 1, 1]  # it is not repeated
-    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # though the signature is the right one
+    assert str(raised.value).isprintable()
+    assert served.batches == [1, 1, 1]  # not repeated
+    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # the signature is correct
     with pytest.raises(RequestError, match="something"):
         client.translate(["bad"])
     assert client.translate(["good"])[0].text == "good"
 
 
-def test_rest_keeps_its_connection(served: Served) -> None:
-    told: list[str] = []
-    with Client(served.rest, "echo", rest=True, tell=told.append) as client:
+def test_rest_keeps_its_connection_open(served: Served) -> None:
+    messages: list[str] = []
+    with Client(served.rest, "echo", rest=True, tell=messages.append) as client:
         for _ in range(3):
             client.translate(["a"])
         assert served.connections == 1
@@ -219,18 +214,18 @@ def test_rest_keeps_its_connection(served: Served) -> None:
         for _ in range(3):
             assert client.translate(["a"])[0].text == "a"
         assert served.connections == 3
-    assert told == []
+    assert messages == []
 
 
 @pytest.mark.parametrize("rest", [False, True])
 @pytest.mark.parametrize("server", ["no..host:1", f"{'a' * 64}.b:1"])
-def test_a_name_that_no_host_can_have(server: str, rest: bool) -> None:
+def test_a_server_name_that_no_host_can_have_is_not_available(server: str, rest: bool) -> None:
     with pytest.raises(UserError, match="not available"), Client(server, "echo", rest=rest, retries=0) as client:
         client.translate(["a"])
 
 
 @pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b"])
-def test_what_is_no_address(server: str) -> None:
+def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     for rest, port in ((False, 8500), (True, 8501)):
         with pytest.raises(UserError, match=f"give host:port, e.g. localhost:{port}"):
             Client(server, "echo", rest=rest)
@@ -249,8 +244,8 @@ def test_what_is_no_address(server: str) -> None:
         (200, '{"outputs": {"outputs": [1], "scores": [1]}}', "does not give outputs"),
     ],
 )
-def test_answers_over_http_that_are_no_predictions(status: int, body: str, message: str) -> None:
-    """Older versions of TensorFlow Serving write errors with C's escapes, which is no JSON."""
+def test_an_http_answer_without_predictions_is_an_error(status: int, body: str, message: str) -> None:
+    """Older versions of TensorFlow Serving write errors with C's escapes, which are not valid JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -269,17 +264,17 @@ def test_answers_over_http_that_are_no_predictions(status: int, body: str, messa
         try:
             with (
                 Client(f"localhost:{server.server_address[1]}", "echo", rest=True) as client,
-                pytest.raises(UserError, match=message) as caught,
+                pytest.raises(UserError, match=message) as raised,
             ):
                 client.translate(["a"])
         finally:
             server.shutdown()
             thread.join()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("values", [[[1.5, -2.5], [3.5, float("-inf")]], [0.25, 0.25, 0.25], [7.0], [[-1.5], [-1.5]]])
-def test_floats_in_all_forms_that_a_tensor_has(values: list) -> None:
+def test_floats_are_read_from_every_form_of_a_tensor_proto(values: list) -> None:
     array = np.array(values, np.float32)
     packed = tf.make_tensor_proto(array)
     listed = tf.make_tensor_proto(np.float32(0), shape=array.shape)

@@ -1,4 +1,4 @@
-"""CTranslate2 finds what our own model and search find, without our code."""
+"""CTranslate2 gives our model's log-probabilities and our search's outputs, without this project's code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ from t2t_repro.serving.ctranslate2_export import POSITIONS, export_ctranslate2, 
 
 SOURCES = ["the dog", "a cat sat on the dog", "Ω 漢", "the cat sat on the dog and the cat", "a", "dog on the cat"]
 TARGETS = ["on the cat sat a dog and", "a", "dog sat on a cat and the", "漢", "dog", "the cat"]
-OTHERS = ["the cat", "a dog", "sat", "Ω", "the dog sat on a cat", "cat cat", "and the dog", "a cat on a cat on a cat"]
+MORE_TEXTS = [
+    "the cat",
+    "a dog",
+    "sat",
+    "Ω",
+    "the dog sat on a cat",
+    "cat cat",
+    "and the dog",
+    "a cat on a cat on a cat",
+]
 VARIANTS: dict[str, dict[str, Any]] = {
     "post-norm": {},
     "pre-norm": {"norm_before": True},
@@ -41,7 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 EXTRA_LENGTH = 8
 
-CLIENT = """
+PROCESS = """
 import json, sys, ctranslate2, sentencepiece
 folders, sources, targets = json.load(sys.stdin)
 replies = []
@@ -49,16 +58,16 @@ for folder in folders:
     translator = ctranslate2.Translator(folder, intra_threads=1)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=folder + "/sentencepiece.model")
     pieces = [tokenizer.encode(texts, out_type=str) for texts in (sources, targets)]
-    found = translator.translate_batch(pieces[0], beam_size=2, max_batch_size=16, batch_type="tokens")
-    texts = [tokenizer.decode(result.hypotheses[0]) for result in found]
+    results = translator.translate_batch(pieces[0], beam_size=2, max_batch_size=16, batch_type="tokens")
+    texts = [tokenizer.decode(result.hypotheses[0]) for result in results]
     replies.append([texts, [result.log_probs for result in translator.score_batch(*pieces)]])
 assert not [name for name in sys.modules if name.startswith(("t2t_repro", "tensorflow", "keras"))]
 json.dump(replies, sys.stdout)
 """
 
 
-class Made:
-    """A model folder and the model in it."""
+class Exported:
+    """A model folder, its model, and CTranslate2's export of it."""
 
     def __init__(self, path: Path, hparams: HParams, vocabulary: Vocabulary) -> None:
         origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
@@ -68,8 +77,8 @@ class Made:
         keras.utils.set_random_seed(1)
         self.model = Transformer(hparams, vocabulary.size, self.folder.problem.target_space_id)
 
-    def save(self) -> Made:
-        """Writes the weights that the model has now."""
+    def save(self) -> Exported:
+        """Writes a checkpoint with the model's present weights."""
         self.checkpoint = str(self.folder.path / "model.ckpt-3")
         tf.train.Checkpoint(
             weights={variable.path: variable.value for variable in self.model.trainable_variables},
@@ -82,44 +91,44 @@ class Made:
         return export_ctranslate2(self.folder, self.checkpoint, export_dir, quantization)
 
     def ids(self, texts: list[str]) -> np.ndarray:
-        """int32 [B, T]."""
+        """Returns the texts as ids, int32 [B, T]."""
         rows = self.vocabulary.encode(texts)
         return np.array([row + [PAD_ID] * (max(map(len, rows)) - len(row)) for row in rows], np.int32)
 
     def pieces(self, texts: list[str]) -> list[list[str]]:
-        """As a client has them: the end token is not its to give."""
-        found: list[list[str]] = self.tokenizer.encode(texts, out_type=str)
-        return found
+        """Returns the texts as a client sends them: as subwords without the end token."""
+        pieces: list[list[str]] = self.tokenizer.encode(texts, out_type=str)
+        return pieces
 
     def log_probs(self, sources: list[str], targets: np.ndarray) -> np.ndarray:
-        """Of all tokens at each place of the targets [B, T], by our model: [B, T, V]."""
+        """Returns our model's log-probabilities [B, T, V] at the positions of the targets [B, T]."""
         logits = np.asarray(self.model(self.ids(sources), targets), np.float64)
         return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
     def target_log_probs(self) -> list[np.ndarray]:
-        """Of the tokens of each of TARGETS, the end token included, by our model."""
+        """Returns our model's log-probabilities of the tokens of each of TARGETS, including the end token."""
         targets = self.ids(TARGETS)
-        found = np.take_along_axis(self.log_probs(SOURCES, targets), targets[:, :, None], axis=2)[:, :, 0]
-        return [row[ids != PAD_ID] for row, ids in zip(found, targets, strict=True)]
+        log_probs = np.take_along_axis(self.log_probs(SOURCES, targets), targets[:, :, None], axis=2)[:, :, 0]
+        return [row[ids != PAD_ID] for row, ids in zip(log_probs, targets, strict=True)]
 
     def difference(self, translator: Any) -> float:
-        """The largest, between these and those of a ctranslate2.Translator."""
-        found = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS))
-        pairs = zip(self.target_log_probs(), (result.log_probs for result in found), strict=True)
+        """Returns the largest difference between our log-probabilities and those of a ctranslate2.Translator."""
+        results = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS))
+        pairs = zip(self.target_log_probs(), (result.log_probs for result in results), strict=True)
         return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
-    def compare_search(self, theirs: Any, texts: list[str], beam_size: int) -> list[int]:
-        """Asserts that both searches find the same outputs and scores; their lengths."""
+    def compare_search(self, translator: Any, texts: list[str], beam_size: int) -> list[int]:
+        """Asserts that both searches find the same outputs and scores; returns the outputs' lengths."""
         params = DecodeHParams(beam_size=beam_size, alpha=0.0, extra_length=EXTRA_LENGTH)
         expected = Translator(self.model, self.vocabulary, params).translate(texts)
         lengths = []
         for pieces, translation in zip(self.pieces(texts), expected, strict=True):
             options = {"length_penalty": 0, "min_decoding_length": 0, "return_scores": True}
             limit = len(pieces) + 1 + EXTRA_LENGTH
-            (found,) = theirs.translate_batch([pieces], beam_size=beam_size, max_decoding_length=limit, **options)
-            assert self.tokenizer.decode(found.hypotheses[0]) == translation.text
-            assert found.scores[0] == pytest.approx(translation.score, abs=1e-3)
-            lengths.append(len(found.hypotheses[0]))
+            (result,) = translator.translate_batch([pieces], beam_size=beam_size, max_decoding_length=limit, **options)
+            assert self.tokenizer.decode(result.hypotheses[0]) == translation.text
+            assert result.scores[0] == pytest.approx(translation.score, abs=1e-3)
+            lengths.append(len(result.hypotheses[0]))
         return lengths
 
 
@@ -129,110 +138,105 @@ def ctranslate2() -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Made:
-    """It has seen six pairs of texts for a while: it is sure of some outputs, not of others, and ends them."""
-    made = Made(tmp_path_factory.mktemp("trained"), tiny_hparams, tiny_vocabulary)
-    inputs, targets = made.ids(SOURCES), made.ids(TARGETS)
-    variables = [variable.value for variable in made.model.trainable_variables]
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Exported:
+    """A model trained briefly on six pairs, so that it is sure of some outputs and ends them."""
+    exported = Exported(tmp_path_factory.mktemp("trained"), tiny_hparams, tiny_vocabulary)
+    inputs, targets = exported.ids(SOURCES), exported.ids(TARGETS)
+    variables = [variable.value for variable in exported.model.trainable_variables]
     optimizer = keras.optimizers.Adam(0.01)
-    optimizer.build(made.model.trainable_variables)
+    optimizer.build(exported.model.trainable_variables)
 
     @tf.function(autograph=False)
     def step() -> None:
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, made.model(inputs, targets))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, exported.model(inputs, targets))
             loss = tf.reduce_mean(tf.boolean_mask(losses, targets != PAD_ID))
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), made.model.trainable_variables, strict=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), exported.model.trainable_variables, strict=True))
 
     for _ in range(45):
         step()
-    return made.save()
+    return exported.save()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_model_that_is_not_refused(
+def test_each_kind_of_model_has_our_log_probabilities(
     ctranslate2: Any, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, variant: str
 ) -> None:
-    made = Made(tmp_path, dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
-    draw = np.random.default_rng(1)
-    for variable in made.model.trainable_variables:  # biases and norms too have to arrive
-        variable.assign(variable + draw.normal(0, 0.4, variable.shape))
-    table = made.model.softmax.table
+    exported = Exported(tmp_path, dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
+    generator = np.random.default_rng(1)
+    for variable in exported.model.trainable_variables:  # so that each bias and norm matters
+        variable.assign(variable + generator.normal(0, 0.4, variable.shape))
+    table = exported.model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))
-    theirs = ctranslate2.Translator(str(made.save().export(tmp_path)), intra_threads=1)
-    assert made.difference(theirs) < 1e-4
+    translator = ctranslate2.Translator(str(exported.save().export(tmp_path)), intra_threads=1)
+    assert exported.difference(translator) < 1e-4
 
-    found = theirs.translate_batch(made.pieces(SOURCES), beam_size=1, max_decoding_length=20)
-    ids = np.array([made.tokenizer.piece_to_id(result.hypotheses[0]) for result in found])
+    results = translator.translate_batch(exported.pieces(SOURCES), beam_size=1, max_decoding_length=20)
+    ids = np.array([exported.tokenizer.piece_to_id(result.hypotheses[0]) for result in results])
     assert ids.shape == (len(SOURCES), 20)
-    log_probs = made.log_probs(SOURCES, ids)
-    chosen = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
-    np.testing.assert_allclose(chosen, log_probs.max(axis=2), atol=1e-4)
+    log_probs = exported.log_probs(SOURCES, ids)
+    output_log_probs = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
+    np.testing.assert_allclose(output_log_probs, log_probs.max(axis=2), atol=1e-4)
 
 
-def test_outputs_that_end(ctranslate2: Any, trained: Made, tmp_path: Path) -> None:
-    theirs = ctranslate2.Translator(str(trained.export(tmp_path)), intra_threads=1)
-    assert trained.difference(theirs) < 1e-4
-    texts = SOURCES + OTHERS
+def test_both_searches_find_the_same_outputs(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
+    translator = ctranslate2.Translator(str(trained.export(tmp_path)), intra_threads=1)
+    assert trained.difference(translator) < 1e-4
+    texts = SOURCES + MORE_TEXTS
     limits = [len(pieces) + 1 + EXTRA_LENGTH for pieces in trained.pieces(texts)]
     for beam_size in (1, 4):
-        lengths = trained.compare_search(theirs, texts, beam_size)
-        ended = [length for length, limit in zip(lengths, limits, strict=True) if length < limit]
-        assert len(ended) > 10
-        assert len(set(ended)) > 3
+        lengths = trained.compare_search(translator, texts, beam_size)
+        below_limit = [length for length, limit in zip(lengths, limits, strict=True) if length < limit]
+        assert len(below_limit) > 10
+        assert len(set(below_limit)) > 3
 
 
-def test_a_client_needs_nothing_of_ours(ctranslate2: Any, trained: Made, tmp_path: Path) -> None:
-    smaller = {
+def test_a_client_of_any_quantization_needs_none_of_our_code(
+    ctranslate2: Any, trained: Exported, tmp_path: Path
+) -> None:
+    relative_sizes = {
         "float32": 1, "float16": 0.51, "bfloat16": 0.51, "int16": 0.95, "int8": 0.93, "int8_float32": 0.93,
         "int8_float16": 0.49, "int8_bfloat16": 0.49,
     }  # fmt: skip
-    paths = {quantization: trained.export(tmp_path, quantization) for quantization in smaller}
+    paths = {quantization: trained.export(tmp_path, quantization) for quantization in relative_sizes}
     assert {file.name for file in paths["int8"].iterdir()} == {
         "config.json", "model.bin", "sentencepiece.model", "shared_vocabulary.json"
     }  # fmt: skip
     request = json.dumps([[str(path) for path in paths.values()], SOURCES, TARGETS])
     done = subprocess.run(
-        [sys.executable, "-P", "-c", CLIENT],
+        [sys.executable, "-P", "-c", PROCESS],
         input=request,
         capture_output=True,
         text=True,
-        # CTranslate2's other kernels for int8 overflow on some processors, and are nats off.
+        # On some processors CTranslate2's other int8 kernels overflow, and log-probabilities are off by whole nats.
         env=os.environ | {"CT2_USE_MKL": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    whole, expected = (paths["float32"] / "model.bin").stat().st_size, trained.target_log_probs()
+    float32_size, expected = (paths["float32"] / "model.bin").stat().st_size, trained.target_log_probs()
     for (quantization, path), (texts, log_probs) in zip(paths.items(), json.loads(done.stdout), strict=True):
-        assert (path / "model.bin").stat().st_size <= smaller[quantization] * whole
+        assert (path / "model.bin").stat().st_size <= relative_sizes[quantization] * float32_size
         assert texts == TARGETS
         differences = [np.abs(ours - theirs).max() for ours, theirs in zip(expected, log_probs, strict=True)]
         assert max(differences) < (1e-4 if quantization == "float32" else 0.1), quantization
 
 
-def test_versions_count_up_and_a_full_disk_leaves_nothing_behind(
-    ctranslate2: Any, trained: Made, tmp_path: Path
-) -> None:
-    export_dir = tmp_path / "new" / "exported"
-    assert trained.export(export_dir) == export_dir / "1"
+def test_a_full_disk_leaves_nothing_behind(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
     with largest_file(4096), pytest.raises(UserError, match="cannot be written") as error:
-        trained.export(export_dir)
+        trained.export(tmp_path)
     assert "\n" not in str(error.value)
-    (export_dir / "10").mkdir()
-    path = trained.export(export_dir)
-    assert path == export_dir / "11"
-    assert path.stat().st_mode & 0o777 == 0o755
-    assert {entry.name for entry in export_dir.iterdir()} == {"1", "10", "11"}
+    assert not list(tmp_path.iterdir())
+    assert trained.export(tmp_path) == tmp_path / "1"
 
 
-def test_the_longest_source_and_output(ctranslate2: Any, trained: Made, tmp_path: Path) -> None:
-    theirs = ctranslate2.Translator(str(trained.export(tmp_path)), intra_threads=1)
-    longest = ["a"] * (POSITIONS - 1)
-    theirs.translate_batch([longest], beam_size=1, max_input_length=0, max_decoding_length=2)
+def test_a_source_or_output_without_a_position_is_refused(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
+    translator = ctranslate2.Translator(str(trained.export(tmp_path)), intra_threads=1)
+    longest_source = ["a"] * (POSITIONS - 1)
+    translator.translate_batch([longest_source], beam_size=1, max_input_length=0, max_decoding_length=2)
     with pytest.raises(RuntimeError, match=f"position encodings are defined for positions >= {POSITIONS}"):
-        theirs.translate_batch([[*longest, "a"]], beam_size=1, max_input_length=0, max_decoding_length=2)
+        translator.translate_batch([[*longest_source, "a"]], beam_size=1, max_input_length=0, max_decoding_length=2)
 
 
-def test_what_is_refused(ctranslate2: Any, tiny_hparams: HParams) -> None:
+def test_an_impossible_export_is_refused(ctranslate2: Any, tiny_hparams: HParams) -> None:
     refuse_impossible(tiny_hparams, "int8_float32")
     with pytest.raises(UserError, match="unknown --quantization 'int9'; did you mean 'int8'"):
         refuse_impossible(tiny_hparams, "int9")
@@ -242,14 +246,14 @@ def test_what_is_refused(ctranslate2: Any, tiny_hparams: HParams) -> None:
         refuse_impossible(dataclasses.replace(tiny_hparams, model="poet"), "int8")
 
 
-def test_the_package_is_missing(tiny_hparams: HParams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tiny_hparams: HParams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     with pytest.raises(UserError, match='pip install "t2t_repro\\[ctranslate2\\]"'):
         refuse_impossible(tiny_hparams, "float32")
 
 
-def test_the_package_is_too_old(ctranslate2: Any, tiny_hparams: HParams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_package_is_refused(ctranslate2: Any, tiny_hparams: HParams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate2, "__version__", "4.6.10")
     with pytest.raises(UserError, match=r"needs ctranslate2 4.7, not 4.6.10; pip install"):
         refuse_impossible(tiny_hparams, "float32")

@@ -1,4 +1,4 @@
-"""A SavedModel gives what the translator gives, without our code."""
+"""A SavedModel gives the translator's texts and scores, without this project's code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.models.model import KerasModel
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import export
 
 BATCHES = [["the dog", "", "a cat sat on the dog", " \t", "Ω 漢", "\n"], ["cat"], ["", " "], []]
-ECHOED = ["a\ncat", "the dog", "", "a\r\u2028b"]
+COPIED = ["a\ncat", "the dog", "", "a\r\u2028b"]
 
-SERVER = """
+PROCESS = """
 import json, sys, tensorflow as tf, tensorflow_text
 replies = []
 for path, batches in json.load(sys.stdin):
@@ -40,41 +41,8 @@ assert not [name for name in sys.modules if name.startswith("t2t_repro")]
 json.dump(replies, sys.stdout)
 """
 
-
-@pytest.fixture(scope="module", params=[0, 2], ids=["all positions", "neighborhood"])
-def translator(request: pytest.FixtureRequest, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
-    keras.utils.set_random_seed(1)
-    hparams = dataclasses.replace(tiny_hparams, self_attention_neighborhood=request.param)
-    model = Transformer(hparams, tiny_vocabulary.size)
-    return Translator(model, tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
-
-
-@pytest.fixture(scope="module")
-def echo(tiny_vocabulary: Vocabulary) -> Translator:
-    """Quick to export."""
-    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
-
-
-def test_served_texts_and_scores_are_the_translators(translator: Translator, echo: Translator, tmp_path: Path) -> None:
-    paths = [str(export(each, tmp_path / name)) for each, name in ((translator, "model"), (echo, "echo"))]
-    request = json.dumps([[paths[0], BATCHES], [paths[1], [ECHOED]]])
-    done = subprocess.run([sys.executable, "-P", "-c", SERVER], input=request, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    *replies, [echoed, _] = json.loads(done.stdout)
-    for batch, (outputs, scores) in zip(BATCHES, replies, strict=True):
-        expected = translator.translate(batch)
-        assert outputs == [translation.text for translation in expected]
-        assert scores == pytest.approx([translation.score for translation in expected], rel=1e-4)
-    assert echoed == [translation.text for translation in echo.translate(ECHOED)] == ["a cat", *ECHOED[1:]]
-
-
-@pytest.fixture(scope="module")
-def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """Of a model that takes 12 tokens at most."""
-    keras.utils.set_random_seed(2)
-    hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
-    translator = Translator(Transformer(tiny_hparams, tiny_vocabulary.size), tiny_vocabulary, hparams, max_length=12)
-    return Server(translator, tmp_path_factory.mktemp("server"))
+ORDINARY = ["the dog", "a cat sat"]
+LONG = "the cat sat on the dog the cat sat on the dog"
 
 
 class Server:
@@ -82,92 +50,120 @@ class Server:
 
     def __init__(self, translator: Translator, folder: Path) -> None:
         self.translator = translator
-        self.loaded = tf.saved_model.load(str(export(translator, folder)))
+        self.path = export(translator, folder)
+        self.signatures = tf.saved_model.load(str(self.path)).signatures
 
-    def ask(self, name: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
-        """The answer to a request of strings."""
-        names = ("inputs", "targets")[: len(texts)]
-        given = {name: tf.constant(each, tf.string, [len(each)]) for name, each in zip(names, texts, strict=True)}
-        return self._reply(name, given)
+    def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
+        """Returns the answer to a request of strings."""
+        tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
+        inputs = dict(zip(("inputs", "targets"), tensors, strict=False))
+        return {name: value.numpy() for name, value in self.signatures[signature](**inputs).items()}
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-        return self._reply("tokens", {"inputs": tf.constant(rows, tf.int32, [len(rows), len(rows[0]) if rows else 0])})
-
-    def _reply(self, name: str, given: dict[str, Any]) -> dict[str, np.ndarray]:
-        return {key: value.numpy() for key, value in self.loaded.signatures[name](**given).items()}
-
-
-ORDINARY = ["the dog", "a cat sat"]
-LONG = "the cat sat on the dog the cat sat on the dog"
+        """Returns the answer to a request of ids."""
+        ids = tf.constant(rows, tf.int32, [len(rows), len(rows[0]) if rows else 0])
+        return {name: value.numpy() for name, value in self.signatures["tokens"](inputs=ids).items()}
 
 
-def test_nothing_in_a_request_changes_what_the_others_get(server: Server) -> None:
-    alone = server.ask("serving_default", ORDINARY)
+@pytest.fixture(scope="module")
+def copier(tiny_vocabulary: Vocabulary) -> Translator:
+    """A translator whose best output is its input. It is quick to export."""
+    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
+
+
+@pytest.fixture(scope="module")
+def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """A model that takes at most 12 tokens."""
+    keras.utils.set_random_seed(2)
+    hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
+    translator = Translator(Transformer(tiny_hparams, tiny_vocabulary.size), tiny_vocabulary, hparams, max_length=12)
+    return Server(translator, tmp_path_factory.mktemp("server"))
+
+
+def test_a_process_without_our_code_gives_the_translators_texts_and_scores(
+    server: Server, copier: Translator, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    restricted_model = Transformer(
+        dataclasses.replace(tiny_hparams, self_attention_neighborhood=2), tiny_vocabulary.size
+    )
+    restricted = Translator(restricted_model, tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
+    models = [
+        (server.translator, server.path, BATCHES),
+        (restricted, export(restricted, tmp_path / "restricted"), BATCHES),
+        (copier, export(copier, tmp_path / "copier"), [COPIED]),
+    ]
+    request = json.dumps([[str(path), batches] for _, path, batches in models])
+    done = subprocess.run([sys.executable, "-P", "-c", PROCESS], input=request, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    replies = json.loads(done.stdout)
+    requests = [(translator, batch) for translator, _, batches in models for batch in batches]
+    for (translator, batch), (outputs, scores) in zip(requests, replies, strict=True):
+        expected = translator.translate(batch, n=1)
+        assert outputs == [translation.text for translation in expected]
+        assert scores == pytest.approx([translation.score for translation in expected], rel=1e-4)
+    assert replies[-1][0] == ["a cat", *COPIED[1:]]
+
+
+def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
+    expected = server.ask("serving_default", ORDINARY)
     others: list[str | bytes] = [b"\xffcat", b"a\xe2\x82", LONG, "", "\0", "a\ttab ", "  a  cat", "\u3000", "\n"]
     batch = [ORDINARY[0], *others, ORDINARY[1]]
-    together = server.ask("serving_default", batch)
-    assert together["outputs"][[0, -1]].tolist() == alone["outputs"].tolist()
-    assert together["scores"][[0, -1]] == pytest.approx(alone["scores"], abs=1e-4)
-    read = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in batch]
-    expected = server.translator.translate(read, n=1, long_lines="truncate")
-    assert [each.is_truncated for each in expected] == [text == LONG for text in batch]
-    assert [text.decode() for text in together["outputs"]] == [each.text for each in expected]
-    assert together["scores"] == pytest.approx([each.score for each in expected], abs=1e-4)
+    answers = server.ask("serving_default", batch)
+    assert answers["outputs"][[0, -1]].tolist() == expected["outputs"].tolist()
+    assert answers["scores"][[0, -1]] == pytest.approx(expected["scores"], abs=1e-4)
+    texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in batch]
+    translations = server.translator.translate(texts, n=1, long_lines="truncate")
+    assert [translation.is_truncated for translation in translations] == [text == LONG for text in batch]
+    assert [text.decode() for text in answers["outputs"]] == [translation.text for translation in translations]
+    assert answers["scores"] == pytest.approx([translation.score for translation in translations], abs=1e-4)
 
 
-def test_the_n_best_are_the_translators(server: Server) -> None:
+def test_nbest_gives_the_translators_hypotheses(server: Server) -> None:
     batch = ["the dog", "", "a cat", " "]
-    found = server.ask("nbest", batch)
-    assert found["outputs"].shape == found["scores"].shape == (4, 2)
-    for texts, scores, expected in zip(
-        found["outputs"], found["scores"], server.translator.translate(batch), strict=True
-    ):
-        if expected.source_ids:
-            assert [text.decode() for text in texts] == [each.text for each in expected.hypotheses]
-            assert scores == pytest.approx([each.score for each in expected.hypotheses], abs=1e-4)
+    answers = server.ask("nbest", batch)
+    assert answers["outputs"].shape == answers["scores"].shape == (4, 2)
+    rows = zip(answers["outputs"], answers["scores"], server.translator.translate(batch), strict=True)
+    for texts, scores, translation in rows:
+        if translation.source_ids:
+            assert [text.decode() for text in texts] == [hypothesis.text for hypothesis in translation.hypotheses]
+            assert scores == pytest.approx([hypothesis.score for hypothesis in translation.hypotheses], abs=1e-4)
         else:
             assert texts.tolist() == [b"", b""]
             assert scores.tolist() == [0, 0]
 
 
-def test_tokens_are_those_of_the_texts_whatever_follows_their_end(server: Server) -> None:
-    expected = server.translator.translate(["the dog", "a cat sat", "", "a"], n=1)
-    sources = [each.source_ids or (EOS_ID,) for each in expected]
-    longest = max(map(len, sources))
-    # A server that puts requests together fills a row up with its first value.
-    first = server.ask_tokens([[*ids, *[ids[0]] * (longest - len(ids))] for ids in sources])
-    zeros = server.ask_tokens([[*ids, *[PAD_ID] * (longest + 2 - len(ids))] for ids in sources])
-    for found in (first, zeros):
-        assert [tuple(unpadded(row)) for row in found["outputs"].tolist()] == [
-            each.hypotheses[0].ids for each in expected
-        ]
-        assert found["scores"] == pytest.approx([each.score for each in expected], abs=1e-4)
-        assert all(not any(row[len(unpadded(row)) :]) for row in found["outputs"].tolist())
+def test_ids_after_the_end_token_are_ignored(server: Server) -> None:
+    translations = server.translator.translate(["the dog", "a cat sat", "", "a"], n=1)
+    sources = [translation.source_ids or (EOS_ID,) for translation in translations]
+    length = max(map(len, sources))
+    # A server that joins requests pads a row with its first value.
+    padded_with_first = server.ask_tokens([[*ids, *[ids[0]] * (length - len(ids))] for ids in sources])
+    padded_with_zeros = server.ask_tokens([[*ids, *[PAD_ID] * (length + 2 - len(ids))] for ids in sources])
+    for answers in (padded_with_first, padded_with_zeros):
+        rows = answers["outputs"].tolist()
+        assert [tuple(unpadded(row)) for row in rows] == [translation.hypotheses[0].ids for translation in translations]
+        assert answers["scores"] == pytest.approx([translation.score for translation in translations], abs=1e-4)
+        assert all(not any(row[len(unpadded(row)) :]) for row in rows)
 
 
-def test_ids_that_the_vocabulary_has_not_fail_no_one(server: Server) -> None:
-    (right,) = server.translator.vocabulary.encode(["the cat sat"])
-    wrong = [server.translator.vocabulary.size, -1, 10**9, EOS_ID]
-    alone = server.ask_tokens([right])
-    together = server.ask_tokens(padded([right, wrong]).tolist())
-    assert together["outputs"][0].tolist() == alone["outputs"][0].tolist()
-    assert not together["outputs"][1].any()
-    assert together["scores"] == pytest.approx([alone["scores"][0], 0], abs=1e-4)
-
-
-def test_ids_that_the_vocabulary_has_not_leave_no_gap(server: Server) -> None:
+def test_ids_that_are_not_in_the_vocabulary_are_dropped(server: Server) -> None:
     (ids,) = server.translator.vocabulary.encode(["the cat sat"])
-    whole, with_others = server.ask_tokens([ids]), server.ask_tokens([[ids[0], 10**9, PAD_ID, -1, *ids[1:]]])
-    assert with_others["outputs"].tolist() == whole["outputs"].tolist()
-    assert with_others["scores"] == pytest.approx(whole["scores"], abs=1e-6)
+    expected = server.ask_tokens([ids])
+    only_unknown = [server.translator.vocabulary.size, -1, 10**9, EOS_ID]
+    with_unknown = [ids[0], 10**9, PAD_ID, -1, *ids[1:]]
+    answers = server.ask_tokens(padded([ids, only_unknown, with_unknown]).tolist())
+    for row in (0, 2):
+        assert answers["outputs"][row].tolist() == expected["outputs"][0].tolist()
+    assert not answers["outputs"][1].any()
+    assert answers["scores"] == pytest.approx([expected["scores"][0], 0, expected["scores"][0]], abs=1e-6)
 
 
-def test_scores_are_those_of_given_translations(server: Server) -> None:
+def test_score_gives_the_log_probabilities_of_given_translations(server: Server) -> None:
     sources, targets = ["the dog", "a cat", "", "the dog"], ["a cat sat", "", "the", "a cat sat"]
     expected = server.translator.score(sources, targets)
-    found = server.ask("score", sources, targets)
-    assert found["log_probs"] == pytest.approx([each.log_prob for each in expected], abs=1e-4)
-    assert found["lengths"].tolist() == [len(each.token_scores) for each in expected]
+    answers = server.ask("score", sources, targets)
+    assert answers["log_probs"] == pytest.approx([pair.log_prob for pair in expected], abs=1e-4)
+    assert answers["lengths"].tolist() == [len(pair.token_scores) for pair in expected]
 
 
 def test_empty_requests_get_empty_answers(server: Server) -> None:
@@ -178,45 +174,40 @@ def test_empty_requests_get_empty_answers(server: Server) -> None:
         "log_probs": (0,), "lengths": (0,),
     }  # fmt: skip
     for rows, count in (([], 0), ([[], []], 2), ([[PAD_ID, PAD_ID]], 1)):
-        found = server.ask_tokens(rows)
-        assert found["outputs"].shape[0] == count and not found["outputs"].any()
-        assert found["scores"].tolist() == [0] * count
+        answers = server.ask_tokens(rows)
+        assert answers["outputs"].shape[0] == count and not answers["outputs"].any()
+        assert answers["scores"].tolist() == [0] * count
 
 
-def test_versions_count_up(echo: Translator, tmp_path: Path) -> None:
-    export_dir = tmp_path / "new" / "export"
-    assert [export(echo, export_dir).name for _ in range(2)] == ["1", "2"]
-    for name in ("10", "notes"):
-        (export_dir / name).mkdir()
-    path = export(echo, export_dir)
-    assert path == export_dir / "11"
-    assert path.stat().st_mode & 0o777 == 0o755
-    assert {entry.name for entry in export_dir.iterdir()} == {"1", "2", "10", "11", "notes"}
-    assert (path / "saved_model.pb").is_file()
+def test_files_are_added_before_a_server_sees_the_version(copier: Translator, tmp_path: Path) -> None:
+    def add_file(folder: Path) -> None:
+        assert (folder / "saved_model.pb").exists() and not folder.name.isdecimal()
+        (folder / "extra").touch()
+
+    version = export(copier, tmp_path, add_file)
+    assert {"saved_model.pb", "extra"} <= {path.name for path in version.iterdir()}
 
 
-def test_a_server_never_sees_half_of_one(echo: Translator, tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def look(folder: Path) -> None:
-        assert (folder / "saved_model.pb").exists()
-        seen.extend(path.name for path in tmp_path.iterdir())
-
-    assert export(echo, tmp_path, look).name == "1"
-    assert len(seen) == 1 and not seen[0].isdecimal()
-
-
-def test_a_full_disk_leaves_nothing_behind(echo: Translator, tmp_path: Path) -> None:
-    export(echo, tmp_path)
+def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
     with largest_file(4096), pytest.raises(UserError, match="cannot be written") as error:
-        export(echo, tmp_path)
+        export(copier, tmp_path)
     assert "\n" not in str(error.value)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["1"]
-    assert export(echo, tmp_path).name == "2"
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_place_that_cannot_be_written(echo: Translator, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="cannot be written"):
-            export(echo, place)
+def test_a_model_that_cannot_decode_is_refused(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+    class Bag(keras.Model):
+        """Predicts each token from the sum of the source."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = keras.layers.Embedding(tiny_vocabulary.size, tiny_vocabulary.size)
+
+        def call(self, inputs: Any, targets: Any) -> Any:
+            return keras.ops.sum(self.embedding(inputs), axis=1, keepdims=True) + 0 * self.embedding(targets)
+
+    model = KerasModel(Bag(), "bag", tiny_vocabulary.size)
+    with pytest.raises(UserError, match="model 'bag' has no method encode, so it cannot decode") as error:
+        export(Translator(model, tiny_vocabulary, DecodeHParams()), tmp_path / "export")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())

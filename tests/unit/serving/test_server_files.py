@@ -1,4 +1,4 @@
-"""What lies beside a SavedModel has the forms that TensorFlow Serving reads, and what people edit stays theirs."""
+"""The files beside a SavedModel are in TensorFlow Serving's formats, and the user's changes to them stay."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs
 
 
 def batching_parameters() -> Any:
-    """An empty BatchingParameters, the message of --batching_parameters_file, which no wheel has.
+    """Returns an empty BatchingParameters, the message of --batching_parameters_file.
 
-    Its fields are those of TensorFlow Serving's servables/tensorflow/session_bundle_config.proto.
+    No wheel has it. Its fields are those of TensorFlow Serving's servables/tensorflow/session_bundle_config.proto.
     """
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
@@ -43,25 +43,25 @@ def batching_parameters() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))()
 
 
-def records(folder: Path) -> list[PredictionLog]:
+def warmup_logs(folder: Path) -> list[PredictionLog]:
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     return [PredictionLog.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
 
 
-def test_batching_parameters_are_a_message_of_that_kind(tmp_path: Path) -> None:
+def test_batching_parameters_can_be_parsed(tmp_path: Path) -> None:
     write_configs(tmp_path, "name")
     text = (tmp_path / "batching_parameters.txt").read_text()
-    found = text_format.Parse(text, batching_parameters())
-    assert found.max_batch_size.value > 1
-    assert found.batch_timeout_micros.value > 0
-    assert found.max_enqueued_batches.value > 0
-    assert found.num_batch_threads.value > 0
-    assert found.pad_variable_length_inputs  # otherwise rows of token ids of different lengths are refused
+    parameters = text_format.Parse(text, batching_parameters())
+    assert parameters.max_batch_size.value > 1
+    assert parameters.batch_timeout_micros.value > 0
+    assert parameters.max_enqueued_batches.value > 0
+    assert parameters.num_batch_threads.value > 0
+    assert parameters.pad_variable_length_inputs  # else the server refuses rows of different lengths
     with pytest.raises(text_format.ParseError):
         text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
 
 
-def test_what_people_have_edited_stays(tmp_path: Path) -> None:
+def test_edited_files_stay(tmp_path: Path) -> None:
     write_configs(tmp_path / "export", "first")
     edited = tmp_path / "export" / "models.config"
     edited.write_text("# mine\n")
@@ -75,18 +75,18 @@ def test_what_people_have_edited_stays(tmp_path: Path) -> None:
     assert (model.name, model.base_path) == ("second", "/models/second")
 
 
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     with largest_file(10), pytest.raises(UserError, match=r"models\.config: cannot be written"):
         write_configs(tmp_path, "name")
     assert not list(tmp_path.iterdir())
 
 
-def test_each_signature_warms_up_with_each_text_and_with_all(tmp_path: Path) -> None:
+def test_each_signature_has_a_warmup_request_per_text_and_one_with_all(tmp_path: Path) -> None:
     texts = ["a", "Übergröße \u2028", ""]
     write_warmup(tmp_path, texts, "name", ["serving_default", "score"])
-    requests = [log.predict_log.request for log in records(tmp_path)]
+    requests = [log.predict_log.request for log in warmup_logs(tmp_path)]
     assert {request.model_spec.name for request in requests} == {"name"}
-    found = [
+    contents = [
         (
             request.model_spec.signature_name,
             {key: [text.decode() for text in tf.make_ndarray(value)] for key, value in request.inputs.items()},
@@ -94,21 +94,21 @@ def test_each_signature_warms_up_with_each_text_and_with_all(tmp_path: Path) -> 
         for request in requests
     ]
     batches = [[text] for text in texts] + [texts]
-    assert found == [
+    assert contents == [
         *(("serving_default", {"inputs": batch}) for batch in batches),
         *(("score", {"inputs": batch, "targets": batch}) for batch in batches),
     ]
 
 
-def test_a_server_reads_no_more_than_a_thousand_requests(tmp_path: Path) -> None:
+def test_a_server_accepts_the_number_and_the_size_of_warmup_requests(tmp_path: Path) -> None:
     write_warmup(tmp_path, [f"text {number}" for number in range(2000)], "name", ["serving_default", "nbest", "score"])
-    found = records(tmp_path)
-    assert 300 < len(found) <= 1000
-    (allowed,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)
-    sizes = [log.predict_log.request.inputs["inputs"].tensor_shape.dim[0].size for log in found]
-    assert 1 < max(sizes) <= int(allowed)  # or a server that batches refuses them, and with them the model
+    logs = warmup_logs(tmp_path)
+    assert 300 < len(logs) <= 1000
+    (max_batch_size,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)
+    sizes = [log.predict_log.request.inputs["inputs"].tensor_shape.dim[0].size for log in logs]
+    assert 1 < max(sizes) <= int(max_batch_size)  # else a server that batches refuses to load the model
 
 
-def test_without_texts_the_vocabularys_own_subwords_serve(tiny_vocabulary: Vocabulary) -> None:
+def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(tiny_vocabulary: Vocabulary) -> None:
     lengths = [len(ids) - 1 for ids in tiny_vocabulary.encode(warmup_texts(tiny_vocabulary))]
-    assert lengths == pytest.approx([1, 8, 32], abs=1)  # subwords side by side may be cut otherwise
+    assert lengths == pytest.approx([1, 8, 32], abs=1)  # the tokenizer may join neighboring subwords

@@ -1,0 +1,50 @@
+"""Versions of an exported model: numbered, complete when they appear, and absent after an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.serving.versions import new_version
+
+
+def make_version(export_dir: Path) -> Path:
+    with new_version(export_dir) as (temporary, version):
+        (temporary / "model").touch()
+    return version
+
+
+def test_a_version_is_one_higher_than_the_highest(tmp_path: Path) -> None:
+    export_dir = tmp_path / "new" / "export"
+    assert [make_version(export_dir).name for _ in range(2)] == ["1", "2"]
+    for name in ("10", "notes"):
+        (export_dir / name).mkdir()
+    version = make_version(export_dir)
+    assert version == export_dir / "11"
+    assert version.stat().st_mode & 0o777 == 0o755
+    assert {path.name for path in export_dir.iterdir()} == {"1", "2", "10", "11", "notes"}
+    assert (version / "model").is_file()
+
+
+def test_a_server_sees_a_version_only_when_it_is_complete(tmp_path: Path) -> None:
+    with new_version(tmp_path) as (_, version):
+        (name,) = (path.name for path in tmp_path.iterdir())
+        assert not name.isdecimal()
+    assert list(tmp_path.iterdir()) == [version] == [tmp_path / "1"]
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"), new_version(tmp_path):
+        raise OSError("disk full")
+    with pytest.raises(ZeroDivisionError), new_version(tmp_path):
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for export_dir in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="cannot be written"), new_version(export_dir):
+            pass
