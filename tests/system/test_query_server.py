@@ -222,7 +222,7 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
     refused(run("query-server", *flags, *files), "«broke»")
     refused(run("query-server", *flags, *files, "--batch_size=200"), "«broke»")
     refused(run("query-server", *flags, *files, "--servable_name=eco"), "serves no model 'eco'", "--servable_name")
-    refused(run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, serving_default, tokens")
+    refused(run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, score, serving_default, tokens")
     refused(run("query-server", *flags, *files, "--servable_version=7"), "no version 7; the latest is 1")
     assert not list((tmp_path / "new").iterdir())
     with socket.socket() as taken:
@@ -265,7 +265,7 @@ def test_on_a_terminal_it_answers_line_by_line(flags: list[str], served: Served,
     with subprocess.Popen([sys.executable, "-c", START, *flags], env=environment, **streams) as process:
         os.close(theirs)
         seen = b""
-        for typed, wanted in ((b"", b"> "), (b"the cat\n", b"the cat\r\nthe cat\r\n> "), (b"bad\n", b"more\r\n> "),
+        for typed, wanted in ((b"", b"> "), (b"the cat\n", b"the cat\r\nthe cat\r\n> "), (b"bad\n", b"log\r\n> "),
                               (b"a d\x7fcat\n", b"\r\na cat\r\n> "), (b"\x04", b"")):  # fmt: skip
             os.write(ours, typed)
             deadline, new = time.monotonic() + 60, b""

@@ -122,7 +122,7 @@ def test_a_missing_model_version_or_signature_is_named_with_the_existing_ones(as
     assert "'echo'" in (message := error(ask(version=9)))
     assert "has no version 9; the latest is 3" in message
     message = error(ask(signature_name="best"))
-    assert "no signature 'best'; there are: nbest, serving_default, tokens" in message
+    assert "no signature 'best'; there are: nbest, score, serving_default, tokens" in message
     assert message.endswith("give --signature_name=nbest or serving_default")
 
 
