@@ -1,4 +1,4 @@
-"""Runs the programs of this environment, for the benchmarks that time or chain them."""
+"""Runs the programs of this environment, for benchmarks that time or chain them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 
 def run(program: str, *arguments: str) -> tuple[str, str]:
-    """Runs t2t-PROGRAM, passing on what it says meanwhile; returns its standard output and standard error.
+    """Runs t2t-PROGRAM and shows its messages. Returns its standard output and standard error.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: if it failed.
     """
     command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
-    said = []
+    messages = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         for line in process.stderr:
             print(line, end="", file=sys.stderr, flush=True)
-            said.append(line)
+            messages.append(line)
         output = process.stdout.read()
     if process.returncode:
         sys.exit(process.returncode)
-    return output, "".join(said)
+    return output, "".join(messages)

@@ -1,10 +1,10 @@
-"""Times t2t-datagen on millions of pairs, and the step plan of an epoch of 36 million; prints speed and peak memory.
+"""Times t2t-datagen on millions of pairs and the step plan of 36 million; prints speed and peak memory.
 
     python benchmarks/datagen_scale.py --data=FOLDER --work=FOLDER [--pairs=4500000] [--processes=0]
 
-FOLDER holds wmt_news, whose news test sets of other years are repeated with changes: in each copy of a pair one word of
-either side gives way to another pair's, and a number follows. Speed counts from the learned vocabulary to the last
-shard. Memory is the resident memory of t2t-datagen and its processes together, looked at ten times a second.
+--data is a folder with wmt_news. Its news test sets are repeated with changes: each copy of a pair gets a word of
+another pair on either side, and a number at its end. Speed is measured from the learned vocabulary to the last shard.
+Memory is the resident memory of t2t-datagen and its child processes, sampled ten times per second.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from t2t_repro.data.batching import plan
 from t2t_repro.textfile import read_lines
 
 DATA = flags.DEFINE_string("data", None, "folder of real text", required=True)
-WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
-PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "pairs to make")
+WORK = flags.DEFINE_string("work", None, "folder to write to", required=True)
+PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "number of pairs")
 PROCESSES = flags.DEFINE_integer("processes", 0, "as t2t-datagen's --num_concurrent_processes")
 PLANNED = 36_000_000
 NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012", "newstest2015.en-de",
@@ -50,26 +50,26 @@ def make_text(folder: Path) -> None:
 
 
 def resident(process: int) -> int:
-    """Bytes of resident memory of a process and all that it started; 0 where it has ended."""
-    total, waiting = 0, [process]
-    while waiting:
-        folder = Path(f"/proc/{waiting.pop()}")
+    """Returns the bytes of resident memory of a process and its descendants, or 0 if it has ended."""
+    total, processes = 0, [process]
+    while processes:
+        folder = Path(f"/proc/{processes.pop()}")
         try:
             total += int((folder / "statm").read_text().split()[1]) * resource.getpagesize()
             for task in (folder / "task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
+                processes += map(int, (task / "children").read_text().split())
         except OSError:
             continue
     return total
 
 
 def time_datagen(folder: Path) -> None:
-    """Runs t2t-datagen and prints what it took."""
+    """Runs t2t-datagen and prints its time and memory."""
     sides = [f"{DATA.value}/wmt_news/newstest2013.{side}" for side in ("en", "de")]
     command = [str(Path(sys.executable).parent / "t2t-datagen"), "--problem=text_files", f"--data_dir={folder}/data",
                f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}", "--vocab_size=37000",
                f"--num_concurrent_processes={PROCESSES.value}"]  # fmt: skip
-    began = time.monotonic()
+    start = time.monotonic()
     process = subprocess.Popen(command)
     peak, learned = [0], [0.0]
 
@@ -86,26 +86,26 @@ def time_datagen(folder: Path) -> None:
     if process.returncode:
         sys.exit(process.returncode)
     ended = time.monotonic()
-    print(f"{PAIRS.value:,} pairs: {(learned[0] - began):.0f} s to read them and learn the vocabulary, then "
+    print(f"{PAIRS.value:,} pairs: {(learned[0] - start):.0f} s to read them and learn the vocabulary, then "
           f"{ended - learned[0]:.0f} s: {PAIRS.value / (ended - learned[0]):,.0f} pairs/s; "
           f"peak memory {peak[0] / 2**30:.2f} GiB")  # fmt: skip
 
 
 def time_plan() -> None:
-    """Plans an epoch of 36 M pairs of lengths as in news, and prints what it took."""
+    """Plans an epoch of 36 million pairs with lengths as in news text, and prints time and memory."""
     draws = np.random.default_rng(1)
     lengths = np.empty((2, PLANNED), np.int32)
     for part in np.split(lengths, 100, axis=1):
         part[0] = np.clip(draws.gamma(2.2, 13.0, part.shape[1]), 1, 250)
         part[1] = np.clip(part[0] * draws.normal(1.1, 0.15, part.shape[1]), 1, 250)
-    began = time.monotonic()
+    start = time.monotonic()
     steps = plan(lengths, batch_size=25_000, max_length=256, seed=1, epoch=0).steps
-    print(f"the plan of {PLANNED:,} pairs, {steps:,} steps: {time.monotonic() - began:.1f} s; peak memory of the "
+    print(f"the plan of {PLANNED:,} pairs, {steps:,} steps: {time.monotonic() - start:.1f} s; peak memory of the "
           f"process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")  # fmt: skip
 
 
 def main(argv: list[str]) -> None:
-    """Both."""
+    """Runs both measurements."""
     time_plan()
     folder = Path(WORK.value)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""Makes the data of a problem: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
+"""Generates the data of a problem: a vocabulary, shards of ids, and test sets as text.
 
-Reads the problem's text, learns a vocabulary from it and writes shards of ids. A problem's own settings are flags:
-t2t-datagen --problem=P --help lists them. To go on from another model's weights take its vocabulary, by --vocab_file.
+    t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
+
+Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. An interrupted run resumes with the
+same command. To continue from another model's weights, use its vocabulary: --vocab_file.
 """
 
 from __future__ import annotations
@@ -18,32 +20,31 @@ program.define_problem(FLAGS)
 flags.DEFINE_integer(
     "num_concurrent_processes",
     0,
-    "processes that tokenise; 0 is one for each core; the bytes written are the same",
+    "processes that encode text; 0 is one per core; the data does not depend on their number",
+    lower_bound=0,
     flag_values=FLAGS,
 )
 flags.DEFINE_string(
     "vocab_file",
     "",
-    "vocabulary to take as it is, in place of learning one: vocab.*.model of a model folder or of another data_dir",
+    "vocabulary to use instead of learning one: vocab.*.model of a model folder or another data_dir",
     flag_values=FLAGS,
 )
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags and generates."""
+    """Generates the data that the flags describe."""
     problem = program.problem(values)
-    if values.num_concurrent_processes < 0:
-        raise UserError(f"--num_concurrent_processes={values.num_concurrent_processes} must be 0 or more")
     if values.vocab_file and values["vocab_size"].value is not None:
-        raise UserError("give --vocab_size or --vocab_file, not both; a vocabulary that is given has its own size")
-    from t2t_repro.data import datagen
+        raise UserError("--vocab_size does nothing with --vocab_file, whose vocabulary has its own size; omit one")
+    from t2t_repro.data import datagen  # Lazy, so that --help is fast.
 
     processes = values.num_concurrent_processes
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, processes, values.vocab_file)
 
 
 def run() -> None:
-    """The program t2t-datagen."""
+    """Runs t2t-datagen."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

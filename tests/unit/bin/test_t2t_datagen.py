@@ -111,7 +111,7 @@ def test_a_vocabulary_that_is_given_has_its_own_size(
 ) -> None:
     vocabulary.train(lines(40), 320).save(tmp_path / "vocab.model")
     said = failure(capsys, tmp_path, f"--vocab_file={tmp_path}/vocab.model", size)
-    assert "give --vocab_size or --vocab_file, not both" in said
+    assert "--vocab_size does nothing with --vocab_file" in said
 
 
 @pytest.mark.parametrize("text", [None, b"", b"the\na\nof\n", b"half"])
