@@ -112,8 +112,8 @@ def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | P
     job = Job(problem, settings, data_dir, tmp_dir, Path(vocab_file), user_vocabulary)
     if not user_vocabulary and _has_user_vocabulary(job):
         raise UserError(
-            f"{data_dir}: the vocabulary of {job.name} there was given by --vocab_file; give it to t2t-datagen again "
-            "to keep it, or choose another --data_dir to learn one"
+            f"{data_dir}: the vocabulary of {job.name} there came from --vocab_file; give --vocab_file again to keep "
+            "it, or choose another --data_dir to learn one"
         )
     return job
 

@@ -1,10 +1,11 @@
-"""A problem of a few words, and what generating its data leaves."""
+"""Problems with a few words, whose data is generated in a moment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
@@ -14,12 +15,12 @@ GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μι
 
 
 def lines(count: int, words: tuple[str, ...] = ENGLISH) -> list[str]:
-    """Different lines of a few words each."""
+    """Returns different lines of a few words."""
     return [" ".join(words[number // 7**place % 7] for place in range(number % 5 + 2)) for number in range(count)]
 
 
 class Toy(Problem):
-    """English to Greek words from memory; `watch` is told of each pair before it is given."""
+    """English to Greek words from memory. Before each pair it calls `watch(split, pass, number)`, passes from 1."""
 
     num_train_shards = 3
     pairs: dict[str, list[Pair]]
@@ -44,12 +45,8 @@ class Toy(Problem):
             yield pair
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
-
-
 class Published(Toy):
-    """With test sets, of which one is not at hand."""
+    """A problem with test sets, of which one is missing."""
 
     test_sets = ("first/full", "far", "second")
     file_suffixes = ("en", "el")
@@ -58,3 +55,26 @@ class Published(Toy):
         if name == "far":
             raise UserError("far.tgz: no such file; download it")
         yield from ({"inputs": f"{name} {number}\u2028\r.", "targets": f"{number}."} for number in range(3))
+
+
+def raise_at(error: BaseException, *place: object) -> Callable[[str, int, int], None]:
+    """Returns a `watch` for Toy that raises `error` at a place (split, pass, number)."""
+
+    def watch(*current_place: object) -> None:
+        if current_place == place:
+            raise error
+
+    return watch
+
+
+def text_files(folder: Path) -> Problem:
+    """Writes small files, and returns the problem text_files that reads them."""
+    for name, words, count in (("a.en", ENGLISH, 40), ("a.el", GREEK, 40), ("b.en", ENGLISH, 5), ("b.el", GREEK, 5)):
+        (folder / name).write_text("".join(line + "\n" for line in lines(count, words)), "utf-8")
+    settings = {"train": f"{folder}/a.en,{folder}/a.el", "dev": f"{folder}/b.en,{folder}/b.el", "vocab_size": 400}
+    return registry.problem("text_files", settings)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Returns the bytes of each file in a folder, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}

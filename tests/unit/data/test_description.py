@@ -1,0 +1,101 @@
+"""The description of data, and a problem loaded with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_repro.data import vocabulary
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.description import load_problem
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from toys import contents, lines, text_files
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of text_files, and its data in the folder data."""
+    folder = tmp_path_factory.mktemp("text")
+    generate_data(text_files(folder), folder / "data", "")
+    return folder
+
+
+@pytest.fixture
+def data(generated: Path, tmp_path: Path) -> Path:
+    """A copy of the data."""
+    for name, text in contents(generated / "data").items():
+        (tmp_path / name).write_bytes(text)
+    return tmp_path
+
+
+def load_failure(data: Path, name: str = "text_files") -> str:
+    with pytest.raises(UserError) as error:
+        load_problem(data, name)
+    return str(error.value)
+
+
+def test_a_problem_is_loaded_with_the_settings_of_its_data(generated: Path) -> None:
+    problem = text_files(generated)
+    loaded, words, description = load_problem(generated / "data", "text_files")
+    assert loaded.settings == problem.settings
+    assert words.fingerprint == description.vocabulary_fingerprint
+    assert (description.problem, description.vocabulary) == ("text_files", "vocab.text_files.400.model")
+    assert len(description.fingerprint) == len(description.vocabulary_fingerprint) == 12
+    assert not description.vocabulary_given
+    stored = json.loads((generated / "data" / "text_files.json").read_text("utf-8"))
+    assert stored["pairs"] == description.pairs == {"train": 40, "dev": 5}
+    backward, _, same = load_problem(generated / "data", "text_files_rev")
+    assert backward.was_reversed and backward.settings == problem.settings and same == description
+
+
+def test_missing_data_is_an_error_with_the_command_that_makes_it(data: Path, tmp_path: Path) -> None:
+    message = load_failure(data, "numbers_ende")
+    assert f"{data}: no data of problem 'numbers_ende' there (it holds text_files)" in message
+    assert f"run t2t-datagen --problem=numbers_ende --data_dir={data}" in message
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "nowhere"):
+        assert f"{folder}: no data of problem 'text_files' there; run t2t-datagen" in load_failure(folder)
+
+
+def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
+    path = data / "vocab.text_files.400.model"
+    original, other = Vocabulary.load(path), vocabulary.train(lines(100), 300)
+    other.save(path)
+    message = load_failure(data)
+    assert other.fingerprint in message and original.fingerprint in message and str(path) in message
+    os.unlink(path)
+    assert f"{path}: no such vocabulary" in load_failure(data)
+
+
+def change(**fields: Any) -> Callable[[bytes], bytes]:
+    """Returns a function that changes fields of a description, or removes them if they are None."""
+
+    def changed(text: bytes) -> bytes:
+        remaining = {name: value for name, value in (json.loads(text) | fields).items() if value is not None}
+        return json.dumps(remaining).encode()
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda text: b"", id="empty"),
+        pytest.param(lambda text: text[:-20], id="truncated"),
+        pytest.param(lambda text: b"[]", id="not an object"),
+        pytest.param(lambda text: b"\xff\xfe{}", id="not UTF-8"),
+        pytest.param(change(vocabulary=None), id="missing field"),
+        pytest.param(change(pairs=3), id="field of another type"),
+        pytest.param(change(colour="red"), id="unknown field"),
+    ],
+)
+def test_a_damaged_description_is_named(data: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = data / "text_files.json"
+    path.write_bytes(damage(path.read_bytes()))
+    assert f"{path}:" in load_failure(data)

@@ -1,0 +1,62 @@
+"""Test sets as text files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.data import test_set_files
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.errors import UserError
+from t2t_repro.textfile import read_lines
+from toys import Published, Toy
+
+
+def test_test_sets_are_written_as_text_and_a_missing_one_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate_data(Published(), tmp_path, "")
+    texts = {path.name: list(read_lines(str(path))) for path in tmp_path.glob("toy.*.e[nl]")}
+    assert texts == {
+        "toy.first_full.en": [f"first/full {number}\u2028\r." for number in range(3)],
+        "toy.first_full.el": [f"{number}." for number in range(3)],
+        "toy.second.en": [f"second {number}\u2028\r." for number in range(3)],
+        "toy.second.el": [f"{number}." for number in range(3)],
+    }
+    messages = capsys.readouterr().err.splitlines()
+    assert "test set far is not written: far.tgz: no such file; download it" in messages
+    [line] = [line for line in messages if line.startswith("test set second: 3 pairs in ")]
+    assert f"{tmp_path}/toy.second.en" in line and f"{tmp_path}/toy.second.el" in line
+
+
+def test_existing_files_are_kept_and_their_paths_have_the_problems_direction(tmp_path: Path) -> None:
+    (tmp_path / "toy.second.en").write_text("mine\n", "utf-8")
+    (tmp_path / "toy.second.el").write_text("own\n", "utf-8")
+    files = test_set_files.ensure(Published(), tmp_path, "")
+    assert files["second"] == (tmp_path / "toy.second.en", tmp_path / "toy.second.el")
+    assert files.keys() == {"first/full", "second"}
+    assert list(read_lines(str(tmp_path / "toy.second.en"))) == ["mine"]
+    backward = Published()
+    backward.was_reversed = True
+    assert test_set_files.ensure(backward, tmp_path, "")["second"] == files["second"][::-1]
+
+
+def test_the_dev_split_is_the_test_set_of_a_problem_without_others(tmp_path: Path) -> None:
+    problem = Toy()
+    [(name, (sources, references))] = test_set_files.ensure(problem, tmp_path, "").items()
+    assert (name, sources.name, references.name) == ("dev", "toy.dev.inputs", "toy.dev.targets")
+    assert list(read_lines(str(references))) == [pair["targets"] for pair in problem.pairs["dev"]]
+    generate_data(problem, tmp_path, "")  # The text may have changed, so the files are deleted.
+    assert not sources.exists() and not references.exists()
+
+
+@pytest.mark.parametrize(("sources", "targets"), [(2, 3), (0, 0)])
+def test_a_test_set_that_cannot_be_scored_is_refused(tmp_path: Path, sources: int, targets: int) -> None:
+    for side, count in (("en", sources), ("el", targets)):
+        (tmp_path / f"toy.second.{side}").write_text("a\u2028b.\n" * count, "utf-8")
+    with pytest.raises(UserError) as raised:
+        test_set_files.ensure(Published(), tmp_path, "")
+    assert str(raised.value).startswith(
+        f"{tmp_path}/toy.second.en has {sources} lines and toy.second.el {targets}; each line needs its translation; "
+    )
