@@ -196,7 +196,7 @@ class Decoder:
             journal = stack.enter_context(self._journal(output, texts, prefixes, first)) if output else None
             translations = self._translate(texts, prefixes, first, journal)
             for kind, count in (
-                ("translated in pieces", sum(translation.pieces > 1 for translation in translations)),
+                ("translated in segments", sum(translation.segments > 1 for translation in translations)),
                 ("truncated", sum(translation.is_truncated for translation in translations)),
             ):
                 if count:

@@ -156,7 +156,7 @@ class DecodeHParams:
     batch_size: int = 2048
     """Source tokens decoded together, padding included. It changes speed and memory, not the result."""
     max_input_size: int = 0
-    """Longest source, in tokens with the end token, that is translated in one piece; 0 is the model's max_length."""
+    """Longest source, in tokens with the end token, that is translated whole; 0 is the model's max_length."""
 
     return_beams: bool = False
     """True to return the n best outputs of each input; False to return the best."""

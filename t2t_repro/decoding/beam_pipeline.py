@@ -36,7 +36,7 @@ from t2t_repro.model_folder import open_folders
 from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
-COUNTERS = ("lines", "shards", "translated in pieces", "truncated")
+COUNTERS = ("lines", "shards", "translated in segments", "truncated")
 """Counted over all workers."""
 EXISTING = "existing shards"
 """Counter of the shards that a resumed run skips."""
@@ -104,9 +104,9 @@ class Translate(beam.DoFn):
         translations = translate(self._loaded.translator, batch, self._job.long_lines)
         finished, _ = finish_translations(self._loaded.problem, batch.lines, translations)
         write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
-        in_pieces = sum(translation.pieces > 1 for translation in translations)
+        in_segments = sum(translation.segments > 1 for translation in translations)
         truncated = sum(translation.is_truncated for translation in translations)
-        for name, count in zip(COUNTERS, (len(batch.lines), 1, in_pieces, truncated), strict=True):
+        for name, count in zip(COUNTERS, (len(batch.lines), 1, in_segments, truncated), strict=True):
             Metrics.counter(Translate, name).inc(count)
         yield shard
 

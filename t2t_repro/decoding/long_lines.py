@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from t2t_repro.data.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabulary import Vocabulary
@@ -20,30 +20,30 @@ SPACE = re.compile(r"(?<=\S)\s+")
 
 
 @dataclass(frozen=True)
-class Piece:
+class Segment:
     """A text, or a part of it that is translated separately."""
 
     text_index: int
     """Index of the text in its list."""
     number: int
-    """Index of the piece in its text."""
+    """Index of the segment in its text."""
     line_number: int
     """Line number of the text in its file."""
     string: str
-    """The piece with the white space around it."""
+    """The segment with the white space around it."""
     ids: list[int]
-    """The tokens of the piece without the white space around it."""
-    prefix_ids: list[int] = field(default_factory=list)
+    """The tokens of the segment without the white space around it."""
+    prefix_ids: Sequence[int] = ()
     """The required beginning of the output, without an end token."""
     is_truncated: bool = False
     """Whether the end of the text was dropped."""
 
 
 class Cutter:
-    """Cuts texts into pieces that a model can translate.
+    """Cuts texts into segments that a model can translate.
 
     Args:
-        longest: maximum number of tokens in a piece, with the end token; 0 for no limit.
+        longest: maximum number of tokens in a segment, with the end token; 0 for no limit.
         long_lines: what to do with a longer text: "split", "truncate" or "error".
         input_file: where the texts come from.
 
@@ -54,47 +54,47 @@ class Cutter:
     def __init__(self, vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile) -> None:
         if long_lines not in LONG_LINES:
             raise unknown("long_lines", long_lines, LONG_LINES)
-        self._vocabulary, self._longest, self._long_lines, self._input_file = (
-            vocabulary,
-            longest,
-            long_lines,
-            input_file,
-        )
+        self._vocabulary, self._longest = vocabulary, longest
+        self._long_lines, self._input_file = long_lines, input_file
 
-    def cut(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[list[Piece]]:
-        """Returns the pieces of each text, none for an empty text. The first piece of a text has its prefix.
+    def cut(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[list[Segment]]:
+        """Returns the segments of each text, none for an empty text. The first segment of a text has its prefix.
+
+        Args:
+            prefixes: one per text, or none at all.
 
         Raises:
             UserError: long_lines is "error" and a text is too long.
         """
-        prefix_ids = [ids[:-1] for ids in self._vocabulary.encode(prefixes)] if prefixes else [[] for _ in texts]
-        pieces: list[list[Piece]] = []
-        for index, (text, ids) in enumerate(zip(texts, self._vocabulary.encode(texts), strict=True)):
-            line_number = self._input_file.line_number(index)
-            strings, is_truncated = [] if is_empty(text) else [(text, ids)], False
-            if strings and 0 < self._longest < len(ids):
-                strings, is_truncated = self._shorten(text, ids, line_number)
-            pieces.append(
-                [
-                    Piece(
-                        index, number, line_number, *string_and_ids, [] if number else prefix_ids[index], is_truncated
-                    )
-                    for number, string_and_ids in enumerate(strings)
-                ]
-            )
-        return pieces
+        segments_of_texts = [
+            self._segments(index, text, ids)
+            for index, (text, ids) in enumerate(zip(texts, self._vocabulary.encode(texts), strict=True))
+        ]
+        for segments, prefix_ids in zip(segments_of_texts, self._vocabulary.encode(prefixes), strict=False):
+            if segments:
+                segments[0] = replace(segments[0], prefix_ids=prefix_ids[:-1])
+        return segments_of_texts
 
-    def _shorten(self, text: str, ids: list[int], line_number: int) -> tuple[list[tuple[str, list[int]]], bool]:
-        """Returns the (string, ids) of a long text's pieces, and whether the text was truncated."""
+    def _segments(self, index: int, text: str, ids: list[int]) -> list[Segment]:
+        """Returns the segments of a text without its prefix."""
+        line_number = self._input_file.line_number(index)
+        if is_empty(text):
+            return []
+        if not self._longest or len(ids) <= self._longest:
+            return [Segment(index, 0, line_number, text, ids)]
         if self._long_lines == "error":
             raise UserError(
                 f"{self._input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {self._longest}; "
                 "shorten the line, use --long_lines=split or truncate, or raise max_input_size"
             )
         if self._long_lines == "truncate":
-            return [(text, [*ids[: self._longest - 1], EOS_ID])], True
+            return [Segment(index, 0, line_number, text, [*ids[: self._longest - 1], EOS_ID], is_truncated=True)]
         strings = [string for string in split_text(text, self._longest, self._count) if string.strip()]
-        return list(zip(strings, self._vocabulary.encode([string.strip() for string in strings]), strict=True)), False
+        encoded = self._vocabulary.encode([string.strip() for string in strings])
+        return [
+            Segment(index, number, line_number, *string_and_ids)
+            for number, string_and_ids in enumerate(zip(strings, encoded, strict=True))
+        ]
 
     def _count(self, text: str) -> int:
         return len(self._vocabulary.encode([text.strip()], num_threads=1)[0])
@@ -136,17 +136,17 @@ def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[
 
 
 def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
-    """Joins translations of pieces, with a space if there was white space between the sources."""
+    """Joins translations of segments, with a space if there was white space between the sources."""
     result = texts[0]
     for text, before, after in zip(texts[1:], sources[:-1], sources[1:], strict=True):
         result += (" " if before[-1:].isspace() or after[:1].isspace() else "") + text
     return result
 
 
-def join_translations(parts: Sequence[Translation], pieces: Sequence[Piece]) -> Translation:
-    """Joins the translations of a text's pieces: the best hypothesis of each piece, the second best, and so on.
+def join_translations(parts: Sequence[Translation], segments: Sequence[Segment]) -> Translation:
+    """Joins the translations of a text's segments: the best hypothesis of each segment, the second best, and so on.
 
-    The result has as many hypotheses as the piece with the fewest.
+    The result has as many hypotheses as the segment with the fewest.
     """
     if len(parts) == 1:
         return parts[0]
@@ -158,7 +158,7 @@ def join_translations(parts: Sequence[Translation], pieces: Sequence[Piece]) -> 
         )
         hypotheses.append(
             Hypothesis(
-                join_texts([part.text for part in rank], [piece.string for piece in pieces]),
+                join_texts([part.text for part in rank], [segment.string for segment in segments]),
                 sum(part.score for part in rank),
                 tuple(itertools.chain.from_iterable(part.ids for part in rank)),
                 tuple(itertools.chain.from_iterable(part.token_scores for part in rank)),

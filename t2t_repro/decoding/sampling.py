@@ -29,16 +29,16 @@ from t2t_repro.decoding.beam_search import (
 from t2t_repro.hparam import DecodeHParams
 
 
-def random_numbers(seed: int, line: int, piece: int, length: int, count: int) -> np.ndarray:
+def random_numbers(seed: int, line: int, segment: int, length: int, count: int) -> np.ndarray:
     """Returns float32 [count, length] in [0, 1), which decide the random outputs of a line.
 
-    Larger arrays for the same seed, line and piece start with the same numbers.
+    Larger arrays for the same seed, line and segment start with the same numbers.
 
     Args:
         line: the line's number in its file.
-        piece: the number of the line's piece, if the line is too long to be translated whole.
+        segment: the number of the line's segment, if the line is too long to be translated whole.
     """
-    streams = (np.random.Philox(counter=[0, 0, output, piece], key=[seed, line]) for output in range(count))
+    streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
 
 

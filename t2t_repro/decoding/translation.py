@@ -15,7 +15,7 @@ class Hypothesis:
     text: str
     """One line."""
     score: float
-    """log P / length penalty in nats, after other penalties. If a text is translated in pieces, the sum over these."""
+    """log P / length penalty in nats, after other penalties; for a text in segments, the sum over them."""
     ids: tuple[int, ...] = ()
     """Tokens, with the end token unless the output reached the length limit."""
     token_scores: tuple[float, ...] = ()
@@ -31,9 +31,9 @@ class Translation:
     hypotheses: tuple[Hypothesis, ...]
     """One or more, best first; random outputs in the order in which they were drawn."""
     source_ids: tuple[int, ...] = ()
-    """The source's tokens; each piece ends with an end token."""
-    pieces: int = 1
-    """Number of pieces that were translated separately."""
+    """The source's tokens; each segment ends with an end token."""
+    segments: int = 1
+    """Number of segments that were translated separately."""
     is_truncated: bool = False
     """Whether the end of the text was dropped because the text is too long."""
 

@@ -20,7 +20,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
-from t2t_repro.decoding.long_lines import Cutter, Piece, join_translations
+from t2t_repro.decoding.long_lines import Cutter, Segment, join_translations
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
@@ -141,22 +141,22 @@ class Translator:
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
-        pieces_of_texts = Cutter(self.vocabulary, longest, long_lines, input_file).cut(texts, prefixes)
-        yield from ((index, EMPTY) for index, pieces in enumerate(pieces_of_texts) if not pieces)
+        segments_of_texts = Cutter(self.vocabulary, longest, long_lines, input_file).cut(texts, prefixes)
+        yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
 
-        all_pieces = list(itertools.chain.from_iterable(pieces_of_texts))
+        all_segments = list(itertools.chain.from_iterable(segments_of_texts))
         parts_of_texts: dict[int, dict[int, Translation]] = defaultdict(dict)
-        for piece_index, translation in run_in_batches(
+        for segment_index, translation in run_in_batches(
             lambda batch: self._translate(batch, decode_hparams, details),
-            all_pieces,
-            [len(piece.ids) for piece in all_pieces],
+            all_segments,
+            [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
         ):
-            piece = all_pieces[piece_index]
-            pieces, parts = pieces_of_texts[piece.text_index], parts_of_texts[piece.text_index]
-            parts[piece.number] = translation
-            if len(parts) == len(pieces):
-                yield piece.text_index, join_translations([parts[number] for number in range(len(parts))], pieces)
+            segment = all_segments[segment_index]
+            segments, parts = segments_of_texts[segment.text_index], parts_of_texts[segment.text_index]
+            parts[segment.number] = translation
+            if len(parts) == len(segments):
+                yield segment.text_index, join_translations([parts[number] for number in range(len(parts))], segments)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], advance: Callable[[int], None] = lambda count: None
@@ -192,16 +192,18 @@ class Translator:
                 "reduce it"
             )
 
-    def _translate(self, pieces: Sequence[Piece], decode_hparams: DecodeHParams, details: bool) -> list[Translation]:
-        """Translates a batch of pieces."""
-        arrays = {"inputs": padded([piece.ids for piece in pieces])}
-        if any(piece.prefix_ids for piece in pieces):
-            arrays["prefix"] = padded([piece.prefix_ids for piece in pieces])
+    def _translate(
+        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
+    ) -> list[Translation]:
+        """Translates a batch of segments."""
+        arrays = {"inputs": padded([segment.ids for segment in segments])}
+        if any(segment.prefix_ids for segment in segments):
+            arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
         if decode_hparams.is_random:
             limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
             seed, count = decode_hparams.sampling_seed, decode_hparams.num_best
             arrays["random"] = np.stack(
-                [random_numbers(seed, piece.line_number, piece.number, limit, count) for piece in pieces]
+                [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
             )
         best = self._search(decode_hparams, arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
@@ -216,7 +218,7 @@ class Translator:
         ]
         counts = exists.sum(axis=1).tolist()
         if details:
-            sources = [piece.ids for piece, count in zip(pieces, counts, strict=True) for _ in range(count)]
+            sources = [segment.ids for segment, count in zip(segments, counts, strict=True) for _ in range(count)]
             details_of = self._score_all(list(zip(sources, outputs, strict=True)), decode_hparams.batch_size)
             hypotheses = [
                 dataclasses.replace(hypothesis, token_scores=pair.token_scores, attention=pair.attention)
@@ -224,8 +226,10 @@ class Translator:
             ]
         remaining = iter(hypotheses)
         return [
-            Translation(tuple(itertools.islice(remaining, count)), tuple(piece.ids), is_truncated=piece.is_truncated)
-            for piece, count in zip(pieces, counts, strict=True)
+            Translation(
+                tuple(itertools.islice(remaining, count)), tuple(segment.ids), is_truncated=segment.is_truncated
+            )
+            for segment, count in zip(segments, counts, strict=True)
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:

@@ -220,7 +220,7 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
     assert all(text.startswith("Zwei") for text in top[::3])
     assert all(text.startswith("Ein Hund") for text in bottom[::3])
     assert "BLEU" in result.stderr and "tok:13a" in result.stderr
-    assert "1 lines of more than 8 tokens: translated in pieces" in result.stderr
+    assert "1 lines of more than 8 tokens: translated in segments" in result.stderr
     refused(run("decoder", *flags, f"--decode_hparams=prefix_file={tmp_path / 'short'}"), "short", "1 lines", "3")
     refused(run("decoder", *flags, f"--decode_reference={tmp_path / 'short'}"), "short", "1 lines", "3")
 

@@ -1,4 +1,4 @@
-"""Several models as one: the mean of what each says alone, step by step and of whole outputs."""
+"""An ensemble's log-probabilities are the mean over its members, step by step and for whole outputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
+Ids = tuple[np.ndarray, np.ndarray]
+"""Sources and targets."""
+
 
 @pytest.fixture(scope="module")
 def members(new_word_model: Callable[..., Transformer], two_layers: Transformer) -> list[Transformer]:
-    """Of several sizes."""
+    """Models of several sizes."""
     return [two_layers, new_word_model(2, filter_size=20), new_word_model(3, num_heads=4)]
 
 
 @pytest.fixture(scope="module")
-def ids(tiny_vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets."""
+def ids(tiny_vocabulary: Vocabulary) -> Ids:
     sources, targets = ["the dog", "a cat sat on the dog"], ["a cat sat", "Ω on"]
     return padded(tiny_vocabulary.encode(sources)), padded(tiny_vocabulary.encode(targets))
 
@@ -35,82 +37,79 @@ def log_softmax(logits: Any) -> np.ndarray:
     return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
 
 
-def test_log_probabilities_are_the_mean_of_the_members(
-    members: list[Transformer], ids: tuple[np.ndarray, np.ndarray]
-) -> None:
-    ours, (sources, targets) = Ensemble(members), ids
+def test_log_probabilities_and_attention_are_means_over_the_members(members: list[Transformer], ids: Ids) -> None:
+    ensemble, (sources, targets) = Ensemble(members), ids
     weights: list[Any] = []
-    found = ours.decode(targets, ours.encode(sources), save_weights_to=weights)
-    theirs: list[list[Any]] = [[] for _ in members]
-    alone = [
-        log_softmax(model.decode(targets, model.encode(sources), save_weights_to=own))
-        for model, own in zip(members, theirs, strict=True)
+    log_probs = ensemble.decode(targets, ensemble.encode(sources), save_weights_to=weights)
+    member_weights: list[list[Any]] = [[] for _ in members]
+    member_log_probs = [
+        log_softmax(model.decode(targets, model.encode(sources), save_weights_to=model_weights))
+        for model, model_weights in zip(members, member_weights, strict=True)
     ]
-    np.testing.assert_allclose(found, np.mean(alone, axis=0), atol=1e-4)
-    assert np.abs(alone[0] - alone[1]).max() > 0.1
-    # Of the last layer of each the mean over its heads, and of these the mean.
+    np.testing.assert_allclose(log_probs, np.mean(member_log_probs, axis=0), atol=1e-4)
+    np.testing.assert_allclose(ensemble(sources, targets), log_probs, atol=1e-5)
+    assert np.abs(member_log_probs[0] - member_log_probs[1]).max() > 0.1
+    # The mean over the heads of each member's last layer, then over the members.
     [attention] = weights
-    means = [np.asarray(own[-1]).mean(axis=1, keepdims=True) for own in theirs]
+    means = [np.asarray(model_weights[-1]).mean(axis=1, keepdims=True) for model_weights in member_weights]
     np.testing.assert_allclose(attention, np.mean(means, axis=0), atol=1e-5)
 
 
-def test_step_by_step_it_says_what_it_says_of_the_whole(
-    members: list[Transformer], ids: tuple[np.ndarray, np.ndarray]
-) -> None:
-    ours, (sources, targets) = Ensemble(members), ids
-    memory, weights = ours.encode(sources), list[Any]()
-    whole = np.asarray(ours.decode(targets, memory, save_weights_to=weights))
-    cache, before = ours.start(len(sources)), np.zeros_like(targets[:, :1])
+def test_steps_give_the_same_as_the_whole_output(members: list[Transformer], ids: Ids) -> None:
+    ensemble, (sources, targets) = Ensemble(members), ids
+    memory, weights = ensemble.encode(sources), list[Any]()
+    whole_output = np.asarray(ensemble.decode(targets, memory, save_weights_to=weights))
+    cache, last_ids = ensemble.start(len(sources)), np.zeros_like(targets[:, :1])
     for t in range(targets.shape[1]):
-        own: list[Any] = []
-        # What the attention is asked for must not change what is said.
-        asked = {"save_weights_to": own} if t % 2 else {}
-        log_probs, cache = ours.decode_step(before, t, cache, memory, **asked)
-        np.testing.assert_allclose(log_probs[:, 0], whole[:, t], atol=1e-4)
-        if asked:
-            np.testing.assert_allclose(own[0][:, :, 0], weights[0][:, :, t], atol=1e-5)
-        before = targets[:, t : t + 1]
+        step_weights: list[Any] = []
+        # Saving the attention weights must not change the log-probabilities.
+        options = {"save_weights_to": step_weights} if t % 2 else {}
+        log_probs, cache = ensemble.decode_step(last_ids, t, cache, memory, **options)
+        np.testing.assert_allclose(log_probs[:, 0], whole_output[:, t], atol=1e-4)
+        if options:
+            np.testing.assert_allclose(step_weights[0][:, :, 0], weights[0][:, :, t], atol=1e-5)
+        last_ids = targets[:, t : t + 1]
 
 
-def test_scores_of_pairs_are_the_mean_of_the_members(members: list[Transformer], tiny_vocabulary: Vocabulary) -> None:
+def test_scores_of_pairs_are_means_over_the_members(members: list[Transformer], tiny_vocabulary: Vocabulary) -> None:
     sources, targets = ["the dog", "", "a cat sat on the dog"], ["a cat sat", "on", ""]
-    of_all, *of_each = (
+    ensemble_scores, *member_scores = (
         Translator(model, tiny_vocabulary, DecodeHParams()).score(sources, targets)
         for model in (Ensemble(members[1:]), *members[1:])
     )
-    for found, *alone in zip(of_all, *of_each, strict=True):
-        expected = np.mean([each.token_scores for each in alone], axis=0)
-        assert found.token_scores == pytest.approx(expected.tolist(), rel=1e-4)
-        assert found.log_prob == pytest.approx(np.mean([each.log_prob for each in alone]), rel=1e-4)
+    for pair, *member_pairs in zip(ensemble_scores, *member_scores, strict=True):
+        expected = np.mean([member_pair.token_scores for member_pair in member_pairs], axis=0)
+        assert pair.token_scores == pytest.approx(expected.tolist(), rel=1e-4)
+        assert pair.log_prob == pytest.approx(np.mean([member_pair.log_prob for member_pair in member_pairs]), rel=1e-4)
 
 
 @pytest.mark.parametrize("options", [{"coverage_penalty": 0.3}, {"sampling_method": "random"}], ids=str)
-def test_of_one_model_twice_it_is_that_model(
-    members: list[Transformer], ids: tuple[np.ndarray, np.ndarray], options: dict[str, Any]
+def test_an_ensemble_of_equal_models_decodes_like_one(
+    members: list[Transformer], ids: Ids, options: dict[str, Any]
 ) -> None:
-    params = DecodeHParams(beam_size=3, extra_length=1, n=3, **options)
+    decode_hparams = DecodeHParams(beam_size=3, extra_length=1, n=3, **options)
     random = np.random.default_rng(1).random((2, 3, 12), np.float32)
-    found, expected = (
-        generate_outputs(model, params, ids[0], random=random) for model in (Ensemble(members[1:2] * 2), members[1])
+    twins, single = (
+        generate_outputs(model, decode_hparams, ids[0], random=random)
+        for model in (Ensemble(members[1:2] * 2), members[1])
     )
-    np.testing.assert_array_equal(found.ids, expected.ids)
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+    np.testing.assert_array_equal(twins.ids, single.ids)
+    np.testing.assert_allclose(twins.scores, single.scores, rtol=1e-4)
 
 
-def test_an_outputs_score_is_the_mean_of_the_members(
-    members: list[Transformer], ids: tuple[np.ndarray, np.ndarray]
-) -> None:
-    params, sources = DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), ids[0]
-    found = generate_outputs(Ensemble(members[1:]), params, sources)
-    outputs = found.ids.numpy()[:, 0]
-    alone = [log_softmax(model(sources, outputs)) for model in members[1:]]
+def test_the_score_of_an_output_is_the_mean_over_the_members(members: list[Transformer], ids: Ids) -> None:
+    sources = ids[0]
+    best = generate_outputs(Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), sources)
+    outputs = best.ids.numpy()[:, 0]
+    member_log_probs = [log_softmax(model(sources, outputs)) for model in members[1:]]
     for row, output in enumerate(outputs.tolist()):
-        length = output.index(EOS_ID) + 1 if EOS_ID in output else sum(i != 0 for i in output)
-        totals = [log_probs[row, range(length), output[:length]].sum() for log_probs in alone]
-        assert found.scores.numpy()[row, 0] == pytest.approx(np.mean(totals) / ((5 + length) / 6) ** 0.5, rel=1e-4)
+        length = output.index(EOS_ID) + 1 if EOS_ID in output else sum(token != 0 for token in output)
+        totals = [log_probs[row, range(length), output[:length]].sum() for log_probs in member_log_probs]
+        assert best.scores.numpy()[row, 0] == pytest.approx(np.mean(totals) / ((5 + length) / 6) ** 0.5, rel=1e-4)
 
 
-def test_all_members_variables(members: list[Transformer]) -> None:
-    found = Ensemble(members).trainable_variables
-    assert len(found) == sum(len(model.trainable_variables) for model in members)
-    assert {id(variable) for variable in found} == {id(v) for model in members for v in model.trainable_variables}
+def test_an_ensemble_has_the_variables_of_all_members(members: list[Transformer]) -> None:
+    variables = Ensemble(members).trainable_variables
+    assert [id(variable) for variable in variables] == [
+        id(variable) for model in members for variable in model.trainable_variables
+    ]

@@ -17,7 +17,7 @@ DONE = {
         (Hypothesis('1\t"\\ \u2028\u0085\r\n漢\U0001f600', -1 / 3, (5, 6, 1)), Hypothesis("", -1e-9)), (7, 1)
     ),
     0: EMPTY,
-    12: Translation((Hypothesis("x", -4.5, (9, 1), (-0.1, -4.4), (0, 1)),), (8, 1, 9, 1), pieces=2),
+    12: Translation((Hypothesis("x", -4.5, (9, 1), (-0.1, -4.4), (0, 1)),), (8, 1, 9, 1), segments=2),
     1: Translation((Hypothesis("y", 0.0, (1,)),), (2, 1), is_truncated=True),
 }
 

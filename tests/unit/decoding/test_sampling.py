@@ -199,8 +199,8 @@ def test_random_numbers_are_uniform_and_independent() -> None:
     assert len(np.unique(random, axis=0)) == 20
 
 
-def test_random_numbers_depend_on_seed_line_and_piece_but_not_on_their_count() -> None:
-    keys = [(seed, line, piece) for seed in (0, 1, 2**40) for line in (0, 1, 10**9) for piece in (0, 1)]
+def test_random_numbers_depend_on_seed_line_and_segment_but_not_on_their_count() -> None:
+    keys = [(seed, line, segment) for seed in (0, 1, 2**40) for line in (0, 1, 10**9) for segment in (0, 1)]
     arrays = {key: random_numbers(*key, 7, 3) for key in keys}
     assert len({array.tobytes() for array in arrays.values()}) == len(keys)
     # No two arrays are the same stream with an offset.

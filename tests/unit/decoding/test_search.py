@@ -1,4 +1,4 @@
-"""What decode_hparams ask for, by hand: every score from the whole output at once, every rule from a plain loop."""
+"""Outputs as decode_hparams request them, checked without a search: scores and penalties from the whole output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
-from t2t_repro.decoding.batches import padded
-from t2t_repro.decoding.beam_search import Hypotheses
+from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.hparam import DecodeHParams
@@ -20,6 +19,8 @@ from t2t_repro.models.transformer import Transformer
 
 SOURCES = ["the dog", "a cat sat on the", "cat", "a dog sat"]
 ALPHA = 0.8
+Output = tuple[list[int], float]
+"""Ids and score."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
-    """One of several tokens, none, one of one, and one of bytes."""
+    """Several tokens, none, one, and bytes."""
     return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat on", "", "dog", "Ω"])])
 
 
@@ -38,45 +39,42 @@ def log_softmax(logits: Any) -> np.ndarray:
     return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
 
 
-def by_hand(model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
-    """log P of each output, and the sum over source tokens of the logarithm of what attention they had, at most 1."""
+def log_probs_and_coverage(
+    model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]
+) -> list[tuple[float, float]]:
+    """Returns log P of each output, and the sum over source tokens of log(attention), the attention at most 1."""
     weights: list[Any] = []
     logits = model.decode(padded(outputs), model.encode(sources), save_weights_to=weights)
     assert len(weights) == 2  # layers
-    of_positions = np.asarray(weights[1]).mean(axis=1)  # [B, T, S]
-    found = []
-    for source, ids, row, attention in zip(sources, outputs, log_softmax(logits), of_positions, strict=True):
-        taken = attention[: len(ids)].sum(axis=0)[source != 0]
-        found.append((float(row[range(len(ids)), list(ids)].sum()), float(np.log(np.clip(taken, 1e-6, 1)).sum())))
-    return found
+    attention = np.asarray(weights[1]).mean(axis=1)  # [B, T, S]
+    results = []
+    for source, ids, log_probs, weights_of_row in zip(sources, outputs, log_softmax(logits), attention, strict=True):
+        total_attention = weights_of_row[: len(ids)].sum(axis=0)[source != 0]
+        log_prob = float(log_probs[range(len(ids)), list(ids)].sum())
+        results.append((log_prob, float(np.log(np.clip(total_attention, 1e-6, 1)).sum())))
+    return results
 
 
-def repetitions(ids: Sequence[int], size: int) -> int:
-    """How many tokens complete an n-gram that was there before."""
-    seen, count = set(), 0
+def count_repetitions(ids: Sequence[int], size: int) -> int:
+    """Returns the number of tokens that complete an n-gram which occurred before."""
+    ngrams, count = set(), 0
     for end in range(size, len(ids) + 1):
-        count += tuple(ids[end - size : end]) in seen
-        seen.add(tuple(ids[end - size : end]))
+        count += tuple(ids[end - size : end]) in ngrams
+        ngrams.add(tuple(ids[end - size : end]))
     return count
 
 
-def outputs(found: Hypotheses) -> list[list[tuple[list[int], float]]]:
-    """The ids and the score of each output that there is."""
-    rows = []
-    for hypotheses, scores in zip(found.ids.numpy().tolist(), found.scores.numpy().tolist(), strict=True):
-        trimmed = [ids[: ids.index(EOS_ID) + 1] if EOS_ID in ids else ids for ids in hypotheses]
-        rows.append(
-            [
-                (ids[: max(place for place, i in enumerate(ids, 1) if i)], score)
-                for ids, score in zip(trimmed, scores, strict=True)
-                if score > -math.inf
-            ]
-        )
-    return rows
+def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
+    """Returns the existing outputs of each source."""
+    result = generate_outputs(model, decode_hparams, *arrays, **random)
+    return [
+        [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]
+        for hypotheses, scores in zip(result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("is_forced", "options"),
+    ("has_prefix", "options"),
     [
         (False, {"beam_size": 5, "coverage_penalty": 0.4}),
         (True, {"beam_size": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
@@ -85,54 +83,51 @@ def outputs(found: Hypotheses) -> list[list[tuple[list[int], float]]]:
     ],
     ids=str,
 )
-def test_the_score_is_that_of_the_formula(
-    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, is_forced: bool, options: dict[str, Any]
+def test_scores_follow_the_formula(
+    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, has_prefix: bool, options: dict[str, Any]
 ) -> None:
-    params = DecodeHParams(alpha=ALPHA, extra_length=2, return_beams=True, **options)
-    found = outputs(generate_outputs(two_layers, params, inputs, prefixes if is_forced else None))
-    assert [len(hypotheses) for hypotheses in found] == [params.beam_size] * len(inputs)
-    rows = np.repeat(np.arange(len(inputs)), params.beam_size)
-    flat = [each for hypotheses in found for each in hypotheses]
-    penalties = 0.0
-    parts = by_hand(two_layers, inputs[rows], [ids for ids, _ in flat])
-    for row, (ids, score), (log_prob, coverage) in zip(rows, flat, parts, strict=True):
-        prefix = [i for i in prefixes[row].tolist() if i and is_forced]
-        taken = params.repeat_ngram_penalty * repetitions(ids, params.repeat_ngram_size or 1)
-        expected = (log_prob - taken) / ((5 + len(ids)) / 6) ** ALPHA + params.coverage_penalty * coverage
+    decode_hparams = DecodeHParams(alpha=ALPHA, extra_length=2, return_beams=True, **options)
+    beam_size = decode_hparams.beam_size
+    outputs = generate(two_layers, decode_hparams, inputs, prefixes if has_prefix else None)
+    assert [len(hypotheses) for hypotheses in outputs] == [beam_size] * len(inputs)
+    rows = np.repeat(np.arange(len(inputs)), beam_size)
+    all_outputs = [output for hypotheses in outputs for output in hypotheses]
+    total_penalty = 0.0
+    log_probs = log_probs_and_coverage(two_layers, inputs[rows], [ids for ids, _ in all_outputs])
+    for row, (ids, score), (log_prob, coverage) in zip(rows, all_outputs, log_probs, strict=True):
+        prefix = [token for token in prefixes[row].tolist() if token and has_prefix]
+        penalty = decode_hparams.repeat_ngram_penalty * count_repetitions(ids, decode_hparams.repeat_ngram_size or 1)
+        expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA + decode_hparams.coverage_penalty * coverage
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert ids[: len(prefix)] == prefix
         assert ids[-1] == EOS_ID or len(ids) == np.count_nonzero(inputs[row]) + 2 + len(prefix)
-        penalties += taken - coverage
-    assert penalties > 1
-    for hypotheses in found:
+        total_penalty += penalty - coverage
+    assert total_penalty > 1
+    for hypotheses in outputs:
         order = [(ids[-1] == EOS_ID, score) for ids, score in hypotheses]
         assert order == sorted(order, reverse=True)
 
 
-def test_a_free_beginning_is_as_if_there_were_no_prefix(
-    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray
-) -> None:
-    params = DecodeHParams(beam_size=3, extra_length=2, return_beams=True)
-    forced, free = (
-        outputs(generate_outputs(two_layers, params, inputs, prefixes)),
-        outputs(generate_outputs(two_layers, params, inputs)),
-    )
-    assert [ids for ids, _ in forced[1]] == [ids for ids, _ in free[1]]
-    assert [score for _, score in forced[1]] == pytest.approx([score for _, score in free[1]], rel=1e-4)
-    assert forced[0] != free[0]
+def test_an_empty_prefix_changes_nothing(two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray) -> None:
+    decode_hparams = DecodeHParams(beam_size=3, extra_length=2, return_beams=True)
+    with_prefixes = generate(two_layers, decode_hparams, inputs, prefixes)
+    without = generate(two_layers, decode_hparams, inputs)
+    assert [ids for ids, _ in with_prefixes[1]] == [ids for ids, _ in without[1]]
+    assert [score for _, score in with_prefixes[1]] == pytest.approx([score for _, score in without[1]], rel=1e-4)
+    assert with_prefixes[0] != without[0]
 
 
-def test_a_prefix_of_the_best_output_leads_to_it(two_layers: Transformer, inputs: np.ndarray) -> None:
-    params = DecodeHParams(beam_size=1, extra_length=2)
-    best = [hypotheses[0] for hypotheses in outputs(generate_outputs(two_layers, params, inputs))]
+def test_half_of_the_best_output_as_prefix_gives_the_whole(two_layers: Transformer, inputs: np.ndarray) -> None:
+    decode_hparams = DecodeHParams(beam_size=1, extra_length=2)
+    best = [hypotheses[0] for hypotheses in generate(two_layers, decode_hparams, inputs)]
     halves = padded([ids[: len(ids) // 2] for ids, _ in best])
-    again = [hypotheses[0] for hypotheses in outputs(generate_outputs(two_layers, params, inputs, halves))]
-    for (ids, _), (found, _) in zip(best, again, strict=True):
-        assert found[: len(ids)] == ids
+    again = [hypotheses[0] for hypotheses in generate(two_layers, decode_hparams, inputs, halves)]
+    for (ids, _), (forced_ids, _) in zip(best, again, strict=True):
+        assert forced_ids[: len(ids)] == ids
 
 
-class Parrot:
-    """A model that likes some words after others, and to end rather late."""
+class RepeatingModel:
+    """A model that prefers some tokens after others, and ends late."""
 
     has_attention, is_normalized = False, False
 
@@ -153,63 +148,66 @@ class Parrot:
         return tf.gather(self.table, ids), cache
 
 
+def random_numbers_of_lines(seed: int, lines: int, length: int, count: int) -> np.ndarray:
+    return np.stack([random_numbers(seed, line, 0, length, count) for line in range(lines)])
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("method", ["argmax", "random"])
-def test_what_is_forbidden_to_be_repeated_is_not(inputs: np.ndarray, size: int, method: str) -> None:
+def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, method: str) -> None:
     options: dict[str, Any] = {"n": 4, "extra_length": 12, "sampling_method": method}
     if method == "random":
         options["sampling_keep_top_k"] = 3
-    random = np.stack([random_numbers(3, line, 0, 30, 4) for line in range(len(inputs))])
+    random = random_numbers_of_lines(3, len(inputs), 30, 4)
     forbidden: dict[str, Any] = {"repeat_ngram_size": size, "repeat_ngram_penalty": math.inf}
     free, strict = (
-        outputs(generate_outputs(Parrot(), DecodeHParams(**each), inputs, random=random))
-        for each in (options, options | forbidden)
+        generate(RepeatingModel(), DecodeHParams(**hparams), inputs, random=random)
+        for hparams in (options, options | forbidden)
     )
-    assert sum(repetitions(ids, size) for row in free for ids, _ in row) > 3
-    assert sum(repetitions(ids, size) for row in strict for ids, _ in row) == 0
-    assert any(len(ids) > size + 2 for row in strict for ids, _ in row)
+    assert sum(count_repetitions(ids, size) for hypotheses in free for ids, _ in hypotheses) > 3
+    assert sum(count_repetitions(ids, size) for hypotheses in strict for ids, _ in hypotheses) == 0
+    assert any(len(ids) > size + 2 for hypotheses in strict for ids, _ in hypotheses)
 
 
 @pytest.mark.parametrize("method", ["argmax", "random"])
-def test_padding_is_no_token_of_an_output(inputs: np.ndarray, method: str) -> None:
-    random = np.stack([random_numbers(3, line, 0, 30, 4) for line in range(len(inputs))])
-    params = DecodeHParams(n=4, extra_length=3, sampling_method=method)
-    for hypotheses in generate_outputs(Parrot(padding=1.0), params, inputs, random=random).ids.numpy().tolist():
-        for ids in hypotheses:
-            assert 0 not in ids[: len([i for i in ids if i])]
+def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) -> None:
+    random = random_numbers_of_lines(3, len(inputs), 30, 4)
+    decode_hparams = DecodeHParams(n=4, extra_length=3, sampling_method=method)
+    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, inputs, random=random)
+    for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
+        assert 0 not in ids[: len([token for token in ids if token])]
 
 
-def test_draws_have_prefixes_and_the_models_scores(
+def test_random_outputs_have_prefixes_and_penalties(
     two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray
 ) -> None:
-    params = DecodeHParams(
+    decode_hparams = DecodeHParams(
         alpha=ALPHA, extra_length=2, n=3, sampling_method="random", sampling_temp=0.7, sampling_keep_top_k=5,
         repeat_ngram_size=1, repeat_ngram_penalty=0.5,
     )  # fmt: skip
-    random = np.stack([random_numbers(1, line, 0, 20, 3) for line in range(len(inputs))])
-    found = outputs(generate_outputs(two_layers, params, inputs, prefixes, random))
-    for row, hypotheses in enumerate(found):
-        prefix = [i for i in prefixes[row].tolist() if i]
+    outputs = generate(two_layers, decode_hparams, inputs, prefixes, random_numbers_of_lines(1, len(inputs), 20, 3))
+    for row, hypotheses in enumerate(outputs):
+        prefix = [token for token in prefixes[row].tolist() if token]
         assert len({tuple(ids) for ids, _ in hypotheses}) > 1
-        parts = by_hand(two_layers, inputs[[row] * 3], [ids for ids, _ in hypotheses])
-        for (ids, score), (log_prob, _) in zip(hypotheses, parts, strict=True):
-            expected = (log_prob - 0.5 * repetitions(ids, 1)) / ((5 + len(ids)) / 6) ** ALPHA
+        log_probs = log_probs_and_coverage(two_layers, inputs[[row] * 3], [ids for ids, _ in hypotheses])
+        for (ids, score), (log_prob, _) in zip(hypotheses, log_probs, strict=True):
+            expected = (log_prob - 0.5 * count_repetitions(ids, 1)) / ((5 + len(ids)) / 6) ** ALPHA
             assert score == pytest.approx(expected, rel=1e-4)
             assert ids[: len(prefix)] == prefix
 
 
-def test_the_log_probabilities_of_given_targets(
+def test_log_probabilities_and_attention_of_given_targets(
     two_layers: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
 ) -> None:
     targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
-    log_probs, places = (x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets)))
+    log_probs, attention = (x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets)))
     weights: list[tf.Tensor] = []
     logits = two_layers.decode(padded(targets), two_layers.encode(inputs), save_weights_to=weights)
     for row, ids in enumerate(targets):
         expected = log_softmax(logits[row])[range(len(ids)), ids]
         np.testing.assert_allclose(log_probs[row, : len(ids)], expected, rtol=1e-4)
         assert not log_probs[row, len(ids) :].any()
-        means = np.asarray(weights[1])[row].mean(axis=0)
-        assert places[row, : len(ids)].tolist() == means.argmax(axis=1)[: len(ids)].tolist()
-        assert (places[row] < np.count_nonzero(inputs[row])).all()
-    assert len(set(places.ravel().tolist())) > 2
+        mean_weights = np.asarray(weights[1])[row].mean(axis=0)
+        assert attention[row, : len(ids)].tolist() == mean_weights.argmax(axis=1)[: len(ids)].tolist()
+        assert (attention[row] < np.count_nonzero(inputs[row])).all()
+    assert len(set(attention.ravel().tolist())) > 2

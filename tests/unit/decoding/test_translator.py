@@ -60,7 +60,11 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
     for our, their in zip(ours.hypotheses, theirs.hypotheses, strict=True):
         assert (our.score, *our.token_scores) == pytest.approx((their.score, *their.token_scores), rel=1e-4, abs=1e-5)
         assert our.attention == their.attention
-    assert (ours.source_ids, ours.pieces, ours.is_truncated) == (theirs.source_ids, theirs.pieces, theirs.is_truncated)
+    assert (ours.source_ids, ours.segments, ours.is_truncated) == (
+        theirs.source_ids,
+        theirs.segments,
+        theirs.is_truncated,
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 12, 2048])
@@ -172,7 +176,7 @@ def test_each_hypothesis_has_its_text_score_and_details(
             continue
         hypotheses = translation.hypotheses
         assert translation.source_ids == tuple(tiny_vocabulary.encode([text])[0])
-        assert len(hypotheses) == 3 and (translation.pieces, translation.is_truncated) == (1, False)
+        assert len(hypotheses) == 3 and (translation.segments, translation.is_truncated) == (1, False)
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
         order = [(hypothesis.ids[-1] == EOS_ID, hypothesis.score) for hypothesis in hypotheses]
@@ -206,7 +210,7 @@ def test_outputs_do_not_depend_on_the_batch(word_translator: Translator, options
         assert_alike(translation, expected[order[index]])
 
 
-def test_random_outputs_depend_on_seed_line_and_piece(word_translator: Translator) -> None:
+def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Translator) -> None:
     texts, third_line = ["a cat sat"] * 3, InputFile(line_numbers=[2])
     translations = word_translator.translate(texts, **RANDOM)
     assert word_translator.translate(texts, **RANDOM) == translations
@@ -214,24 +218,24 @@ def test_random_outputs_depend_on_seed_line_and_piece(word_translator: Translato
     with_other_seed = word_translator.translate(texts, sampling_seed=1, **RANDOM)
     for translation, other in zip(translations, with_other_seed, strict=True):
         assert translation.hypotheses != other.hypotheses
-    # The same line in another batch, and the same text as the second piece of that line.
+    # The same line in another batch, and the same text as the second segment of that line.
     [(_, single)] = word_translator.stream(texts[:1], input_file=third_line, **RANDOM)
     assert_alike(single, translations[2])
     [(_, split)] = word_translator.stream(["a cat sat. a cat sat."], input_file=third_line, max_input_size=5, **RANDOM)
     [(_, whole)] = word_translator.stream(["a cat sat."], input_file=third_line, **RANDOM)
-    assert split.pieces == 2
-    for two_pieces, one_piece in zip(split.hypotheses, whole.hypotheses, strict=True):
-        length = len(one_piece.ids)
-        assert two_pieces.ids[:length] == one_piece.ids and two_pieces.ids[length:] != one_piece.ids
+    assert split.segments == 2
+    for two_segments, one_segment in zip(split.hypotheses, whole.hypotheses, strict=True):
+        length = len(one_segment.ids)
+        assert two_segments.ids[:length] == one_segment.ids and two_segments.ids[length:] != one_segment.ids
 
 
-def test_a_text_in_pieces_has_the_joined_translations_of_its_pieces(
+def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
     word_translator: Translator, tiny_vocabulary: Vocabulary
 ) -> None:
     longest = len(tiny_vocabulary.encode([SENTENCES[0].strip()])[0])
     translation = word_translator.translate(["cat", "".join(SENTENCES)], details=True, max_input_size=longest)[1]
     parts = word_translator.translate([text.strip() for text in SENTENCES], details=True)
-    assert translation.pieces == 3 and len(translation.hypotheses) == 3
+    assert translation.segments == 3 and len(translation.hypotheses) == 3
     assert translation.source_ids == sum((part.source_ids for part in parts), ())
     offsets = [0, len(parts[0].source_ids), len(parts[0].source_ids) + len(parts[1].source_ids)]
     for rank, hypothesis in enumerate(translation.hypotheses):
@@ -255,20 +259,20 @@ def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_voca
     texts = ["a dog", long, longest_allowed]
     split, truncated = copier.translate(texts), copier.translate(texts, long_lines="truncate")
     assert texts_of(split) == texts
-    assert [translation.pieces for translation in split] == [1, 2, 1]
+    assert [translation.segments for translation in split] == [1, 2, 1]
     assert texts_of(truncated) == ["a dog", longest_allowed, longest_allowed]
     assert [translation.is_truncated for translation in truncated] == [False, True, False]
-    assert truncated[1].source_ids == (*ids[:11], EOS_ID) and truncated[1].pieces == 1
+    assert truncated[1].source_ids == (*ids[:11], EOS_ID) and truncated[1].segments == 1
     with pytest.raises(UserError) as error:
         list(copier.stream(texts, long_lines="error", input_file=InputFile("x.en", [40, 50, 60])))
     assert str(error.value).startswith(f"x.en:51: {len(ids)} tokens are more than 12;")
     # max_input_size overrides the length that the model was trained on.
-    assert copier.translate(texts, long_lines="error", max_input_size=len(ids))[1].pieces == 1
-    assert copier.translate(texts, max_input_size=4)[1].pieces > 5
+    assert copier.translate(texts, long_lines="error", max_input_size=len(ids))[1].segments == 1
+    assert copier.translate(texts, max_input_size=4)[1].segments > 5
 
 
 @pytest.mark.parametrize("longest", [2, 3, 4, 5, 8])
-def test_pieces_are_joined_with_the_spaces_between_them(copier: Translator, longest: int) -> None:
+def test_segments_are_joined_with_the_spaces_between_them(copier: Translator, longest: int) -> None:
     sources = ["the dog. a cat sat on the dog", "Ω 漢 Ω", "a", "  the   dog  ", "catdogthecat 漢字"]
     texts = texts_of(copier.translate(sources, max_input_size=longest))
     assert [" ".join(text.split()) for text in texts] == [" ".join(text.split()) for text in sources]
@@ -286,12 +290,12 @@ def test_outputs_begin_with_their_prefixes(word_translator: Translator, options:
         assert len(forced[index].hypotheses) == 3
         assert all(hypothesis.text.startswith(prefixes[index]) for hypothesis in forced[index].hypotheses)
         assert not all(hypothesis.text.startswith(prefixes[index]) for hypothesis in free[index].hypotheses)
-    # Only the first piece of a text has the prefix.
-    assert forced[3].pieces == free[3].pieces > 1
+    # Only the first segment of a text has the prefix.
+    assert forced[3].segments == free[3].segments > 1
     if not options:
         for with_prefix, without in zip(forced[3].hypotheses, free[3].hypotheses, strict=True):
-            later_pieces = without.ids[without.ids.index(EOS_ID) + 1 :]
-            assert with_prefix.ids[-len(later_pieces) :] == later_pieces
+            later_segments = without.ids[without.ids.index(EOS_ID) + 1 :]
+            assert with_prefix.ids[-len(later_segments) :] == later_segments
     # The prefix counts in the score.
     best = forced[0].hypotheses[0]
     assert sum(best.token_scores) / penalty(len(best.ids)) == pytest.approx(best.score, rel=1e-5)
@@ -302,12 +306,12 @@ def test_a_prefix_may_contain_forbidden_repetitions(copier: Translator) -> None:
     assert translation.text.startswith("cat cat cat")
 
 
-def test_a_text_in_many_pieces_is_yielded_once(copier: Translator) -> None:
+def test_a_text_in_many_segments_is_yielded_once(copier: Translator) -> None:
     texts = [*TEXTS, "the cat sat on the dog. " * 4]
     for batch_size in (1, 60):
         translations = list(copier.stream(texts, batch_size=batch_size, max_input_size=6))
         assert sorted(index for index, _ in translations) == list(range(len(texts)))
-        assert dict(translations)[9].pieces > 3
+        assert dict(translations)[9].segments > 3
 
 
 def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
