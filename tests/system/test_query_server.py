@@ -222,7 +222,9 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
     refused(run("query-server", *flags, *files), "«broke»")
     refused(run("query-server", *flags, *files, "--batch_size=200"), "«broke»")
     refused(run("query-server", *flags, *files, "--servable_name=eco"), "serves no model 'eco'", "--servable_name")
-    refused(run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, score, serving_default, tokens")
+    refused(
+        run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, score, serving_default, tokens"
+    )
     refused(run("query-server", *flags, *files, "--servable_version=7"), "no version 7; the latest is 1")
     assert not list((tmp_path / "new").iterdir())
     with socket.socket() as taken:

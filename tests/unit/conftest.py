@@ -1,4 +1,4 @@
-"""A minute model folder for the tests that need one."""
+"""A tiny model folder for unit tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_repro.model_folder import ModelFolder, Origin
 
 @pytest.fixture(scope="session")
 def tiny_hparams() -> HParams:
-    """A model of some thousand weights."""
+    """A model of a few thousand weights."""
     return HParams(
         num_hidden_layers=1,
         hidden_size=16,
@@ -28,7 +28,7 @@ def tiny_hparams() -> HParams:
 
 @pytest.fixture(scope="session")
 def tiny_vocabulary() -> Vocabulary:
-    """The byte pieces and little else."""
+    """The byte pieces and few others."""
     return vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
 
 

@@ -1,4 +1,4 @@
-"""Names of problems, hparams sets and models; a user's own code."""
+"""Names of problems, hparams sets and models, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def build(hparams, vocab_size):
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    """What a test imports and registers is gone after it."""
+    """Undoes a test's imports and registrations."""
     registry.import_built_in()
     registries = [registry._problems, registry._hparams, registry._models]
-    path, objects = list(sys.path), [dict(one._objects) for one in registries]
+    path, objects = list(sys.path), [dict(kind._objects) for kind in registries]
     yield
     for name in {name for name in sys.modules if name.startswith("usr_")}:
         del sys.modules[name]
     sys.path[:] = path
-    for one, before in zip(registries, objects, strict=True):
-        one._objects = before
+    for kind, before in zip(registries, objects, strict=True):
+        kind._objects = before
 
 
 def package(folder: Path, **modules: str) -> str:
-    """A folder with the given modules; returns its path."""
+    """Makes a folder with these modules; returns its path."""
     folder.mkdir(parents=True)
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, "utf-8")
@@ -97,7 +97,7 @@ def test_a_decorator_works_bare_called_and_with_a_name() -> None:
         things.get("third_thing")
 
 
-def test_a_name_that_is_taken_is_refused_and_its_owner_named() -> None:
+def test_a_name_that_is_taken_is_refused_with_its_owner() -> None:
     things = Registry("thing")
 
     @things.register("one")
@@ -108,25 +108,25 @@ def test_a_name_that_is_taken_is_refused_and_its_owner_named() -> None:
     assert things.get("one") is Owner
 
 
-def test_a_problem_may_not_be_called_rev() -> None:
+def test_a_problem_name_must_not_end_in_rev() -> None:
     with pytest.raises(UserError, match="names that end in '_rev'"):
         registry.register_problem("mine_rev")(object)
     Registry("model").register("mine_rev")(object)
 
 
-def test_a_problem_that_is_not_there_offers_the_nearest() -> None:
+def test_for_an_unknown_problem_the_nearest_is_offered() -> None:
     with pytest.raises(UserError, match="unknown problem 'text_flies'; did you mean 'text_files'"):
         registry.problem("text_flies")
 
 
-def test_sets_and_models_that_are_not_there_offer_the_nearest() -> None:
+def test_for_an_unknown_set_or_model_the_nearest_is_offered() -> None:
     with pytest.raises(UserError, match="unknown hparams set 'transformer_bas'; did you mean 'transformer_base'"):
         registry.hparams("transformer_bas")
     with pytest.raises(UserError, match="unknown model 'transfomer'; did you mean 'transformer'"):
         registry.model("transfomer")
 
 
-def test_rev_turns_a_problem_round() -> None:
+def test_rev_reverses_a_problem() -> None:
     forward, backward = registry.problem("text_files"), registry.problem("text_files_rev")
     assert type(forward) is type(backward) is registry.problem_class("text_files_rev")
     assert (forward.was_reversed, forward.name) == (False, "text_files")
@@ -134,7 +134,7 @@ def test_rev_turns_a_problem_round() -> None:
 
 
 @pytest.mark.parametrize("name", ["_rev", "text_flies_rev", "text_files_rev_rev", ""])
-def test_rev_alone_makes_no_problem(name: str) -> None:
+def test_rev_is_not_a_problem(name: str) -> None:
     with pytest.raises(UserError) as error:
         registry.problem(name)
     assert f"unknown problem {name!r}" in str(error.value)
@@ -152,13 +152,13 @@ def test_base_is_the_default_and_every_set_is_hparams() -> None:
         assert registry.hparams(name).model == "transformer"
 
 
-def test_a_set_that_returns_no_hparams_is_an_error() -> None:
+def test_a_set_that_does_not_return_hparams_is_an_error() -> None:
     registry.register_hparams("broken_set")(lambda: {"hidden_size": 1})
     with pytest.raises(UserError, match=r"hparams set 'broken_set' returned .*; its function must return HParams"):
         registry.hparams("broken_set")
 
 
-def test_the_help_lists_each_name_with_its_first_line() -> None:
+def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None:
     registry.register_hparams("aaa_set")(registry._hparams.get("transformer_base"))
     sections = {}
     for section in registry.help_text().split("\n\n"):
@@ -172,13 +172,13 @@ def test_the_help_lists_each_name_with_its_first_line() -> None:
     assert list(sets) == sorted(sets)
 
 
-def test_a_class_without_docstring_shows_no_other_classes_docstring() -> None:
+def test_the_help_does_not_show_inherited_docstrings() -> None:
     things = Registry("thing")
     things.register(type("Undocumented", (registry.problem_class("text_files"),), {}))
     assert things.help() == "things:\n  undocumented"
 
 
-def test_listing_the_names_is_quick_and_imports_neither_tensorflow_nor_keras() -> None:
+def test_listing_the_names_is_fast_and_does_not_import_tensorflow() -> None:
     code = (
         f"import json, sys, time; sys.path[:] = {sys.path!r}; start = time.perf_counter()\n"
         "from t2t_repro import registry; text = registry.help_text(); seconds = time.perf_counter() - start\n"
@@ -192,7 +192,7 @@ def test_listing_the_names_is_quick_and_imports_neither_tensorflow_nor_keras() -
     assert seconds < 1
 
 
-def test_a_users_package_registers_its_names(tmp_path: Path) -> None:
+def test_a_user_package_registers_its_names(tmp_path: Path) -> None:
     path = list(sys.path)
     registry.import_usr_dir(package(tmp_path / "usr_good", __init__="from usr_good import mine\n", mine=GOOD))
     assert registry.problem("usr_corpus_rev").name == "usr_corpus_rev"
@@ -202,12 +202,12 @@ def test_a_users_package_registers_its_names(tmp_path: Path) -> None:
     assert sys.path == path
 
 
-def test_relative_imports_and_a_slash_at_the_end_work(tmp_path: Path) -> None:
+def test_a_user_package_may_import_relatively_and_its_path_may_end_in_a_slash(tmp_path: Path) -> None:
     registry.import_usr_dir(package(tmp_path / "usr_relative", __init__="from . import mine\n", mine=GOOD) + "/")
     assert registry.hparams("usr_hparams").hidden_size == 64
 
 
-def test_no_folder_is_asked_for_where_the_flag_is_empty() -> None:
+def test_an_empty_flag_imports_nothing() -> None:
     registry.import_usr_dir("")
 
 
@@ -216,12 +216,12 @@ def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
     assert "no __init__.py there" in import_failure(package(tmp_path / "usr_bare", mine=GOOD))
 
 
-def test_a_folder_called_like_a_loaded_package_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_loaded_package_is_an_error(tmp_path: Path) -> None:
     assert "a package named 'json' is loaded already" in import_failure(package(tmp_path / "json", __init__=""))
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "line", "message"),
     [
         ("x = 1\n\nx / 0\n", 3, "ZeroDivisionError: division by zero"),
         ("import no_such_module\n", 1, "No module named 'no_such_module'"),
@@ -230,11 +230,11 @@ def test_a_folder_called_like_a_loaded_package_is_an_error(tmp_path: Path) -> No
         ("import json\n\njson.loads('}')\n", 3, "JSONDecodeError"),
     ],
 )
-def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, line: int, said: str) -> None:
+def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, line: int, message: str) -> None:
     directory = package(tmp_path / "usr_broken", __init__="import usr_broken.mine\n", mine=code)
-    message = import_failure(directory)
-    assert f"{directory}/mine.py:{line}: " in message
-    assert said in message
+    failure = import_failure(directory)
+    assert f"{directory}/mine.py:{line}: " in failure
+    assert message in failure
 
 
 def test_code_in_another_encoding_is_named_by_file(tmp_path: Path) -> None:
@@ -243,12 +243,12 @@ def test_code_in_another_encoding_is_named_by_file(tmp_path: Path) -> None:
     assert f"{directory}/mine.py" in import_failure(directory)
 
 
-def test_code_that_is_no_text_is_named_by_its_importer(tmp_path: Path) -> None:
+def test_code_with_null_bytes_is_named_by_its_importer(tmp_path: Path) -> None:
     directory = package(tmp_path / "usr_null", __init__="\nimport usr_null.mine\n", mine="x = 1\0\n")
     assert f"{directory}/__init__.py:2: " in import_failure(directory)
 
 
-def test_a_users_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
+def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
     code = "from t2t_repro import registry\n\n@registry.register_hparams\ndef transformer_base():\n    pass\n"
     message = import_failure(package(tmp_path / "usr_taken", __init__=code))
     assert "usr_taken/__init__.py:3" in message

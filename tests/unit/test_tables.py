@@ -1,4 +1,4 @@
-"""One small table in its three forms."""
+"""Two small tables as text, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST = Table(
 SECOND = Table("2", "Second", [{"set": "b", "note": 'says "so"'}])
 
 
-def test_text() -> None:
+def test_text_aligns_the_columns_and_omits_empty_ones() -> None:
     assert to_text([FIRST, SECOND], COLUMNS) == (
         "First\n\n"
         "set        steps  score  a note\n"
@@ -39,17 +39,16 @@ def test_text() -> None:
     )
 
 
-def test_text_is_cut_to_the_terminal_and_each_part_has_the_key() -> None:
-    whole = to_text([FIRST], COLUMNS, width=33)
-    assert whole == to_text([FIRST], COLUMNS)
-    cut = "set        steps  score\na          1,000    0.0\nlong name          12.3\n\n"
-    cut += "set        a note\na\nlong name  x, y | z\n\n"
-    assert cut in to_text([FIRST], COLUMNS, width=32)
-    assert cut in to_text([FIRST], COLUMNS, width=23)
+def test_a_table_wider_than_the_terminal_is_cut_and_each_part_has_the_key() -> None:
+    assert to_text([FIRST], COLUMNS, width=33) == to_text([FIRST], COLUMNS)
+    parts = "set        steps  score\na          1,000    0.0\nlong name          12.3\n\n"
+    parts += "set        a note\na\nlong name  x, y | z\n\n"
+    assert parts in to_text([FIRST], COLUMNS, width=32)
+    assert parts in to_text([FIRST], COLUMNS, width=23)
     assert "set        steps\na          1,000\nlong name\n\nset        score\n" in to_text([FIRST], COLUMNS, width=22)
 
 
-def test_a_terminal_narrower_than_any_part_still_gets_all_columns() -> None:
+def test_a_very_narrow_terminal_gets_all_columns() -> None:
     assert to_text([FIRST], COLUMNS, width=1).split("\n\n")[1:4] == [
         "set        steps\na          1,000\nlong name",
         "set        score\na            0.0\nlong name   12.3",
@@ -57,7 +56,7 @@ def test_a_terminal_narrower_than_any_part_still_gets_all_columns() -> None:
     ]
 
 
-def test_markdown() -> None:
+def test_markdown_escapes_bars() -> None:
     assert to_markdown([FIRST, SECOND], COLUMNS) == (
         "### First\n\n"
         "| set | steps | score | a note |\n"
@@ -72,7 +71,7 @@ def test_markdown() -> None:
     )
 
 
-def test_csv_has_values_not_what_people_read() -> None:
+def test_csv_has_unformatted_values() -> None:
     text = to_csv([FIRST, SECOND], COLUMNS)
     assert text.startswith("table,set,steps,score,never,note\n1,a,1000,0.0,,\n")
     assert "\r" not in text

@@ -1,4 +1,4 @@
-"""Reading lines, and files that appear whole or not at all."""
+"""Reading lines, and writing files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 
 def lines_of(path: Path, contents: bytes) -> list[str]:
+    """Writes a file and reads its lines."""
     path.write_bytes(contents)
     return list(read_lines(str(path)))
 
 
 def failure(path: Path | str) -> str:
+    """Returns the error of reading a file."""
     with pytest.raises(UserError) as error:
         list(read_lines(str(path)))
     assert "\n" not in str(error.value)
@@ -52,24 +54,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert failure(tmp_path / "no.gz") == f"{tmp_path}/no.gz: no such file"
 
 
-def test_a_folder_is_not_read(tmp_path: Path) -> None:
+def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     assert failure(tmp_path).startswith(f"{tmp_path}: cannot be read")
 
 
-def test_bytes_that_are_not_utf8_are_named_by_file_line_and_place(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named_by_file_line_and_position(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("gut\nGröße\n".encode() + "ab Größe\n".encode("latin-1"))
     assert failure(path).startswith(f"{path}:3: not UTF-8 (byte 6 of the line is 0xf6)")
 
 
-def test_lines_before_the_fault_are_read(tmp_path: Path) -> None:
+def test_lines_before_an_error_are_read(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"one\ntwo\n\xff\n")
     lines = read_lines(str(path))
     assert [next(lines), next(lines)] == ["one", "two"]
 
 
-def test_an_open_file_is_called_what_the_caller_says() -> None:
+def test_an_open_file_has_the_callers_name_in_errors() -> None:
     with pytest.raises(UserError, match="standard input:2: not UTF-8"):
         list(decode_lines(io.BytesIO(b"ok\n\xc3\n"), "standard input"))
 
@@ -83,22 +85,22 @@ def test_a_truncated_gz_is_an_error(tmp_path: Path, length: int) -> None:
 
 def test_a_damaged_gz_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "text.gz"
-    whole = gzip.compress(b"some text\n" * 1000)
-    for position in (15, len(whole) - 6):
-        damaged = bytearray(whole)
+    contents = gzip.compress(b"some text\n" * 1000)
+    for position in (15, len(contents) - 6):
+        damaged = bytearray(contents)
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
         assert f"{path}: not a whole gzip file" in failure(path)
 
 
-def test_plain_text_called_gz_is_an_error(tmp_path: Path) -> None:
+def test_plain_text_with_a_gz_name_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "text.gz").write_bytes(b"plain text\n")
     assert "not a whole gzip file" in failure(tmp_path / "text.gz")
     (tmp_path / "text.gz").write_bytes(zlib.compress(b"plain text\n"))
     assert "not a whole gzip file" in failure(tmp_path / "text.gz")
 
 
-def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
     with whole_file(path) as file:
         file.write(b"abc")
@@ -113,7 +115,7 @@ def test_text_is_written_as_utf8_with_line_feeds(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == "Größe\n".encode()
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_an_error_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(ZeroDivisionError), whole_file(path) as file:
@@ -123,14 +125,14 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with largest_file(1000), pytest.raises(UserError, match="file: cannot be written"), whole_file(path) as file:
         file.write(bytes(5000))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UserError, match="cannot be written"), whole_file(tmp_path / "file" / "below"):
         pass
@@ -140,11 +142,11 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
-def test_others_may_read_the_file_as_the_umask_says(tmp_path: Path) -> None:
-    old = os.umask(0o027)
+def test_the_umask_decides_who_may_read_the_file(tmp_path: Path) -> None:
+    umask = os.umask(0o027)
     try:
         with whole_file(tmp_path / "file") as file:
             file.write(b"")
     finally:
-        os.umask(old)
+        os.umask(umask)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

@@ -1,0 +1,54 @@
+"""Checkpoints are found in the order of their steps and read under the model's variable names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, read_value, step_of
+from t2t_repro.errors import UserError
+
+
+def write(path: Path, names: tuple[str, ...] = ("w",)) -> str:
+    """Writes a checkpoint whose weights are 0, 1, 2, ...; returns its path."""
+    tf.train.Checkpoint(
+        weights={name: tf.Variable(float(number)) for number, name in enumerate(names)},
+        step=tf.Variable(3, dtype=tf.int64),
+        vocabulary_fingerprint=tf.Variable("0123456789ab"),
+    ).write(str(path))
+    return str(path)
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step in (100, 20, 3):
+        (tmp_path / f"model.ckpt-{step}.index").touch()
+    for name in ("model.ckpt-7_temp.index", "model.ckpt-best.index", "other.ckpt-9.index", "model.ckpt-8.data"):
+        (tmp_path / name).touch()
+    assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, 20, 100]
+    assert checkpoints_in(tmp_path / "missing") == []
+
+
+def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
+    names = ("a/b.c", "a.b/c", "a_b", "a.S/b", "über/ä")
+    content = read_checkpoint(write(tmp_path / "model.ckpt-3", names))
+    assert [float(content.weights[name]) for name in names] == [0, 1, 2, 3, 4]
+    assert (content.step, content.vocabulary_fingerprint) == (3, "0123456789ab")
+
+
+def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.ckpt-3")
+    (index,) = tmp_path.glob("*.index")
+    index.write_bytes(index.read_bytes()[:20])
+    for wrong_path in (str(tmp_path / "model.ckpt-1"), path):
+        with pytest.raises(UserError, match=f"{wrong_path}: this checkpoint is missing or damaged") as error:
+            read_checkpoint(wrong_path)
+        assert "\n" not in str(error.value)
+        assert read_value(wrong_path, "step") is None
+
+
+def test_a_value_is_read_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.ckpt-3")
+    assert read_value(path, "step") == 3
+    assert read_value(path, "averaged") is None
