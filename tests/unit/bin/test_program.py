@@ -1,4 +1,4 @@
-"""What all programs do before their own work."""
+"""How every program starts and ends: flags, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -6,33 +6,89 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from absl import flags
 
-from programs import here
+from programs import run as run_program
 from t2t_repro.bin import program
+from t2t_repro.errors import Stopped, UserError
+
+
+def run(main: program.Main, *arguments: str) -> int:
+    """Runs a program that has the flag --count, from 1 to 9."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer("count", 1, "how many", lower_bound=1, upper_bound=9, flag_values=values)
+    return program.run(main, values, "Counts.", ["bin/t2t_counter.py", *arguments])
 
 
 @pytest.mark.parametrize(
-    ("there", "visible", "seen", "said"),
+    ("error", "code", "message"),
+    [
+        (None, 0, ""),
+        (Stopped("saved at step 5"), 0, "t2t-counter: saved at step 5\n"),
+        (UserError("x.en: no such\nfile"), 2, "t2t-counter: x.en: no such file\n"),
+        (FileNotFoundError(2, "No such file", "x.en"), 2, "t2t-counter: x.en: No such file\n"),
+        (OSError("disk full"), 2, "t2t-counter: input/output: disk full\n"),
+        (KeyboardInterrupt(), 130, "t2t-counter: interrupted\n"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(values: flags.FlagValues) -> None:
+        if error:
+            raise error
+
+    assert run(main) == code
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--count=0", "t2t-counter: flag --count=0: 0 is not an integer in the range [1, 9]\n"),
+        ("--count=10", "t2t-counter: flag --count=10: 10 is not an integer in the range [1, 9]\n"),
+        ("--cont=2", "t2t-counter: Unknown command line flag 'cont'\n"),
+        ("2", "t2t-counter: unexpected argument '2'; write every option as a flag: --name=value\n"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(argument: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda values: None, argument) == 2
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"), [("-h", "Counts.\n\nFlags of t2t-counter:\n"), ("--registry_help", "problems:\n")]
+)
+def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def main(values: flags.FlagValues) -> None:
+        raise AssertionError
+
+    assert run(main, flag) == 0
+    assert capsys.readouterr().out.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("has_device", "visible", "gpus", "is_warned"),
     [(True, "0", [], True), (True, "0", ["GPU:0"], False), (True, "-1", [], False), (False, "0", [], False)],
 )
-def test_a_gpu_that_tensorflow_does_not_see_is_spoken_of(
-    there: bool,
+def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(
+    has_device: bool,
     visible: str,
-    seen: list[str],
-    said: bool,
+    gpus: list[str],
+    is_warned: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(program, "GPU_DEVICE", tmp_path if there else tmp_path / "none")
+    monkeypatch.setattr(program, "GPU_DEVICE", tmp_path if has_device else tmp_path / "none")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: seen)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     program.load_tensorflow()
-    assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == said
+    assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
 
 
-def test_a_seed_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    for seed, words in ((2**32, "must be below 2^32"), (-1, "must be 0 or more")):
-        flags = ("--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")
-        assert here("trainer", *flags) == 2
-        assert f"--random_seed={seed} {words}" in capsys.readouterr().err
+@pytest.mark.parametrize("seed", [2**32, -1])
+def test_a_random_seed_out_of_range_is_refused(seed: int) -> None:
+    result = run_program("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")
+    assert result.returncode == 2
+    assert f"--random_seed={seed}" in result.stderr and result.stderr.count("\n") == 1
