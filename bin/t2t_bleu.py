@@ -1,13 +1,13 @@
-"""Scores a translation against its reference, a file of yours or a published test set.
+"""Scores a translation against its reference, which is a file or a published test set.
 
     t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
-Translation and reference are plain text, not tokenised, or .gz; line n of one belongs to line n of the other. Each line
-printed is a score from 0 to 100, its name, and a signature that says how it was computed. For new work report "BLEU"
-with its signature; "BLEU, the paper's way" is what to hold against the paper's Table 2 (both files Moses-tokenised by
-the rules of --language, compounds split at hyphens, multi-bleu.perl). Test sets are sacreBLEU's; --test_set=list names
-them.
+Translation and reference are plain text, not tokenised, or .gz; line n of one belongs to line n of the other. Each
+printed line is a score from 0 to 100, its name, and a signature that states how it was computed. For new work report
+"BLEU" with its signature. Compare "BLEU, the paper's way" with the paper's Table 2: it tokenises both files with the
+Moses rules of --language, splits compounds at hyphens, and computes multi-bleu.perl's score. Test sets are sacreBLEU's;
+--test_set=list names them.
 """
 
 from __future__ import annotations
@@ -26,86 +26,96 @@ flags.DEFINE_string("reference", "", "file of reference lines, plain or .gz", fl
 flags.DEFINE_string(
     "test_set",
     "",
-    'a published test set in place of --reference, e.g. wmt14/full; sacreBLEU keeps them in $SACREBLEU; "list" names '
-    "those there are for the language pair",
+    'published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in $SACREBLEU; "list" names those of '
+    "the language pair",
     flag_values=FLAGS,
 )
 flags.DEFINE_string(
-    "language_pair", "", "of the test set, e.g. en-fr; default: en-LANGUAGE, of --language", flag_values=FLAGS
+    "language_pair", "", "language pair of the test set, e.g. en-fr; default: en-LANGUAGE", flag_values=FLAGS
 )
 flags.DEFINE_string(
     "language",
-    "de",
-    "whose Moses rules tokenise for the paper's way, e.g. de, fr; of a test set it is the target language",
+    "",
+    "target language, e.g. fr, whose Moses rules tokenise for the paper's way; default: that of --language_pair, or de",
+    flag_values=FLAGS,
+)
+flags.register_multi_flags_validator(
+    ["reference", "test_set"],
+    lambda values: not (values["reference"] and values["test_set"]),
+    "give one of them",
+    flag_values=FLAGS,
+)
+flags.register_multi_flags_validator(
+    ["language_pair", "test_set"],
+    lambda values: values["test_set"] or not values["language_pair"],
+    "--language_pair is for --test_set; give both or neither",
+    flag_values=FLAGS,
+)
+flags.register_multi_flags_validator(
+    ["language", "language_pair"],
+    lambda values: (
+        not (values["language_pair"] and values["language"]) or _target(values["language_pair"]) == values["language"]
+    ),
+    "--language must be the target of --language_pair",
     flag_values=FLAGS,
 )
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints one line a score.
+    """Prints one line per score.
 
-    Raises:
-        UserError: a flag or file is missing, a file is empty or not UTF-8, the line counts differ, the language is
-            unknown, or the test set is unknown or cannot be had.
+    Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the line counts differ, the language is
+    unknown, or the test set is unknown or cannot be downloaded.
     """
-    language_pair, language = _languages(values)
+    language = values.language or _target(values.language_pair) or "de"
+    language_pair = values.language_pair or f"en-{language}"
     if values.test_set == "list":
         from t2t_repro.metrics import test_sets
 
         print("\n".join(test_sets.names(language_pair)))
         return
     program.require(values, "translation")
-    if values.test_set and values.reference:
-        raise UserError("--reference and --test_set: give one of them")
     if not values.test_set:
         program.require(values, "reference")
-    translations = list(read_lines(values.translation))
-    if not translations:
-        raise UserError(f"{values.translation}: empty; nothing to score")
-    references, source = _references(values, language_pair)
+    translations = _lines(values.translation)
+    source = f"test set {values.test_set} ({language_pair})" if values.test_set else values.reference
+    references = _published(values.test_set, language_pair, source) if values.test_set else _lines(source)
     if len(translations) != len(references):
         raise UserError(
             f"{values.translation} has {len(translations):,} lines, {source} has {len(references):,}; "
             "line n of one must belong to line n of the other"
         )
-    from t2t_repro.metrics import bleu  # here, so that --help comes at once
+    from t2t_repro.metrics import bleu  # Lazy, because sacreBLEU would delay --help.
 
-    found = bleu.scores(translations, references, language)
-    width = max(len(score.label) for score in found)
-    for score in found:
+    scores = bleu.scores(translations, references, language)
+    width = max(len(score.label) for score in scores)
+    for score in scores:
         signature = score.signature
-        if values.test_set:  # where sacreBLEU puts it
-            first, _, rest = signature.partition("|")
-            signature = f"{first}|test:{values.test_set}|lang:{language_pair}|{rest}"
+        if values.test_set:  # in sacreBLEU's position, behind the number of references
+            signature = signature.replace("|", f"|test:{values.test_set}|lang:{language_pair}|", 1)
         print(f"{score.score:6.2f}  {score.label:<{width}}  {signature}")
 
 
-def _languages(values: flags.FlagValues) -> tuple[str, str]:
-    """The language pair of a test set, and whose rules tokenise for the paper's way."""
-    if not values.language_pair:
-        return f"en-{values.language}", values.language
-    if not values.test_set:
-        raise UserError(f"--language_pair={values.language_pair} is for --test_set; give that too, or neither")
-    language = values.language_pair.rpartition("-")[2]
-    if values["language"].present and values.language != language:
-        raise UserError(f"--language={values.language} is not the target of --language_pair={values.language_pair}")
-    return values.language_pair, language
+def _target(language_pair: str) -> str:
+    """Returns the target language of a pair such as "en-fr"."""
+    return language_pair.rpartition("-")[2]
 
 
-def _references(values: flags.FlagValues, language_pair: str) -> tuple[list[str], str]:
-    """The reference lines, and what to call them."""
-    if not values.test_set:
-        lines = list(read_lines(values.reference))
-        if not lines:
-            raise UserError(f"{values.reference}: empty; nothing to score")
-        return lines, values.reference
+def _lines(path: str) -> list[str]:
+    lines = list(read_lines(path))
+    if not lines:
+        raise UserError(f"{path}: empty; nothing to score")
+    return lines
+
+
+def _published(test_set: str, language_pair: str, source: str) -> list[str]:
+    """Returns the reference lines of a published test set, which is called `source` in errors."""
     from t2t_repro.metrics import test_sets
 
-    source = f"test set {values.test_set} ({language_pair})"
-    _, *references = zip(*test_sets.read(values.test_set, language_pair), strict=True)
+    _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)
     if len(references) > 1:
-        raise UserError(f"{source} has {len(references)} references a line; score it by sacreBLEU's own program")
-    return list(references[0]), source
+        raise UserError(f"{source} has {len(references)} references per line; score it with sacreBLEU's own program")
+    return list(references[0])
 
 
 def run() -> None:

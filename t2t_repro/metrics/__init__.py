@@ -1,1 +1,1 @@
-"""How outputs are scored."""
+"""Scores of translations, and published test sets to score on."""

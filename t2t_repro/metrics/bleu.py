@@ -1,7 +1,7 @@
-"""BLEU and chrF of translated lines against reference lines, with signatures that say how each was computed.
+"""BLEU and chrF of translations against references, with signatures that state how each score was computed.
 
-sacreBLEU's scores (Post 2018; chrF: Popović 2015) compare with newer work: they tokenise by themselves. The paper's
-Table 2 was made otherwise, as tensor2tensor's get_ende_bleu.sh does it: Moses tokens, compounds split, multi-bleu.perl.
+sacreBLEU's scores (Post 2018; chrF: Popović 2015) tokenise by themselves and compare with newer work. The paper's
+Table 2 used another method, that of tensor2tensor's get_ende_bleu.sh: Moses tokens, split compounds, multi-bleu.perl.
 """
 
 from __future__ import annotations
@@ -14,55 +14,53 @@ import sacremoses
 from sacrebleu import BLEU, CHRF
 
 from t2t_repro.errors import UserError
-from t2t_repro.metrics.score import Score
+from t2t_repro.metrics.score import PAPER_BLEU, Score
 
 
 def scores(translations: Sequence[str], references: Sequence[str], language: str = "de") -> list[Score]:
-    """All scores: sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU the paper's way.
+    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
 
     Args:
         translations: plain text, not tokenised, one line each.
         references: line n is the reference of translation n.
-        language: two or three letters, for the paper's way alone; see `moses_tokens`.
+        language: two or three letters that select the Moses rules of the paper's method; see `moses_tokens`.
 
     Raises:
-        UserError: there are no Moses rules for the language.
-        ValueError: there are no lines, or not as many of one as of the other.
+        UserError: if Moses has no rules for the language.
+        ValueError: if there are no lines, or the line counts differ.
     """
-    paper = paper_bleu(translations, references, language)
     return [
         _score("BLEU", BLEU(), translations, references),
-        # `force`: sacreBLEU warns of text that looks tokenised; once is enough.
+        # `force` suppresses sacreBLEU's warning about text that looks tokenised: the line above already gives it.
         _score("BLEU, lower-cased", BLEU(lowercase=True, force=True), translations, references),
         _score("chrF", CHRF(), translations, references),
         _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
-        paper,
+        paper_bleu(translations, references, language),
     ]
 
 
 def paper_bleu(translations: Sequence[str], references: Sequence[str], language: str = "de") -> Score:
-    """BLEU the paper's way: cased, over Moses tokens with compounds split, not smoothed.
+    """Returns BLEU by the paper's method: cased, over Moses tokens with split compounds, without smoothing.
 
-    Both sides are tokenised alike, and quotation marks stay what they are. (tensor2tensor's authors scored newstest2014
-    against a reference whose quotation marks were made plain by hand, their issue 317; numbers from that file are not
-    comparable with these.) Arguments and errors as for `scores`.
+    Both sides are tokenised in the same way and keep their quotation marks. tensor2tensor's authors scored newstest2014
+    against a reference in which they had replaced typographic quotation marks by hand (their issue 317). Scores on that
+    file are not comparable with these. Arguments and errors are those of `scores`.
     """
-    # Without tokenising and smoothing, sacreBLEU computes what multi-bleu.perl does.
+    # Without tokenisation and smoothing, sacreBLEU computes the same as multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     tokenised = [
         [split_compounds(tokens) for tokens in moses_tokens(lines, language)] for lines in (translations, references)
     ]
     tokeniser = f"sacremoses-{version('sacremoses')}-{language}-escaped+compounds-split"
-    return _score("BLEU, the paper's way", metric, tokenised[0], tokenised[1], tokeniser)
+    return _score(PAPER_BLEU, metric, tokenised[0], tokenised[1], tokeniser)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
-    """Each line's tokens with a space between them, as Moses's tokenizer.perl -l <language> writes them.
+    """Returns each line's tokens, separated by spaces, as Moses's tokenizer.perl -l <language> writes them.
 
-    Marks that mean something to Moses are escaped ('"' becomes "&quot;"); hyphens within words stay.
+    Characters with a meaning in Moses are escaped ('"' becomes "&quot;"). Hyphens within words stay.
 
-    Raises:
-        UserError: sacremoses has no rules for the language; it would silently take the English ones.
+    Raises UserError if sacremoses has no rules for the language. It would silently use the English ones.
     """
     languages = moses_languages()
     if language not in languages:
@@ -72,24 +70,25 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
 
 def moses_languages() -> set[str]:
-    """The languages that there are Moses rules for, in two or three letters."""
+    """Returns the languages for which Moses has rules, as two or three letters."""
     return set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
 
 
 def split_compounds(tokens: str) -> str:
-    """Puts spaces around hyphens within words: "rich-text" becomes "rich ##AT##-##AT## text" (get_ende_bleu.sh).
+    """Returns the tokens with hyphenated words split: "rich-text" becomes "rich ##AT##-##AT## text".
 
-    A match uses up a character on either side, so of "a-b-c" only the first hyphen is split.
+    As in get_ende_bleu.sh, a match consumes the characters beside the hyphen, so only the first hyphen of "a-b-c" is
+    split.
     """
-    # Over bytes, as Perl reads its input there: of "vis-à-vis" both hyphens are split, since "à" has a byte for each.
+    # Perl matches bytes there. "à" has two, so that both hyphens of "vis-à-vis" are split.
     return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
 def _score(
     label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
 ) -> Score:
-    """What the metric says of all lines; `tokeniser` is what was done to them before, for the signature."""
-    if not translations or len(translations) != len(references):  # sacreBLEU would drop what is over
+    """Returns the metric's score of all lines. `tokeniser` names the earlier tokenisation for the signature."""
+    if not translations or len(translations) != len(references):  # sacreBLEU would ignore the extra lines
         raise ValueError(f"{len(translations)} translations, {len(references)} references: not one for each")
     result = metric.corpus_score(translations, [references])
     signature = metric.get_signature()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PAPER_BLEU = "BLEU, the paper's way"
+"""Label of the score that compares with the paper's BLEU."""
+
 
 @dataclass(frozen=True)
 class Score:

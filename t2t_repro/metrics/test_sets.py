@@ -1,4 +1,4 @@
-"""Published test sets by name, as sacreBLEU has them: sources and references of the pairs that scores are quoted on."""
+"""Published test sets by sacreBLEU's names: the sources and references on which published scores are computed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from t2t_repro.textfile import read_lines
 
 
 def names(language_pair: str) -> list[str]:
-    """The test sets there are for a language pair, e.g. "en-de"."""
+    """Returns the names of the test sets for a language pair, e.g. "en-de"."""
     return sorted(name for name, dataset in DATASETS.items() if language_pair in dataset.langpairs)
 
 
 def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> list[tuple[str, ...]]:
-    """Source and references of each sentence of a test set, as people read them.
+    """Returns source and references of each sentence of a test set, as plain text.
 
-    sacreBLEU looks in its own folder first ($SACREBLEU, by default ~/.sacrebleu), and keeps the set there.
+    sacreBLEU looks in its own folder first ($SACREBLEU, by default ~/.sacrebleu), and stores the set there.
 
     Args:
-        folder: where the set's archives may lie under their published names, or are downloaded to.
+        name: sacreBLEU's name of the test set.
+        language_pair: for example "en-de".
+        folder: may hold the set's archives under their published names; downloads go there.
 
     Raises:
-        UserError: an unknown name or language pair, a set that neither a folder has nor the network, or a damaged one.
+        UserError: if the name or the language pair is unknown, or the set is damaged or cannot be downloaded.
     """
     if name not in DATASETS:
         raise unknown("test set", name, DATASETS)
@@ -44,14 +46,14 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     columns = [list(read_lines(path)) for path in paths]
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
         counts = ", ".join(f"{path} has {len(lines):,} lines" for path, lines in zip(paths, columns, strict=True))
-        raise UserError(f"{counts}: not a whole test set; remove {Path(paths[0]).parent} to have it made anew")
-    if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU leaves SGML's entities in the text
+        raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} to have it written again")
+    if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU keeps SGML's entities in the text
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))
 
 
 def _files(dataset: Dataset, language_pair: str, folder: str | Path) -> list[str]:
-    """Paths of sacreBLEU's plain text: the source's, then the references'."""
+    """Returns the paths of sacreBLEU's plain text: the source, then the references. Creates them if needed."""
     urls = dataset.data or []
     checksums = [f"md5:{md5}" for md5 in dataset.md5 or []] or [""] * len(urls)
     published = [Archive(url, checksum=checksum) for url, checksum in zip(urls, checksums, strict=True)]
@@ -60,19 +62,20 @@ def _files(dataset: Dataset, language_pair: str, folder: str | Path) -> list[str
     def paths() -> list[str]:
         return [dataset.get_source_file(language_pair), *dataset.get_reference_files(language_pair)]
 
-    # First what sacreBLEU has without the network; then it "downloads" from the disk what we found and checked. By
-    # itself it takes for whole what an interrupted download has left, and ends the program where a checksum is wrong.
+    # Without URLs, sacreBLEU uses only the files it has. If they are missing, it gets archives that we have downloaded
+    # and verified, as file:// URLs. Its own download would accept a partial file, and would end the program at a wrong
+    # checksum.
     dataset.data = []
     with contextlib.suppress(OSError):
         return paths()
     try:
         dataset.data = [path.resolve().as_uri() for path in archives.find(published, folder)]
     except MissingArchiveError as error:
-        raise MissingArchiveError(f"{error}; or set $SACREBLEU to a folder where sacreBLEU has the set") from None
+        raise MissingArchiveError(f"{error}; or set $SACREBLEU to a folder in which sacreBLEU has the set") from None
     try:
         return paths()
     except UNREADABLE as error:
-        place = Path(SACREBLEU_DIR, dataset.name)
         raise UserError(
-            f"{place}: sacreBLEU cannot make test set {dataset.name} there ({error}); remove that folder and try again"
+            f"{Path(SACREBLEU_DIR, dataset.name)}: sacreBLEU cannot write test set {dataset.name} there ({error}); "
+            "remove that folder and try again"
         ) from None

@@ -18,7 +18,7 @@ from t2t_repro.decoding.journal import Journal, journal_path, translate_all
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.metrics.score import Score
+from t2t_repro.metrics.score import PAPER_BLEU, Score
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.results import Results, finite, training_results, write_results
 from t2t_repro.problem import Problem
@@ -26,8 +26,8 @@ from t2t_repro.progress import say
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.averaging import average_checkpoints, averaged_count
 
-PAPER_BLEU, F1 = "BLEU, the paper's way", "F1"
-"""Labels of the scores that are computed as in the paper. Each problem has one of them."""
+F1 = "F1"
+"""Label of the parsing score that compares with the paper's."""
 Scores = dict[str, list[Score]]
 """The scores of each test set, by its name."""
 

@@ -1,4 +1,4 @@
-"""What t2t-bleu prints, and how it ends when its files are wrong."""
+"""t2t-bleu prints one line per score, and reports wrong files and flags in one line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def write(path: Path, lines: list[str]) -> str:
 
 
 def score(*arguments: str) -> int:
-    """Runs the program in this process; the flags are copied, since `program.run` adds to them."""
+    """Runs the program in this process with a copy of its flags, because `program.run` adds to them."""
     return program.run(t2t_bleu.main, copy.deepcopy(t2t_bleu.FLAGS), t2t_bleu.__doc__, ["t2t_bleu.py", *arguments])
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on standard error of a run that must end with code 2 and print nothing else."""
+    """Returns the one line on standard error of a run that must end with code 2 and print nothing else."""
     assert score(*arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -41,7 +41,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err.removeprefix("t2t-bleu: ").rstrip("\n")
 
 
-def test_prints_a_line_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_score_is_printed_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation, reference = write(tmp_path / "x.de", TRANSLATIONS), write(tmp_path / "ref.de", REFERENCES)
     assert score(f"--translation={translation}", f"--reference={reference}") == 0
     captured = capsys.readouterr()
@@ -60,7 +60,7 @@ def test_prints_a_line_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "-de-" in lines[4]
 
 
-def test_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_language_selects_the_moses_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "x.fr", ["Il n'y a rien."])
     assert score(f"--translation={path}", f"--reference={path}", "--language=fr") == 0
     assert "-fr-" in capsys.readouterr().out.splitlines()[4]
@@ -70,44 +70,44 @@ def test_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["x.de", "x.de.gz"])
 def test_only_line_feeds_end_lines(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    strange = ["Ein\u0085Satz mit\u2028vielen\u2029Zeichen\x0b darin\x1c hier\r.", "Ende gut, alles ist gut."]
-    translation = write(tmp_path / name, strange)
-    reference = write(tmp_path / "ref.de", strange)
+    lines = ["Ein\u0085Satz mit\u2028vielen\u2029Zeichen\x0b darin\x1c hier\r.", "Ende gut, alles ist gut."]
+    translation = write(tmp_path / name, lines)
+    reference = write(tmp_path / "ref.de", lines)
     assert score(f"--translation={translation}", f"--reference={reference}") == 0
     assert [line[:6] for line in capsys.readouterr().out.splitlines()] == ["100.00"] * 5
 
 
-def test_line_counts_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_line_counts_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation, reference = write(tmp_path / "x.de", TRANSLATIONS), write(tmp_path / "ref.de", [*REFERENCES, "Noch"])
     message = failure(capsys, f"--translation={translation}", f"--reference={reference}")
     assert f"{translation} has 2 lines, {reference} has 3;" in message
 
 
 @pytest.mark.parametrize("empty", ["translation", "reference"])
-def test_empty_file(empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_file_is_reported(empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = {name: write(tmp_path / name, [] if name == empty else REFERENCES) for name in ("translation", "reference")}
     message = failure(capsys, *(f"--{name}={path}" for name, path in paths.items()))
     assert message.startswith(f"{paths[empty]}: empty")
 
 
 @pytest.mark.parametrize("missing", ["translation", "reference"])
-def test_missing_flag_or_file(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_flag_or_file_is_reported(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = {name: write(tmp_path / name, REFERENCES) for name in ("translation", "reference")}
     Path(paths.pop(missing)).unlink()
-    given = [f"--{name}={path}" for name, path in paths.items()]
-    assert failure(capsys, *given).startswith(f"--{missing} is required")
-    absent = tmp_path / missing
-    assert failure(capsys, *given, f"--{missing}={absent}") == f"{absent}: no such file"
+    flags = [f"--{name}={path}" for name, path in paths.items()]
+    assert failure(capsys, *flags).startswith(f"--{missing} is required")
+    absent_path = tmp_path / missing
+    assert failure(capsys, *flags, f"--{missing}={absent_path}") == f"{absent_path}: no such file"
 
 
-def test_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_utf8_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     latin = tmp_path / "latin.de"
     latin.write_bytes("Hund\nBrücke\n".encode("latin-1"))
     reference = write(tmp_path / "ref.de", REFERENCES)
     assert failure(capsys, f"--translation={latin}", f"--reference={reference}").startswith(f"{latin}:2: not UTF-8")
 
 
-def test_run_as_a_program_without_tensorflow(tmp_path: Path) -> None:
+def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
     path = write(tmp_path / "x.de", REFERENCES)
     code = (
         "import atexit, sys\n"
@@ -125,7 +125,7 @@ def test_run_as_a_program_without_tensorflow(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A small wmt14/full en-de in sacreBLEU's folder, as sacreBLEU leaves it; nothing else is to be had."""
+    """Writes a small wmt14/full en-de into sacreBLEU's folder in its own format, and disables downloads."""
     dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
     monkeypatch.setattr(dataset, "_outdir", str(home))
     monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))
@@ -137,38 +137,44 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "wmt14/full"
 
 
-def test_a_published_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    read_as = [line.replace("war zu,", "war zu & AT&T,") for line in REFERENCES]
-    reference, translation = write(tmp_path / "ref.de", read_as), write(tmp_path / "x.de", TRANSLATIONS)
+def test_a_published_test_set_is_scored_like_a_file(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unescaped = [line.replace("war zu,", "war zu & AT&T,") for line in REFERENCES]
+    reference, translation = write(tmp_path / "ref.de", unescaped), write(tmp_path / "x.de", TRANSLATIONS)
     assert score(f"--translation={translation}", f"--reference={reference}") == 0
     with_file = capsys.readouterr().out
     assert score(f"--translation={translation}", f"--test_set={published}") == 0
     with_set = capsys.readouterr().out
     assert with_set.replace("|test:wmt14/full|lang:en-de", "") == with_file
-    own = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
-    assert all(own.partition("|version")[0] in line for line in with_set.splitlines())
+    signature = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
+    assert all(signature.partition("|version")[0] in line for line in with_set.splitlines())
     assert score(f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de") == 0
     assert capsys.readouterr().out == with_set
 
 
-def test_line_counts_of_a_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_line_count_than_the_test_sets_is_reported(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     translation = write(tmp_path / "x.de", TRANSLATIONS[:1])
     message = failure(capsys, f"--translation={translation}", f"--test_set={published}")
     assert f"{translation} has 1 lines, test set wmt14/full (en-de) has 2;" in message
 
 
-def test_the_language_is_the_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_language_must_be_the_pairs_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation = write(tmp_path / "x.fr", ["Il n'y a rien."])
-    given = [f"--translation={translation}", "--language_pair=en-fr"]
-    message = failure(capsys, *given, "--test_set=wmt14/full", "--language=de")
-    assert message == "--language=de is not the target of --language_pair=en-fr"
-    assert failure(capsys, *given, f"--reference={translation}").startswith("--language_pair=en-fr is for --test_set")
-    assert "wmt14/full has no language pair 'en-es'" in failure(
-        capsys, given[0], "--test_set=wmt14/full", "--language=es"
-    )
+    flags = [f"--translation={translation}", "--language_pair=en-fr"]
+    message = failure(capsys, *flags, "--test_set=wmt14/full", "--language=de")
+    assert message == "flags language=de, language_pair=en-fr: --language must be the target of --language_pair"
+    message = failure(capsys, *flags, f"--reference={translation}")
+    assert message.endswith(": --language_pair is for --test_set; give both or neither")
+    message = failure(capsys, flags[0], "--test_set=wmt14/full", "--language=es")
+    assert "wmt14/full has no language pair 'en-es'" in message
 
 
-def test_test_sets_are_listed_and_the_nearest_is_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_sets_are_listed_and_the_nearest_name_is_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert score("--test_set=list", "--language_pair=en-fr") == 0
     listed = capsys.readouterr().out.splitlines()
     assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(listed) and "wmt16" not in listed
@@ -177,14 +183,18 @@ def test_test_sets_are_listed_and_the_nearest_is_offered(tmp_path: Path, capsys:
     assert message == "unknown test set 'wmt14full'; did you mean 'wmt14/full'?"
 
 
-def test_one_of_reference_and_test_set(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reference_and_test_set_exclude_each_other(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "x.de", TRANSLATIONS)
-    both = (f"--translation={path}", f"--reference={path}", f"--test_set={published}")
-    assert failure(capsys, *both) == "--reference and --test_set: give one of them"
-    assert failure(capsys, both[0]).startswith("--reference is required: ")
+    flags = (f"--translation={path}", f"--reference={path}", f"--test_set={published}")
+    assert failure(capsys, *flags) == f"flags reference={path}, test_set={published}: give one of them"
+    assert failure(capsys, flags[0]).startswith("--reference is required: ")
 
 
-def test_a_test_set_that_is_not_at_hand(published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unavailable_test_set_is_reported(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "sacrebleu" / "wmt14_full.en-de.ref").unlink()
     translation = write(tmp_path / "x.de", TRANSLATIONS)
     message = failure(capsys, f"--translation={translation}", f"--test_set={published}")
@@ -192,7 +202,7 @@ def test_a_test_set_that_is_not_at_hand(published: str, tmp_path: Path, capsys: 
     assert "put into" in message and "$SACREBLEU" in message
 
 
-def test_a_set_of_many_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_set_with_several_references_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home, dataset = tmp_path / "sacrebleu", DATASETS["wmt14/full"]
     home.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -201,4 +211,4 @@ def test_a_set_of_many_references(tmp_path: Path, capsys: pytest.CaptureFixture[
         for field in ("src", "ref-0", "ref-1", "docid", "genre", "origlang"):
             write(home / f"wmt14_full.en-de.{field}", REFERENCES)
         message = failure(capsys, f"--translation={write(tmp_path / 'x.de', TRANSLATIONS)}", "--test_set=wmt14/full")
-    assert "has 2 references a line" in message
+    assert "has 2 references per line" in message

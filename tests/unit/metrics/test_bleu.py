@@ -1,4 +1,4 @@
-"""Scores against counts made by hand, a BLEU written from its definition, and sacreBLEU's own functions."""
+"""Scores equal counts by hand, a BLEU written from its definition, and sacreBLEU's own functions."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ TRANSLATIONS = [
 
 
 def brute_force(translations: list[str], references: list[str]) -> float:
-    """BLEU by its definition (Papineni et al. 2002) over words between single spaces: every n-gram may be used once."""
+    """Returns BLEU by its definition (Papineni et al. 2002) over words between single spaces."""
     log_precisions = 0.0
     for order in (1, 2, 3, 4):
-        found = total = 0
+        matches = total = 0
         for translation, reference in zip(translations, references, strict=True):
-            left = ngrams(reference.split(" "), order)
+            unmatched = ngrams(reference.split(" "), order)
             for ngram in ngrams(translation.split(" "), order):
                 total += 1
-                if ngram in left:
-                    left.remove(ngram)
-                    found += 1
-        if not found:
+                if ngram in unmatched:
+                    unmatched.remove(ngram)
+                    matches += 1
+        if not matches:
             return 0.0
-        log_precisions += math.log(found / total) / 4
+        log_precisions += math.log(matches / total) / 4
     lengths = [sum(len(line.split(" ")) for line in lines) for lines in (translations, references)]
     return 100 * math.exp(log_precisions + min(0.0, 1 - lengths[1] / lengths[0]))
 
 
 def ngrams(words: list[str], order: int) -> list[str]:
-    """All runs of `order` words."""
+    """Returns all sequences of `order` words."""
     return [" ".join(words[start : start + order]) for start in range(len(words) - order + 1)]
 
 
@@ -53,10 +53,10 @@ def by_label(translations: list[str], references: list[str], language: str = "de
     return {score.label: score for score in bleu.scores(translations, references, language)}
 
 
-def test_order_and_labels() -> None:
+def test_scores_have_their_order_and_labels() -> None:
     scores = bleu.scores(TRANSLATIONS, REFERENCES)
     assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES)
-    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # German unless told otherwise
+    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # German is the default
     assert [score.label for score in scores] == [
         "BLEU",
         "BLEU, lower-cased",
@@ -66,45 +66,45 @@ def test_order_and_labels() -> None:
     ]
 
 
-def test_bleu_by_hand() -> None:
-    # Of 7, 6, 5, 4 n-grams of the translation 6 (the second "the" is one too many), 4, 2 and 1 are in the reference.
+def test_bleu_equals_a_count_by_hand() -> None:
+    # The translation has 7, 6, 5 and 4 n-grams. 6 (the second "the" does not count), 4, 2 and 1 are in the reference.
     score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
     expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
     assert score["BLEU"].score == pytest.approx(expected)
     assert score["BLEU, the paper's way"].score == pytest.approx(expected)
 
 
-def test_short_translation_is_punished() -> None:
+def test_a_short_translation_has_a_brevity_penalty() -> None:
     score = by_label(["the cat sat on"], ["the cat sat on a mat"])
     assert score["BLEU"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
     assert score["BLEU, the paper's way"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
 
 
-def test_no_four_words_in_common_is_nought_in_the_papers_way_only() -> None:
+def test_without_a_common_4_gram_only_the_papers_bleu_is_0() -> None:
     score = by_label(["a b c x d e"], ["a b c y d e"])
     assert score["BLEU, the paper's way"].score == pytest.approx(0)
-    # sacreBLEU's smoothing counts the first missing order as half a match: here 1/2 of 3 four-word runs.
+    # sacreBLEU's smoothing counts the first missing order as half a match, here half of 3 4-grams.
     assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
 
 
-def test_chrf_by_hand() -> None:
-    # Of 3 characters 2 agree, of 2 pairs 1, of 1 triple none; precision and recall are equal, so F is their mean.
+def test_chrf_equals_a_count_by_hand() -> None:
+    # 2 of 3 characters, 1 of 2 pairs and 0 of 1 triples match. Precision equals recall, so F is the mean of these.
     assert by_label(["abc"], ["abd"])["chrF"].score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
 
 
-def test_sacrebleu_gives_the_same() -> None:
+def test_scores_equal_sacrebleus() -> None:
     score = by_label(TRANSLATIONS, REFERENCES)
-    ours = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
-    assert ours == [
+    scores = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
+    assert scores == [
         sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score,
         sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], lowercase=True).score,
         sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score,
         sacrebleu.CHRF(lowercase=True).corpus_score(TRANSLATIONS, [REFERENCES]).score,
     ]
-    assert len(set(ours)) == 4
+    assert len(set(scores)) == 4
 
 
-def test_signatures() -> None:
+def test_signatures_state_metric_tokeniser_and_version() -> None:
     score = by_label(TRANSLATIONS, REFERENCES, "fr")
     end = f"version:{version('sacrebleu')}"
     assert score["BLEU"].signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{end}"
@@ -119,25 +119,25 @@ def test_signatures() -> None:
 @pytest.mark.parametrize(
     "line", ["Ein Satz mit „Zeichen“, usw.", "ein\u0085Satz\u2028mit\u2029fremden\u00a0Zeichen\x0b", "Haus"]
 )
-def test_same_text_is_full_marks(line: str) -> None:
+def test_equal_texts_score_100(line: str) -> None:
     lines = [line, "", "Noch ein Satz zum Zählen."]
     for score in bleu.scores(lines, lines):
         assert score.score == pytest.approx(100), score.label
 
 
-def test_nothing_translated_is_nought() -> None:
+def test_empty_translations_score_0() -> None:
     for score in bleu.scores(["", ""], REFERENCES[:2]):
         assert score.score == 0, score.label
 
 
-def test_case_counts_unless_lower_cased() -> None:
+def test_only_lower_cased_scores_ignore_case() -> None:
     score = by_label([line.upper() for line in REFERENCES], REFERENCES)
     assert score["BLEU, lower-cased"].score == pytest.approx(100)
     assert score["chrF, lower-cased"].score == pytest.approx(100)
     assert max(score[label].score for label in ("BLEU", "chrF", "BLEU, the paper's way")) < 50
 
 
-def test_papers_way_is_brute_force_over_split_tokens() -> None:
+def test_the_papers_bleu_equals_its_definition_over_split_tokens() -> None:
     translations = [
         "Der Hund lief über eine Brücke .",
         "Die Garten ##AT##-##AT## Tür war zu , sagte sie .",
@@ -153,12 +153,12 @@ def test_papers_way_is_brute_force_over_split_tokens() -> None:
     assert bleu.paper_bleu(TRANSLATIONS, REFERENCES).score == pytest.approx(expected)
 
 
-def test_papers_way_on_news() -> None:
+def test_the_papers_bleu_equals_its_definition_on_news() -> None:
     if not NEWS.exists():
-        pytest.skip(f"{NEWS.name} is not at hand")
+        pytest.skip(f"{NEWS} does not exist")
     with NEWS.open(encoding="utf-8", newline="\n") as file:
         references = [line.rstrip("\n") for line in itertools.islice(file, 300)]
-    # Every ninth word lost, every seventh lower-cased.
+    # Every ninth word is missing and every seventh is lower-cased.
     translations = [
         " ".join(
             word.lower() if number % 7 == 0 else word for number, word in enumerate(line.split(" "), 1) if number % 9
@@ -186,12 +186,12 @@ def test_papers_way_on_news() -> None:
         ("", ""),
     ],
 )
-def test_moses_tokens_german(line: str, tokens: str) -> None:
-    """Expected: what tokenizer.perl (1.1) -l de wrote for these lines."""
+def test_german_lines_have_the_tokens_of_moses(line: str, tokens: str) -> None:
+    """The expected tokens are the output of tokenizer.perl (1.1) -l de."""
     assert bleu.moses_tokens([line], "de") == [tokens]
 
 
-def test_moses_tokens_follow_the_language() -> None:
+def test_tokens_depend_on_the_language() -> None:
     line = "I don't, d'un."
     assert [bleu.moses_tokens([line], language)[0] for language in ("de", "en", "fr")] == [
         "I don &apos; t , d &apos; un .",
@@ -201,7 +201,7 @@ def test_moses_tokens_follow_the_language() -> None:
 
 
 @pytest.mark.parametrize("language", ["german", "DE", "xx", ""])
-def test_unknown_language(language: str) -> None:
+def test_a_language_without_rules_is_reported(language: str) -> None:
     with pytest.raises(UserError, match=rf"^no Moses rules for language '{language}'; there are: .*\bde, .*\bfr\b"):
         bleu.scores(TRANSLATIONS, REFERENCES, language)
 
@@ -218,22 +218,22 @@ def test_unknown_language(language: str) -> None:
         ("- Nord- und Südsee -3", "- Nord- und Südsee -3"),
     ],
 )
-def test_split_compounds(tokens: str, split: str) -> None:
-    """Expected: what perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g' wrote for these lines."""
+def test_compounds_are_split_as_by_perl(tokens: str, split: str) -> None:
+    """The expected text is the output of perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'."""
     assert bleu.split_compounds(tokens) == split
 
 
 @pytest.mark.parametrize(("translations", "references"), [(["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])])
-def test_one_reference_for_each(translations: list[str], references: list[str]) -> None:
+def test_each_translation_needs_one_reference(translations: list[str], references: list[str]) -> None:
     with pytest.raises(ValueError, match=f"{len(translations)} translations, {len(references)} references"):
         bleu.scores(translations, references)
 
 
-def test_text_that_looks_tokenised_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_about_tokenised_text_comes_once(caplog: pytest.LogCaptureFixture) -> None:
     bleu.scores(["das ist gut ."] * 100, ["das ist gut ."] * 100)
     assert caplog.text.count("100 lines that end in a tokenized period") == 1
 
 
-def test_without_tensorflow(tmp_path: Path) -> None:
+def test_scoring_does_not_load_tensorflow(tmp_path: Path) -> None:
     code = "import sys; import t2t_repro.metrics.bleu; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Published test sets, as sacreBLEU has them."""
+"""Published test sets are read from sacreBLEU's folder, from archives or from the network, and checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = [
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which sacreBLEU has the set; nothing is to be had by network."""
+    """Returns the folder in which sacreBLEU stores the set, and disables downloads."""
     home = tmp_path / "sacrebleu" / NAME
     monkeypatch.setattr(DATASETS[NAME], "_outdir", str(home))
     monkeypatch.setattr(DATASETS[NAME], "_rawdir", str(home / "raw"))
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small archive of the set under its published name, with the checksum that sacreBLEU knows."""
+    """Writes a small archive of the set under its published name, and gives sacreBLEU its checksum."""
     files = dict(zip(DATASETS[NAME].langpairs["en-de"], (SOURCE.encode(), REFERENCE.encode()), strict=True))
     path = write_tar(tmp_path / "tmp" / "test-full.tgz", files)
     monkeypatch.setattr(DATASETS[NAME], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
@@ -50,7 +50,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(home: Path, source: str, reference: str) -> None:
-    """Plain text as sacreBLEU keeps it."""
+    """Writes plain text as sacreBLEU stores it."""
     home.mkdir(parents=True)
     for field, text in zip(("src", "ref", "docid", "genre", "origlang"), (source, reference, "", "", ""), strict=True):
         (home / f"wmt14_full.en-de.{field}").write_bytes(text.encode())
@@ -62,24 +62,26 @@ def failure(folder: Path, name: str = NAME, language_pair: str = "en-de") -> str
     return str(error.value)
 
 
-def test_sacrebleus_own_folder_comes_first(home: Path, tmp_path: Path) -> None:
+def test_sacrebleus_own_folder_is_read_first(home: Path, tmp_path: Path) -> None:
     fill(home, "R&amp;D\none\u2028line\u0085\n", "F&E\neine Zeile\r\n")
     assert test_sets.read(NAME, "en-de", tmp_path) == [("R&D", "F&E"), ("one\u2028line\u0085", "eine Zeile")]
 
 
-def test_an_archive_in_the_folder_is_read_and_kept_by_sacrebleu(home: Path, archive: Path) -> None:
+def test_an_archive_in_the_folder_is_read_and_stored_by_sacrebleu(home: Path, archive: Path) -> None:
     assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
     archive.unlink()
     assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
     assert (home / "wmt14_full.en-de.src").is_file()
 
 
-def test_an_archive_is_downloaded(home: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_archive_is_downloaded(
+    home: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(DATASETS[NAME], "data", [archive.as_uri()])
     assert test_sets.read(NAME, "en-de", tmp_path / "elsewhere") == ROWS
 
 
-def test_a_wrong_archive_is_told_and_can_be_replaced(home: Path, archive: Path) -> None:
+def test_a_damaged_archive_is_reported_and_can_be_replaced(home: Path, archive: Path) -> None:
     whole = archive.read_bytes()
     archive.write_bytes(whole[:-5])
     message = failure(archive.parent)
@@ -90,22 +92,24 @@ def test_a_wrong_archive_is_told_and_can_be_replaced(home: Path, archive: Path) 
     assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
 
 
-def test_nothing_at_hand(home: Path, tmp_path: Path) -> None:
+def test_an_unavailable_set_is_reported_with_its_url_and_folders(home: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingArchiveError) as error:
         test_sets.read(NAME, "en-de", tmp_path)
     for word in (f"put into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
         assert word in str(error.value)
 
 
-def test_what_an_interrupted_download_of_sacrebleus_left(home: Path, archive: Path) -> None:
+def test_an_interrupted_download_of_sacrebleu_is_reported(home: Path, archive: Path) -> None:
     (home / "raw").mkdir(parents=True)
     (home / "raw" / "wmt14_full.test-full.tgz").write_bytes(archive.read_bytes()[:50])
     message = failure(archive.parent)
-    assert "sacreBLEU cannot make test set wmt14/full there" in message and "remove that folder" in message
+    assert "sacreBLEU cannot write test set wmt14/full there" in message and "remove that folder" in message
 
 
 @pytest.mark.parametrize(("source", "reference", "counts"), [("a\nb\n", "a\n", (2, 1)), ("", "", (0, 0))])
-def test_half_a_set(home: Path, tmp_path: Path, source: str, reference: str, counts: tuple[int, int]) -> None:
+def test_an_incomplete_set_is_reported(
+    home: Path, tmp_path: Path, source: str, reference: str, counts: tuple[int, int]
+) -> None:
     fill(home, source, reference)
     message = failure(tmp_path)
     assert f"wmt14_full.en-de.src has {counts[0]} lines, " in message
@@ -113,12 +117,12 @@ def test_half_a_set(home: Path, tmp_path: Path, source: str, reference: str, cou
     assert f"remove {home}" in message
 
 
-def test_unknown_names(tmp_path: Path) -> None:
+def test_unknown_names_are_reported(tmp_path: Path) -> None:
     assert failure(tmp_path, "wmt14/ful") == "unknown test set 'wmt14/ful'; did you mean 'wmt14/full'?"
     message = failure(tmp_path, NAME, "de-fr")
     assert message.startswith("test set wmt14/full has no language pair 'de-fr'; there are: cs-en, de-en, ")
 
 
-def test_the_sets_of_a_language_pair() -> None:
+def test_sets_are_listed_by_language_pair() -> None:
     assert {"wmt14", "wmt14/full", "wmt13"} <= set(test_sets.names("en-de"))
     assert "wmt13" in test_sets.names("en-fr") and "wmt16" not in test_sets.names("en-fr")

@@ -12,10 +12,9 @@ import tensorflow as tf
 from t2t_repro import registry
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.metrics.score import Score
+from t2t_repro.metrics.score import PAPER_BLEU, Score
 from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.paper.report import report
-from t2t_repro.paper.reproduce import PAPER_BLEU
 from t2t_repro.paper.results import Results
 
 SACREBLEU_SIGNATURE, PAPER_SIGNATURE = "nrefs:1|tok:13a", "nrefs:1|tok:sacremoses"
