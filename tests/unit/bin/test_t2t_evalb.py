@@ -1,4 +1,4 @@
-"""What t2t-evalb prints, and how it ends when its files are wrong."""
+"""t2t-evalb prints EVALB's tables, and reports wrong files and flags in one line."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ def write(path: Path, lines: list[str]) -> str:
 
 
 def trees(folder: Path, gold: list[str] = GOLD, test: list[str] = TEST) -> list[str]:
-    """The two flags."""
+    """Writes the two files and returns their flags."""
     return [f"--gold={write(folder / 'gold', gold)}", f"--test={write(folder / 'test', test)}"]
 
 
 def evalb(*arguments: str) -> int:
-    """Runs the program in this process; the flags are copied, since `program.run` adds to them."""
+    """Runs the program in this process with a copy of its flags, because `program.run` adds to them."""
     return program.run(t2t_evalb.main, copy.deepcopy(t2t_evalb.FLAGS), t2t_evalb.__doc__, ["t2t_evalb.py", *arguments])
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on standard error of a run that must end with code 2 and print nothing else."""
+    """Returns the one line on standard error of a run that must end with code 2 and print nothing else."""
     assert evalb(*arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -102,7 +102,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("flag", "expected"),
     [((), TABLE + SUMMARY), (("--summary_only",), SUMMARY), (("--nosummary_only",), TABLE + SUMMARY)],
 )
-def test_prints_the_table_of_evalb(
+def test_the_output_has_evalbs_layout(
     flag: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evalb(*trees(tmp_path), *flag) == 0
@@ -111,8 +111,9 @@ def test_prints_the_table_of_evalb(
     assert captured.err == "4 : Words unmatch (a|b)\n"
 
 
-def test_nothing_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """EVALB leaves the brackets' part of the totals out, and has no F-measure."""
+def test_without_scored_sentences_the_totals_have_no_brackets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert evalb(*trees(tmp_path, ["(S (X a))"], [""])) == 0
     out = capsys.readouterr().out
     assert "=====\n      0     0     0.00\n=== Summary" in out

@@ -1,4 +1,4 @@
-"""Trees to a model's targets, and whatever a model writes back to trees."""
+"""Trees become a model's targets, and any text that a model writes becomes a tree."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ WORDS = [
 ]
 
 
-def tree(text: str) -> Tree:
-    (found,) = parse_trees([text], "text")
-    return found
+def parse(text: str) -> Tree:
+    (tree,) = parse_trees([text], "text")
+    return tree
 
 
-def words(of: Tree) -> list[str]:
-    return [leaf.word for leaf in of.leaves()]
+def words(tree: Tree) -> list[str]:
+    return [leaf.word for leaf in tree.leaves()]
 
 
-def brackets(of: Tree) -> str:
-    return of.fold(lambda leaf: leaf.word, lambda constituent, parts: f"({constituent.label} {' '.join(parts)})")
+def brackets(tree: Tree) -> str:
+    return tree.fold(lambda leaf: leaf.word, lambda constituent, parts: f"({constituent.label} {' '.join(parts)})")
 
 
-def random_tree(source: random.Random, depth: int = 0) -> Tree:
-    if depth and source.random() < 0.3 + 0.1 * depth:
-        return Tree(source.choice(["NN", "DT", *PUNCTUATION, "PRP$"]), word=source.choice(WORDS))
-    children = (random_tree(source, depth + 1) for _ in range(source.choice([1, 1, 2, 3])))
-    return Tree(source.choice(LABELS), tuple(children))
+def random_tree(generator: random.Random, depth: int = 0) -> Tree:
+    if depth and generator.random() < 0.3 + 0.1 * depth:
+        return Tree(generator.choice(["NN", "DT", *PUNCTUATION, "PRP$"]), word=generator.choice(WORDS))
+    children = (random_tree(generator, depth + 1) for _ in range(generator.choice([1, 1, 2, 3])))
+    return Tree(generator.choice(LABELS), tuple(children))
 
 
-# The figures of Vinyals et al. 2015.
+# The first examples are the figures of Vinyals et al. 2015.
 @pytest.mark.parametrize(
     ("text", "symbol", "expected"),
     [
@@ -63,34 +63,34 @@ def random_tree(source: random.Random, depth: int = 0) -> Tree:
         ("(NP (PRP$ its) (-LRB- -LCB-) ($ C$) (: --) (POS '))", "XX", "(NP XX -LRB- $ : XX )NP"),
     ],
 )
-def test_words_become_symbols(text: str, symbol: str, expected: str) -> None:
-    assert linearise(tree(text), symbol) == expected
+def test_a_tree_is_written_with_a_symbol_for_each_word(text: str, symbol: str, expected: str) -> None:
+    assert linearise(parse(text), symbol) == expected
 
 
-def test_reading_back_is_exact_for_any_tree() -> None:
-    source = random.Random(1)
+def test_any_tree_is_read_back_without_loss() -> None:
+    generator = random.Random(1)
     for _ in range(2000):
-        wanted = random_tree(source)
-        assert delinearise(linearise(wanted), words(wanted)) == (wanted, Repairs())
-        found, repairs = delinearise(linearise(wanted, "XX"), words(wanted))
+        tree = random_tree(generator)
+        assert delinearise(linearise(tree), words(tree)) == (tree, Repairs())
+        untagged, repairs = delinearise(linearise(tree, "XX"), words(tree))
         assert not repairs
-        assert brackets(found) == brackets(wanted)
-        assert all(leaf.label == tag_of(leaf.word) for leaf in found.leaves())
+        assert brackets(untagged) == brackets(tree)
+        assert all(leaf.label == tag_of(leaf.word) for leaf in untagged.leaves())
 
 
-def test_a_word_that_could_have_any_tag_gets_one_where_its_form_tells_it() -> None:
-    given = words_of(", . ? ! : ; -- ... - `` ` '' -LRB- -LCB- -RRB- -RCB- $ US$ # ' % & dog U.S. 's '60s")
-    found, _ = delinearise(f"(S {'XX ' * len(given)})S", given)
-    assert [leaf.label for leaf in found.leaves()] == [
+def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
+    line = words_of(", . ? ! : ; -- ... - `` ` '' -LRB- -LCB- -RRB- -RCB- $ US$ # ' % & dog U.S. 's '60s")
+    tree, _ = delinearise(f"(S {'XX ' * len(line)})S", line)
+    assert [leaf.label for leaf in tree.leaves()] == [
         *(",", ".", ".", ".", ":", ":", ":", ":", ":", "``", "``", "''", "-LRB-", "-LRB-", "-RRB-", "-RRB-"),
         *("$", "$", "#", "XX", "XX", "XX", "XX", "XX", "XX", "XX"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "given", "expected", "repairs"),
+    ("text", "line", "expected", "repairs"),
     [
-        # Nothing at all, or nothing of use.
+        # No symbols, or no brackets.
         ("", "a b .", "(TOP (XX a) (XX b) (. .))", {"words_missing": 3, "roots_joined": 1}),
         ("(S (NP )NP )S", "a", "(TOP (XX a))", {"words_missing": 1, "constituents_empty": 2, "roots_joined": 1}),
         ("NN", "a", "(TOP (NN a))", {"roots_joined": 1}),
@@ -107,9 +107,9 @@ def test_a_word_that_could_have_any_tag_gets_one_where_its_form_tells_it() -> No
         ("(NP NN )NP (VP VB )VP", "a b", "(TOP (NP (NN a)) (VP (VB b)))", {"roots_joined": 1}),
         ("(S NN )S .", "a .", "(TOP (S (NN a)) (. .))", {"roots_joined": 1}),
         ("(TOP (S NN )S . )TOP", "a .", "(TOP (S (NN a)) (. .))", {}),
-        # As many symbols as words belong together, whatever they are.
+        # As many symbols as words correspond in order, whatever they are.
         ("(S , NN )S", "a ,", "(S (, a) (NN ,))", {}),
-        # Too few or too many words: punctuation meets its like.
+        # Too few or too many symbols: punctuation aligns with its own symbol.
         ("(S (NP DT )NP (VP VB )VP )S", "a b c", "(S (NP (DT a)) (VP (VB b) (XX c)))", {"words_missing": 1}),
         ("(S (NP DT )NP , VB . )S", "a b , c .", "(S (NP (DT a) (XX b)) (, ,) (VB c) (. .))", {"words_missing": 1}),
         ("(S (NP DT NN )NP , VB . )S", "a , c .", "(S (NP (DT a)) (, ,) (VB c) (. .))", {"words_extra": 1}),
@@ -119,68 +119,67 @@ def test_a_word_that_could_have_any_tag_gets_one_where_its_form_tells_it() -> No
         ("(S XX , XX , XX )S", "a , b", "(S (XX a) (, ,) (XX b))", {"words_extra": 2}),
     ],
 )
-def test_repairs(text: str, given: str, expected: str, repairs: dict[str, int]) -> None:
-    found, counted = delinearise(text, given.split())
-    assert str(found) == expected
-    assert counted == Repairs(**repairs, trees=1 if repairs else 0)
+def test_each_fault_has_its_repair(text: str, line: str, expected: str, repairs: dict[str, int]) -> None:
+    tree, counts = delinearise(text, line.split())
+    assert str(tree) == expected
+    assert counts == Repairs(**repairs, trees=1 if repairs else 0)
 
 
-def outputs(source: random.Random) -> tuple[str, list[str]]:
-    """What a model could write, from a tree with some errors to noise; and words."""
-    start = random_tree(source)
-    tokens = linearise(start).split()
-    given = words(start)
-    for _ in range(source.choice([0, 1, 2, 5, 50])):
-        bracketed = source.choice("()") + source.choice(LABELS)
-        tokens.insert(source.randint(0, len(tokens)), source.choice([bracketed, "NN", source.choice(NOISE)]))
-    tokens = [token for token in tokens if source.random() < 0.95]
-    given = [word for word in given if source.random() < 0.9] or ["dog"]
-    return source.choice([" ", " ", " ", "  ", "\t"]).join(tokens), given
+def random_output(generator: random.Random) -> tuple[str, list[str]]:
+    """Returns text that a model could write, from a tree with few errors to noise, and the words of its source."""
+    tree = random_tree(generator)
+    tokens = linearise(tree).split()
+    line = words(tree)
+    for _ in range(generator.choice([0, 1, 2, 5, 50])):
+        bracket = generator.choice("()") + generator.choice(LABELS)
+        tokens.insert(generator.randint(0, len(tokens)), generator.choice([bracket, "NN", generator.choice(NOISE)]))
+    tokens = [token for token in tokens if generator.random() < 0.95]
+    line = [word for word in line if generator.random() < 0.9] or ["dog"]
+    return generator.choice([" ", " ", " ", "  ", "\t"]).join(tokens), line
 
 
-def test_whatever_the_model_writes_there_is_a_tree_over_the_given_words() -> None:
-    source = random.Random(2)
+def test_any_output_becomes_a_tree_over_the_words() -> None:
+    generator = random.Random(2)
     total = Repairs()
     for number in range(20_000):
-        text, given = outputs(source)
-        found, repairs = delinearise(text, given, tags_by_form=number % 2 == 0)
-        assert words(found) == given, text
-        (again,) = parse_trees([str(found)], "text")
-        assert again == found, text
+        text, line = random_output(generator)
+        tree, repairs = delinearise(text, line, tags_by_form=number % 2 == 0)
+        assert words(tree) == line, text
+        assert parse(str(tree)) == tree, text
         total += repairs
-        # Nothing but TOP is added: every other constituent is one that the model opened.
+        # Only TOP is added: the model opened every other constituent.
         labels: list[str] = []
-        found.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
+        tree.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
         for label in set(labels) - {"TOP"}:
             assert labels.count(label) <= text.count(f"({label}"), text
     assert min(vars(total).values()) > 500  # each kind of repair was needed
     assert total.trees < 19_000
 
 
-def test_by_form_the_words_that_evalb_deletes_depend_on_the_words_alone() -> None:
-    source = random.Random(3)
+def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
+    generator = random.Random(3)
     for _ in range(2000):
-        text, given = outputs(source)
-        deleted = [
-            [leaf.label in (*PUNCTUATION, "-NONE-", "TOP") for leaf in delinearise(output, given, True)[0].leaves()]
+        text, line = random_output(generator)
+        is_deleted = [
+            [leaf.label in (*PUNCTUATION, "-NONE-", "TOP") for leaf in delinearise(output, line, True)[0].leaves()]
             for output in (text, "")
         ]
-        differing = [word for word, a, b in zip(given, *deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # a POS or a quotation mark, as the model has it
+        differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
+        assert set(differing) <= {"'"}  # the model decides whether it is a POS or a quotation mark
 
 
-def test_by_form_a_tag_is_changed_only_if_need_be() -> None:
-    given = words_of("a , b ; ' .")
-    right = "(S NN , VB , '' . )S"
-    assert delinearise(right, given, True) == delinearise(right, given)
-    found, repairs = delinearise("(S , NN -NONE- TOP TOP NN )S", given, True)
-    assert str(found) == "(S (XX a) (, ,) (XX b) (: ;) (XX ') (. .))"
+def test_with_tags_by_form_only_wrong_tags_change() -> None:
+    line = words_of("a , b ; ' .")
+    output = "(S NN , VB , '' . )S"
+    assert delinearise(output, line, True) == delinearise(output, line)
+    tree, repairs = delinearise("(S , NN -NONE- TOP TOP NN )S", line, True)
+    assert str(tree) == "(S (XX a) (, ,) (XX b) (: ;) (XX ') (. .))"
     assert repairs == Repairs(trees=1, tags_changed=6)
 
 
 def test_outputs_may_be_deep_and_long() -> None:
-    found, repairs = delinearise("(NP " * 20_000 + "NN", ["a"])
-    assert str(found) == "(NP " * 20_000 + "(NN a)" + ")" * 20_000
+    tree, repairs = delinearise("(NP " * 20_000 + "NN", ["a"])
+    assert str(tree) == "(NP " * 20_000 + "(NN a)" + ")" * 20_000
     assert repairs.brackets_closed == 20_000
 
 
@@ -189,13 +188,13 @@ def test_a_tree_without_words_is_refused() -> None:
         delinearise("(S NN )S", [])
 
 
-def test_repairs_add_up_and_tell_themselves() -> None:
+def test_repairs_add_up_and_print_their_counts() -> None:
     total = Repairs(trees=1, words_missing=2) + Repairs(trees=1, roots_joined=1)
     assert total == Repairs(trees=2, words_missing=2, roots_joined=1)
     assert str(total) == "2 trees, 2 words missing, 1 roots joined"
     assert str(Repairs()) == "none" and not Repairs()
 
 
-def test_words_of_a_line_are_such_as_a_tree_can_hold() -> None:
+def test_the_words_of_a_line_have_no_brackets_or_white_space() -> None:
     assert words_of("  a (b) f(x)\t5\u00a0km \n") == ["a", "-LRB-b-RRB-", "f-LRB-x-RRB-", "5\u00a0km"]
     assert words_of(" \t") == []

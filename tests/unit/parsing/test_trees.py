@@ -1,4 +1,4 @@
-"""Bracketed text to trees and back, and trees made ready for parsing."""
+"""Bracketed text becomes trees and back, and trees are prepared for parsing."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees, prepare, rea
 DEEP = 50_000
 
 
-def tree(text: str) -> Tree:
-    (found,) = parse_trees([text], "text")
-    return found
+def parse(text: str) -> Tree:
+    (tree,) = parse_trees([text], "text")
+    return tree
 
 
 def nested(depth: int) -> str:
     return "(S " * depth + "(NN dog)" + ")" * depth
 
 
-def test_a_tree_may_take_lines_and_a_line_may_hold_trees() -> None:
+def test_a_tree_may_span_lines_and_a_line_may_hold_several_trees() -> None:
     lines = ["( (S", "    (NP (NN dog) )", "", "    (VP (VBZ barks) ) ))  (X (UH oh))(X (UH", "no))"]
-    assert [str(found) for found in parse_trees(lines, "text")] == [
+    assert [str(tree) for tree in parse_trees(lines, "text")] == [
         "( (S (NP (NN dog)) (VP (VBZ barks))))",
         "(X (UH oh))",
         "(X (UH no))",
     ]
 
 
-def test_words_come_from_left_to_right() -> None:
-    leaves = tree("(S (NP (DT the) (JJ big) (NN dog)) (VP (VBZ barks)) (. .))").leaves()
+def test_leaves_come_from_left_to_right() -> None:
+    leaves = parse("(S (NP (DT the) (JJ big) (NN dog)) (VP (VBZ barks)) (. .))").leaves()
     assert [(leaf.label, leaf.word) for leaf in leaves] == [
         *(("DT", "the"), ("JJ", "big"), ("NN", "dog"), ("VBZ", "barks"), (".", ".")),
     ]
@@ -40,12 +40,12 @@ def test_words_come_from_left_to_right() -> None:
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u0085", "\u2028", "\u3000", "\x1c"])
 def test_only_ascii_white_space_separates(space: str) -> None:
-    assert [leaf.word for leaf in tree(f"(NP\t(CD 5{space}000)\x0b(NN km))").leaves()] == [f"5{space}000", "km"]
+    assert [leaf.word for leaf in parse(f"(NP\t(CD 5{space}000)\x0b(NN km))").leaves()] == [f"5{space}000", "km"]
 
 
 def test_a_tree_may_be_of_any_depth() -> None:
     text = nested(DEEP)
-    deep = tree(text)
+    deep = parse(text)
     assert str(deep) == text
     assert str(prepare(deep)) == text
     assert [leaf.word for leaf in deep.leaves()] == ["dog"]
@@ -53,7 +53,7 @@ def test_a_tree_may_be_of_any_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "place", "what"),
+    ("lines", "number", "fault"),
     [
         (["(S (NN a))", "(S (NN b)"], 2, "never ends"),
         (["", "(S", "(NP", "(NN a)"], 2, "never ends"),
@@ -66,13 +66,15 @@ def test_a_tree_may_be_of_any_depth() -> None:
         (["()"], 1, "( ...)"),
     ],
 )
-def test_wrong_brackets_are_named_by_file_and_line(tmp_path: Path, lines: list[str], place: int, what: str) -> None:
+def test_wrong_brackets_are_reported_with_file_and_line(
+    tmp_path: Path, lines: list[str], number: int, fault: str
+) -> None:
     path = tmp_path / "wsj_0001.mrg"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(UserError) as error:
         list(read_trees(str(path)))
-    assert str(error.value).startswith(f"{path}:{place}: ") and what in str(error.value)
-    with pytest.raises(UserError, match=f"^text:{place + 10}: "):
+    assert str(error.value).startswith(f"{path}:{number}: ") and fault in str(error.value)
+    with pytest.raises(UserError, match=f"^text:{number + 10}: "):
         list(parse_trees(lines, "text", first_line=11))
 
 
@@ -81,19 +83,19 @@ def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text(text, encoding="utf-8")
     (tmp_path / "packed.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("plain", "packed.gz"):
-        assert [next(found.leaves()).word for found in read_trees(str(tmp_path / name))] == ["dog", "cat"]
+        assert [next(tree.leaves()).word for tree in read_trees(str(tmp_path / name))] == ["dog", "cat"]
 
 
 @pytest.mark.parametrize(
     ("raw", "prepared"),
     [
-        # Traces, and what they leave empty.
+        # Traces, and constituents that they leave empty.
         ("( (S (NP-SBJ (-NONE- *)) (VP (VB go))))", "(S (VP (VB go)))"),
         ("( (S (NP (NP (-NONE- *T*-1))) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *?*))))))", "(S (VP (VB go)))"),
         # Function tags and indices.
         ("( (S (NP-SBJ-1 (NN a)) (NP=2 (NN b)) (NP-LOC-PRD=1-3 (NN c))))", "(S (NP (NN a)) (NP (NN b)) (NP (NN c)))"),
         ("( (VP (ADVP|PRT (RB up)) (PRT|ADVP (RP in)) (JJ|NN fun)))", "(VP (ADVP (RB up)) (PRT (RP in)) (JJ fun))"),
-        # Labels with signs of their own, and words with all kinds of signs.
+        # Labels that start with a sign, and words with all kinds of signs.
         (
             "( (NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' '')))",
             "(NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' ''))",
@@ -110,23 +112,23 @@ def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:
         ("(ROOT (UH oh))", "(TOP (UH oh))"),
         ("(UH oh)", "(TOP (UH oh))"),
         ("( (S ( (NN a)) ((VP (VB b)) (. .))))", "(S (NN a) (TOP (VP (VB b)) (. .)))"),
-        # A constituent in one of its own label counts.
+        # A constituent inside one with the same label stays.
         ("( (S (NP-SBJ (NP (NN a)) (PP (-NONE- *ICH*-1)))))", "(S (NP (NP (NN a))))"),
     ],
 )
-def test_trees_are_prepared_as_the_field_does(raw: str, prepared: str) -> None:
-    found = prepare(tree(raw))
-    assert str(found) == prepared
-    assert found and prepare(found) == found
+def test_annotation_is_removed_for_parsing(raw: str, prepared: str) -> None:
+    tree = prepare(parse(raw))
+    assert str(tree) == prepared
+    assert tree and prepare(tree) == tree
 
 
-def test_nothing_is_left_of_traces_alone() -> None:
-    assert prepare(tree("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
-    assert prepare(tree("(-NONE- *)")) is None
+def test_a_tree_of_traces_becomes_none() -> None:
+    assert prepare(parse("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
+    assert prepare(parse("(-NONE- *)")) is None
 
 
 def test_a_tree_has_one_outer_bracket() -> None:
-    wrapped = under_top(tree("(S (NN a))"))
+    wrapped = under_top(parse("(S (NN a))"))
     assert str(wrapped) == "(TOP (S (NN a)))"
     assert under_top(wrapped) == wrapped
 
@@ -147,13 +149,13 @@ def test_a_tree_has_one_outer_bracket() -> None:
         ),
     ],
 )
-def test_right_branching(words: str, expected: str) -> None:
-    leaves = list(tree(f"(X {words})").leaves())
+def test_right_branching_trees_follow_the_words(words: str, expected: str) -> None:
+    leaves = list(parse(f"(X {words})").leaves())
     assert str(right_branching(leaves)) == expected
     assert str(right_branching(leaves, "TOP", "NP")) == expected.replace("(S ", "(TOP ").replace("(VP ", "(NP ")
 
 
-def test_right_branching_has_each_span_once_and_each_ends_at_the_end() -> None:
+def test_right_branching_trees_have_each_span_once() -> None:
     tags = ["NN", *PUNCTUATION]
     for number in range(len(tags) ** 4):
         leaves = [Tree(tags[number // len(tags) ** place % len(tags)], word=str(place)) for place in range(4)]
@@ -164,7 +166,7 @@ def test_right_branching_has_each_span_once_and_each_ends_at_the_end() -> None:
             sizes.append(sum(below))
             return sum(below)
 
-        found = right_branching(leaves)
-        found.fold(lambda leaf: int(leaf.label == "NN"), scored_words)
-        assert list(found.leaves()) == leaves
+        tree = right_branching(leaves)
+        tree.fold(lambda leaf: int(leaf.label == "NN"), scored_words)
+        assert list(tree.leaves()) == leaves
         assert sorted(sizes) == (list(range(2, len(scored) + 1)) or [len(scored)])

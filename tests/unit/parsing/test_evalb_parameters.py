@@ -1,0 +1,71 @@
+"""EVALB's parameter files are read, and wrong lines are reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.parsing.evalb_parameters import Parameters, read_parameters
+
+DEFAULTS = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
+
+
+def write(path: Path, *lines: str) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.prm",
+        "##-----##",
+        "",
+        "DEBUG 0",
+        "MAX_ERROR 5",
+        "CUTOFF_LEN\t70  ",
+        "LABELED 0",
+        "DELETE_LABEL TOP",
+        "DELETE_LABEL #",
+        "DELETE_LABEL_FOR_LENGTH -NONE-",
+        "QUOTE_LABEL POS",
+        "EQ_LABEL  A B",
+        "EQ_WORD Dog dog",
+        "# EQ_WORD Cat cat",
+    )
+    assert read_parameters(path) == Parameters(
+        max_error=5,
+        cutoff_len=70,
+        labeled=False,
+        delete_label=frozenset({"TOP", "#"}),
+        delete_label_for_length=frozenset({"-NONE-"}),
+        quote_label=frozenset({"POS"}),
+        eq_label=frozenset({("A", "B")}),
+        eq_word=frozenset({("Dog", "dog")}),
+    )
+
+
+def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
+    assert read_parameters(write(tmp_path / "x.prm", "# nothing")) == DEFAULTS
+    assert (DEFAULTS.max_error, DEFAULTS.cutoff_len, DEFAULTS.labeled) == (10, 40, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("DELETE_LABLE TOP", "unknown EVALB parameter 'DELETE_LABLE'; did you mean 'DELETE_LABEL'?"),
+        ("delete_label TOP", "unknown EVALB parameter 'delete_label'; "),
+        ("DELETE_LABEL", "DELETE_LABEL takes one value, not 0"),
+        ("DELETE_LABEL TOP S1", "DELETE_LABEL takes one value, not 2"),
+        ("EQ_LABEL ADVP", "EQ_LABEL takes two values, not 1"),
+        ("MAX_ERROR many", "MAX_ERROR takes a whole number of at most 9 digits, not 'many'"),
+        ("CUTOFF_LEN -1", "CUTOFF_LEN takes a whole number of at most 9 digits, not '-1'"),
+        ("DEBUG 1", "DEBUG 1: this program lists no brackets; write DEBUG 0"),
+    ],
+)
+def test_a_wrong_line_is_reported(line: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.prm", "LABELED 1", line, "LABELED 1")
+    with pytest.raises(UserError) as error:
+        read_parameters(path)
+    assert str(error.value).startswith(f"{path}:2: {message}")
