@@ -1,4 +1,4 @@
-"""t2t-paper's tables against the paper's: every printed figure, the differences in size, and the cost of training."""
+"""t2t-paper prints the paper's figures, its differences in size, and its costs of training."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from t2t_repro.models import size
 from t2t_repro.paper.rows import ROWS, Row
 
 PAPER = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "paper.md"
-needs_the_reference = pytest.mark.skipif(not PAPER.exists(), reason="../shared/reference is not there")
+needs_the_reference = pytest.mark.skipif(not PAPER.exists(), reason="../shared/reference does not exist")
 
 SIZES = {
     "transformer_base": 65, "transformer_k128": 58, "transformer_k256": 60, "transformer_l2": 36,
     "transformer_l4": 50, "transformer_l8": 80, "transformer_hs256": 28, "transformer_hs1024": 168,
     "transformer_ff1024": 53, "transformer_ff4096": 90, "transformer_big": 213,
 }  # fmt: skip
-"""Millions of parameters, of the rows for which the paper has them."""
+"""Millions of parameters in the rows for which the paper prints them."""
 LIKE_BASE = ["h1", "h4", "h16", "h32", "dr0", "dr2", "ls0", "ls2"]
 OTHER_WIDTH = {"transformer_hs256", "transformer_hs1024", "transformer_big"}
 SYMBOLS = {"N": "n", "P_drop": "p_drop", "ε_ls": "eps_ls"}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
-    """The lines of t2t-paper's CSV."""
+    """Returns the lines of t2t-paper's CSV."""
     flags = copy.deepcopy(t2t_paper.FLAGS)
     assert program.run(t2t_paper.main, flags, "", ["t2t_paper.py", "--format=csv", *arguments]) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
 def reference(number: int) -> list[list[str]]:
-    """The cells of a table in the reference, without its head."""
+    """Returns the cells of a table in the reference, without its header."""
     section = PAPER.read_text("utf-8").split(f"## Table {number}")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
     return rows[2:]
 
 
 def figure(text: str) -> float | None:
-    """A cell of the reference as a number."""
+    """Returns a cell of the reference as a number."""
     return float(text.replace("K", "000")) if text else None
 
 
-def of_table(number: int) -> list[Row]:
+def table_rows(number: int) -> list[Row]:
     return [row for row in ROWS if row.table == number]
 
 
 @needs_the_reference
-def test_every_figure_of_table_2() -> None:
-    ours = [(row.row, row.bleu_ende, row.bleu_enfr, row.flops_ende, row.flops_enfr) for row in of_table(2)]
-    assert ours == [(name, *map(figure, cells)) for name, *cells in reference(2)]
+def test_every_figure_of_table_2_is_the_papers() -> None:
+    rows = [(row.row, row.bleu_ende, row.bleu_enfr, row.flops_ende, row.flops_enfr) for row in table_rows(2)]
+    assert rows == [(name, *map(figure, cells)) for name, *cells in reference(2)]
 
 
 @needs_the_reference
-def test_every_figure_of_table_3() -> None:
-    for row, (name, change, *cells) in zip(of_table(3), reference(3), strict=True):
+def test_every_figure_of_table_3_is_the_papers() -> None:
+    for row, (name, change, *cells) in zip(table_rows(3), reference(3), strict=True):
         assert row.row.strip("()") == name
         millions = row.parameters and row.parameters / 1e6
         assert [row.steps, row.perplexity, row.bleu_dev, millions] == list(map(figure, cells))
@@ -76,49 +76,54 @@ def test_every_figure_of_table_3() -> None:
 
 
 @needs_the_reference
-def test_every_figure_of_table_4() -> None:
-    ours = [(row.row, row.training, row.f1) for row in of_table(4)]
-    theirs = [(parser, training, float(f1)) for parser, training, f1 in reference(4)]
-    assert ours == theirs
+def test_every_figure_of_table_4_is_the_papers() -> None:
+    rows = [(row.row, row.training, row.f1) for row in table_rows(4)]
+    printed_rows = [(parser, training, float(f1)) for parser, training, f1 in reference(4)]
+    assert rows == printed_rows
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_differences_from_base_are_the_papers_to_their_rounding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two sizes rounded to millions differ by what was rounded, at most one."""
+def test_differences_from_base_are_the_papers_after_rounding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rounding of two sizes to millions changes their difference by less than one."""
     lines = {line["hparams_set"]: line for line in printed(capsys, "--table=3")}
-    ours = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
-    assert abs(ours / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
+    difference = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
+    assert abs(difference / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
     if name != "transformer_base":
-        assert int(lines[name]["difference"]) == ours
+        assert int(lines[name]["difference"]) == difference
         assert int(lines[name]["paper_difference"]) == (SIZES[name] - SIZES["transformer_base"]) * 10**6
 
 
 @pytest.mark.parametrize("vocab_size", [32_000, 37_000, 50_000])
-def test_with_any_vocabulary_where_the_width_is_bases(vocab_size: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_at_bases_width_hold_with_any_vocabulary(
+    vocab_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = printed(capsys, "--table=3", f"--vocab_size={vocab_size}")
     assert {line["vocab_size"] for line in lines} == {str(vocab_size)}
-    ours = {line["hparams_set"]: int(line["parameters"]) for line in lines}
+    parameters = {line["hparams_set"]: int(line["parameters"]) for line in lines}
     for name, millions in SIZES.items():
         if name not in OTHER_WIDTH:
-            assert abs((ours[name] - ours["transformer_base"]) / 1e6 - (millions - SIZES["transformer_base"])) < 1
+            assert (
+                abs((parameters[name] - parameters["transformer_base"]) / 1e6 - (millions - SIZES["transformer_base"]))
+                < 1
+            )
     for name in LIKE_BASE:
-        assert ours[f"transformer_{name}"] == ours["transformer_base"]
-    # A row for each of 256 positions, on either side; sinusoids have none.
-    assert ours["transformer_pos_emb"] - ours["transformer_base"] == 2 * 256 * 512
+        assert parameters[f"transformer_{name}"] == parameters["transformer_base"]
+    # Encoder and decoder have a learned vector for each of 256 positions; sinusoids have no parameters.
+    assert parameters["transformer_pos_emb"] - parameters["transformer_base"] == 2 * 256 * 512
 
 
-def test_one_vocabulary_fits_all_sizes_but_bigs() -> None:
-    """What t2t_repro/paper/rows.py says of 41,100 and 36,000 entries."""
+def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
+    """t2t_repro/paper/rows.py states these ranges for its 41,100 and 36,000 entries."""
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
-        """The least and the greatest vocabulary with which these sets have their sizes."""
+        """Returns the smallest and the largest vocabulary with which these sets have the paper's sizes."""
         sizes = [(registry.hparams(name), SIZES[name] * 10**6) for name in names]
-        found = [
+        vocabularies = [
             entries
             for entries in range(30_000, 50_000)
             if all(abs(size.parameters(hparams, entries) - printed) <= 500_000 for hparams, printed in sizes)
         ]
-        return found[0], found[-1]
+        return vocabularies[0], vocabularies[-1]
 
     assert fitting(SIZES.keys() - {"transformer_big"}) == (41_004, 41_208)
     assert fitting(["transformer_big"]) == (35_368, 36_344)
@@ -145,14 +150,14 @@ def test_cost_of_training_is_the_papers(capsys: pytest.CaptureFixture[str]) -> N
             assert f"{float(line[f'paper_flops_{pair}']):.1e}" == f"{float(line['flops_by_time']):.1e}"
 
 
-def test_the_graphics_cards_did_not_do_more_than_they_can(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/paper.md says 30% and 42% of what the paper takes them to sustain."""
+def test_products_are_a_plausible_share_of_the_papers_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/paper.md states 30% and 42%."""
     base, big = (line for line in printed(capsys, "--table=2") if line["flops_by_time"])
     shares = [float(line["flops_by_products"]) / float(line["flops_by_time"]) for line in (base, big)]
     assert shares == pytest.approx([0.30, 0.42], abs=0.01)
 
 
-def test_the_docs_have_the_tables_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_docs_have_the_tables_that_the_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
     docs = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
     flags = copy.deepcopy(t2t_paper.FLAGS)
     assert program.run(t2t_paper.main, flags, "", ["t2t_paper.py", "--format=markdown"]) == 0

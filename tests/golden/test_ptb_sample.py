@@ -1,4 +1,4 @@
-"""Trees of the Penn Treebank's free sample: the known counts, and that they are written and read back without loss."""
+"""The trees of the Penn Treebank's free sample have the published counts, and are read back without loss."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
 
 SAMPLE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ptb_sample"
-pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="../shared/data/ptb_sample is not there")
+pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="../shared/data/ptb_sample does not exist")
 
 SPLITS = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}
 
 
 @pytest.fixture(scope="module")
 def problem() -> WsjParsing:
-    found = registry.problem("wsj_parsing", SPLITS)
-    assert isinstance(found, WsjParsing)
-    found.check()
-    return found
+    problem = registry.problem("wsj_parsing", SPLITS)
+    assert isinstance(problem, WsjParsing)
+    problem.check()
+    return problem
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +30,12 @@ def trees(problem: WsjParsing) -> list[Tree]:
     return [tree for split in ("train", "dev", "test") for tree in problem.prepared_trees(split, str(SAMPLE)) if tree]
 
 
-def test_there_are_as_many_trees_and_words_as_the_samples_description_says(trees: list[Tree]) -> None:
+def test_the_sample_has_the_trees_and_words_of_its_description(trees: list[Tree]) -> None:
     lengths = [len(list(tree.leaves())) for tree in trees]
     assert (len(trees), sum(lengths), sum(length <= 40 for length in lengths), max(lengths)) == (3914, 94084, 3629, 249)
 
 
-def test_no_annotation_is_left_and_each_label_has_its_pieces(trees: list[Tree]) -> None:
+def test_prepared_trees_have_only_labels_that_the_vocabulary_reserves(trees: list[Tree]) -> None:
     phrases: set[str] = set()
     for tree in trees:
         tree.fold(lambda leaf: None, lambda constituent, _: phrases.add(constituent.label))
@@ -47,29 +47,30 @@ def test_no_annotation_is_left_and_each_label_has_its_pieces(trees: list[Tree]) 
     assert len(letters) == 34
 
 
-def test_written_with_tags_and_read_back_each_tree_is_the_same(trees: list[Tree]) -> None:
+def test_trees_written_with_tags_are_read_back_unchanged(trees: list[Tree]) -> None:
     for tree in trees:
         words = [leaf.word for leaf in tree.leaves()]
         assert delinearise(linearise(tree), words) == (tree, Repairs())
 
 
-def test_written_with_xx_and_read_back_each_tree_has_the_same_brackets(trees: list[Tree]) -> None:
+def test_trees_written_with_xx_are_read_back_with_the_same_brackets(trees: list[Tree]) -> None:
     for tree in trees:
-        found, repairs = delinearise(linearise(tree, "XX"), [leaf.word for leaf in tree.leaves()])
+        untagged, repairs = delinearise(linearise(tree, "XX"), [leaf.word for leaf in tree.leaves()])
         assert not repairs
-        same = tree.fold(
-            lambda leaf: Tree(tag_of(leaf.word), word=leaf.word), lambda t, parts: Tree(t.label, tuple(parts))
+        expected = tree.fold(
+            lambda leaf: Tree(tag_of(leaf.word), word=leaf.word),
+            lambda constituent, children: Tree(constituent.label, tuple(children)),
         )
-        assert found == same
+        assert untagged == expected
 
 
-def test_finished_gold_outputs_are_the_gold_trees(problem: WsjParsing) -> None:
+def test_the_problem_restores_gold_outputs_to_the_gold_trees(problem: WsjParsing) -> None:
     differing = 0
     for split in ("train", "dev", "test"):
         pairs = list(problem.generate(split, str(SAMPLE)))
         gold = [str(under_top(tree)) for tree in problem.prepared_trees(split, str(SAMPLE)) if tree]
-        found, repairs = problem.finish((pair["inputs"] for pair in pairs), (pair["targets"] for pair in pairs))
-        differing += sum(a != b for a, b in zip(found, gold, strict=True))
+        outputs, repairs = problem.finish((pair["inputs"] for pair in pairs), (pair["targets"] for pair in pairs))
+        differing += sum(a != b for a, b in zip(outputs, gold, strict=True))
         assert repairs.trees == repairs.tags_changed
-        assert len(list(parse_trees(found, "found"))) == len(gold)
-    assert differing == 1  # the treebank has "Wa", of a book's title, as a comma
+        assert len(list(parse_trees(outputs, "outputs"))) == len(gold)
+    assert differing == 1  # the treebank tags "Wa", from the title of a book, as a comma

@@ -120,26 +120,25 @@ def test_without_scored_sentences_the_totals_have_no_brackets(
     assert out.count("Bracketing FMeasure       =    nan\n") == 2
 
 
-def test_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_parameter_file_decides_what_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     params = write(tmp_path / "x.prm", ["LABELED 0", "EQ_WORD a b", "CUTOFF_LEN 3"])
     assert evalb(*trees(tmp_path), f"--params={params}") == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     lines = captured.out.splitlines()
-    # TOP and the full stop now count, and TOP's span is found only once.
+    # TOP and the full stop now count, and the test tree has only one of the two brackets with TOP's span.
     assert lines[3].split() == ["1", "8", "0", "85.71", "85.71", "6", "7", "7", "0", "8", "7", "87.50"]
     assert lines[6].split() == ["4", "1", "0", "100.00", "100.00", "1", "1", "1", "0", "1", "1", "100.00"]
     assert lines[lines.index("-- len<=3 --") + 1] == "Number of sentence        =      3"
 
 
-def test_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compressed_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold, test = write(tmp_path / "gold.gz", GOLD), write(tmp_path / "test.gz", TEST)
     assert evalb(f"--gold={gold}", f"--test={test}") == 0
     assert capsys.readouterr().out == TABLE + SUMMARY
 
 
-def test_too_many_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those before are named too; nothing is printed that could pass for a result."""
+def test_too_many_errors_end_the_run_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = trees(tmp_path, ["(S (X a))"] * 12, ["(S (X b))"] * 12)
     assert evalb(*flags) == 2
     captured = capsys.readouterr()
@@ -152,22 +151,23 @@ def test_too_many_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "Number of Error sentence  =     12\n" in capsys.readouterr().out
 
 
-def test_max_error_is_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_negative_max_error_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert failure(capsys, *trees(tmp_path), "--max_error=-1").startswith("flag --max_error=-1: ")
 
 
-def test_line_counts_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_line_counts_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = failure(capsys, *trees(tmp_path, GOLD, TEST[:-1]))
     assert f"{tmp_path}/gold has 5 lines, {tmp_path}/test has 4;" in message
 
 
-def test_gold_must_be_trees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where a row before it has an error to report."""
+def test_a_gold_line_that_is_no_tree_is_reported_before_any_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     message = failure(capsys, *trees(tmp_path, [*GOLD, "(S (X a)"], [*TEST, "(S (X a))"]))
     assert message.startswith(f"{tmp_path}/gold:6: a tree starts here")
 
 
-def test_wrong_parameter_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_parameter_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     params = write(tmp_path / "x.prm", ["LABELED 1", "MAX_ERORR 10"])
     message = failure(capsys, *trees(tmp_path), f"--params={params}")
     assert message == f"{params}:2: unknown EVALB parameter 'MAX_ERORR'; did you mean 'MAX_ERROR'?"
@@ -175,14 +175,14 @@ def test_wrong_parameter_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("missing", ["gold", "test"])
-def test_missing_flag_or_file(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = [flag for flag in trees(tmp_path) if not flag.startswith(f"--{missing}=")]
-    assert failure(capsys, *given).startswith(f"--{missing} is required: file of ")
-    absent = tmp_path / "absent"
-    assert failure(capsys, *given, f"--{missing}={absent}") == f"{absent}: no such file"
+def test_a_missing_flag_or_file_is_reported(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [flag for flag in trees(tmp_path) if not flag.startswith(f"--{missing}=")]
+    assert failure(capsys, *flags).startswith(f"--{missing} is required: file of ")
+    absent_path = tmp_path / "absent"
+    assert failure(capsys, *flags, f"--{missing}={absent_path}") == f"{absent_path}: no such file"
 
 
-def test_run_as_a_program_without_tensorflow(tmp_path: Path) -> None:
+def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
     code = (
         "import atexit, sys\n"
         "atexit.register(lambda: print('tensorflow' in sys.modules, file=sys.stderr))\n"

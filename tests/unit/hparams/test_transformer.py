@@ -1,4 +1,4 @@
-"""The hparams sets against the paper's Table 3 and section 5, and against what tensor2tensor's versions differ in."""
+"""The hparams sets have the values of the paper's Table 3 and section 5, and of tensor2tensor's versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from t2t_repro.hparam import HParams
 
 
 def changes(name: str, other: str) -> dict[str, Any]:
-    """The fields of a set that differ from another's."""
-    ours, theirs = (dataclasses.asdict(registry.hparams(each)) for each in (name, other))
-    return {field: value for field, value in ours.items() if value != theirs[field]}
+    """Returns the fields of a set that differ from another's."""
+    values, other_values = (dataclasses.asdict(registry.hparams(set_name)) for set_name in (name, other))
+    return {field: value for field, value in values.items() if value != other_values[field]}
 
 
-def test_base_is_the_papers() -> None:
+def test_base_has_the_papers_values() -> None:
     base = registry.hparams("transformer_base")
     assert (base.num_hidden_layers, base.hidden_size, base.filter_size, base.num_heads) == (6, 512, 2048, 8)
     assert base.key_channels == base.value_channels == 8 * 64
@@ -30,7 +30,7 @@ def test_base_is_the_papers() -> None:
     assert base.shared_embedding_and_softmax_weights
 
 
-def test_big_differs_as_in_table_3() -> None:
+def test_big_differs_from_base_as_in_table_3() -> None:
     base = registry.hparams("transformer_base")
     assert changes("transformer_big", "transformer_base") == {
         "hidden_size": 1024,
@@ -38,7 +38,7 @@ def test_big_differs_as_in_table_3() -> None:
         "num_heads": 16,
         "layer_prepostprocess_dropout": 0.3,
         "train_steps": 300_000,
-        "local_eval_frequency": 600,  # ten minutes at 1.0 s a step; base: 1,500 at 0.4 s
+        "local_eval_frequency": 600,  # ten minutes at 1.0 s per step; base's 1,500 at 0.4 s
         "num_last_checkpoints": 20,
     }
     assert (base.local_eval_frequency, base.num_last_checkpoints) == (1500, 5)
@@ -47,7 +47,7 @@ def test_big_differs_as_in_table_3() -> None:
     assert big.key_channels // big.num_heads == big.value_channels // big.num_heads == 64
 
 
-def test_tensor2tensors_versions_of_base() -> None:
+def test_tensor2tensors_versions_of_base_have_its_values() -> None:
     assert changes("transformer_base_v1", "transformer_base") == {
         "use_target_space_embedding": True,
         "train_steps": 250_000,
@@ -72,7 +72,7 @@ def test_small_sets_are_small(name: str, width: int) -> None:
     assert hparams.learning_rate_warmup_steps < hparams.train_steps
 
 
-def test_every_set_is_documented_and_can_be_made() -> None:
+def test_every_set_has_a_docstring_and_returns_hparams() -> None:
     registry.import_built_in()
     names = registry._hparams._objects
     assert {"transformer_base", "transformer_big", "transformer_small", "transformer_tiny"} <= names.keys()
