@@ -1,0 +1,191 @@
+"""What a training reports: metrics, pictures, translations and their scores; and when it stops early."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from programs import SMALL, TrainedModel, command, refused, run, succeed
+from t2t_repro.data.records import Records, find_shards
+from terminals import terminal
+
+DEV_LINES = 50
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def flags(trained: TrainedModel, folder: Path, rate: str = "2.0") -> list[str]:
+    """Returns the trainer's flags for the same data, another folder and a learning rate constant."""
+    hparams = SMALL.replace("learning_rate_constant=2.0", f"learning_rate_constant={rate}")
+    return [*trained.flags, f"--output_dir={folder}", f"--hparams={hparams}", "--local_eval_frequency=10"]
+
+
+@pytest.fixture(scope="module")
+def logged(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A model folder, and the messages of its training."""
+    folder = tmp_path_factory.mktemp("logged") / "model"
+    result = succeed(
+        "trainer", *flags(trained, folder), "--train_steps=30", "--log_step_count_steps=5",
+        f"--eval_decode_lines={DEV_LINES}",
+    )  # fmt: skip
+    return folder, result.stderr
+
+
+def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
+    lines = metrics(logged[0])
+    trained, evaluated = ([line for line in lines if name in line] for name in ("train_loss", "dev_loss"))
+    assert len(trained) + len(evaluated) == len(lines)
+    assert [line["step"] for line in trained] == [5, 10, 15, 20, 25, 30]
+    assert [line["step"] for line in evaluated] == [10, 20, 30]
+    for line in trained:
+        # linear_warmup of SMALL: 2 * s / 100 * 100^-0.5 * 32^-0.5, after s steps.
+        rate = 2.0 * (line["step"] - 1) / 100 * 100**-0.5 * 32**-0.5
+        assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
+        assert line["gradient_norm"] > 0 and 0 <= line["padding"] < 0.5
+        assert line["source_tokens_per_second"] > 0 and line["target_tokens_per_second"] > 0
+    seconds = [line["seconds"] for line in trained]
+    assert seconds == sorted(seconds) and seconds[0] > 0
+    for line in evaluated:
+        assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
+        assert 0 <= line["dev_accuracy"] <= 1
+        assert f"|lines:{DEV_LINES}" in line["signature"] and "tok:13a" in line["signature"]
+        assert [len(translation) for translation in line["dev_translations"]] == [3] * 5
+
+
+def test_bleu_is_the_score_of_the_decoders_translations(
+    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, _ = logged
+    output = tmp_path / "out.de"
+    succeed(
+        "decoder", f"--output_dir={folder}", f"--checkpoint_path={folder}/model.ckpt-30",
+        f"--decode_from_file={trained.text}/dev.en", f"--decode_to_file={output}",
+    )  # fmt: skip
+    scored = succeed("bleu", f"--translation={output}", f"--reference={trained.text}/dev.de")
+    assert f"{metrics(folder)[-1]['dev_bleu']:.2f}" == scored.stdout.split()[0]
+
+
+def test_tensorboard_has_the_same_figures_and_translations_and_attention(logged: tuple[Path, str]) -> None:
+    folder, _ = logged
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
+    events.Reload()
+    names = {name for line in metrics(folder) for name, value in line.items() if isinstance(value, float)} - {"seconds"}
+    assert set(events.Tags()["scalars"]) == names
+    for name in names:
+        expected = [(line["step"], line[name]) for line in metrics(folder) if name in line]
+        points = [(event.step, event.value) for event in events.Scalars(name)]
+        assert [step for step, _ in points] == [step for step, _ in expected]
+        assert [value for _, value in points] == pytest.approx([value for _, value in expected], rel=1e-6)
+    [attention] = events.Tags()["images"]
+    assert [image.step for image in events.Images(attention)] == [10, 20, 30]
+    assert events.Images(attention)[0].encoded_image_string.startswith(b"\x89PNG")
+    [translations] = events.Tags()["tensors"]
+    text = events.Tensors(translations)[-1].tensor_proto.string_val[0].decode()
+    assert text.startswith("| source | reference | output |\n| --- ") and len(text.split("\n")) == 7
+
+
+def test_the_best_checkpoint_is_kept_and_the_proposed_command_works(
+    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, messages = logged
+    losses = {line["step"]: line["dev_loss"] for line in metrics(folder) if "dev_loss" in line}
+    best = min(losses, key=lambda step: losses[step])
+    [index] = (folder / "best").glob("*.index")
+    assert index.name == f"model.ckpt-{best}.index"
+    assert f"--checkpoint_path={index.with_suffix('')}" in messages
+    [command] = re.findall(r"average and decode:\s+(.*)", messages)
+    average, decode = (shlex.split(part) for part in command.split("&&"))
+    assert (average[0], decode[0]) == ("t2t-avg-checkpoints", "t2t-decoder")
+    files = {"INPUT": f"{trained.text}/dev.en", "OUTPUT": str(tmp_path / "out")}
+    decode = [re.sub("INPUT|OUTPUT", lambda name: files[name[0]], word) for word in decode]
+    for program, *arguments in (average, decode):
+        succeed(program.removeprefix("t2t-"), *arguments)
+    assert len((tmp_path / "out").read_text().splitlines()) == DEV_LINES
+
+
+def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tmp_path: Path) -> None:
+    # At a learning rate of almost 0 no later evaluation is better than the first.
+    arguments = [
+        *flags(trained, tmp_path / "m", "1e-30"), "--eval_decode_lines=0", "--early_stopping_patience=2",
+        "--local_eval_frequency=3", "--train_steps=100", "--save_checkpoints_secs=600",
+    ]  # fmt: skip
+    for _ in range(2):  # the second run has nothing left to do
+        result = succeed("trainer", *arguments)
+        assert "no lower dev loss in 2 evaluations: ended after step 9" in result.stderr
+        assert [line["step"] for line in metrics(tmp_path / "m") if "dev_loss" in line] == [3, 6, 9]
+        assert [path.name for path in (tmp_path / "m/best").glob("*.index")] == ["model.ckpt-3.index"]
+        assert [path.name for path in (tmp_path / "m").glob("*.index")] == ["model.ckpt-9.index"]
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed(
+    trained: TrainedModel, tmp_path: Path
+) -> None:
+    model = tmp_path / "m"
+    arguments = [
+        *flags(trained, model, "1e38"),
+        "--eval_decode_lines=0",
+        "--local_eval_frequency=1",
+        "--train_steps=20",
+    ]
+    result = run("trainer", *arguments)
+    refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
+    step = int(re.findall(r"step (\d+): loss", result.stderr)[-1])
+    good = re.findall(r"the last good checkpoint is (\S+);", result.stderr)[0]
+    # model.ckpt-(step - 1) has the weights that gave this loss, so it is not good.
+    assert good == "none" if step <= 2 else good == str(model / f"model.ckpt-{step - 2}")
+    records = Records(find_shards(trained.data, "text_files", "train"))
+    lengths = {
+        tuple(map(str, records.locate(number))): len(records[number][1]) for number in range(len(records))
+    }  # by shard and record
+    rows = [tuple(line.split("\t")) for line in (model / f"not_finite-{step}.tsv").read_text().splitlines()]
+    assert set(rows) <= lengths.keys() and len(set(rows)) == len(rows)
+    assert 200 < sum(lengths[row] for row in rows) < 800  # batch_size=400
+    message = re.findall(r"its (\d+) examples begin with record (\d+) of (\S+), and", result.stderr)[0]
+    assert message == (str(len(rows)), rows[0][1], rows[0][0])
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_the_loss_in_16_bits_is_nearly_the_same(
+    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path, precision: str
+) -> None:
+    arguments = flags(trained, tmp_path / "m")
+    succeed(
+        "trainer", *arguments, "--train_steps=10", f"--precision={precision}", "--eval_decode_lines=2",
+        "--log_step_count_steps=5",
+    )  # fmt: skip
+    lines, lines_float32 = metrics(tmp_path / "m"), metrics(logged[0])
+    for name in ("train_loss", "dev_loss"):
+        expected = {line["step"]: line[name] for line in lines_float32 if name in line}
+        losses = {line["step"]: line[name] for line in lines if name in line}
+        assert losses == {step: pytest.approx(expected[step], rel=0.01) for step in losses} and losses
+    assert ("loss_scale" in lines[0]) == (precision == "mixed_float16")
+    resumed = run("trainer", *arguments, "--train_steps=20")
+    refused(resumed, f"--precision={precision}, not float32", "--warm_start_from")
+
+
+def test_a_dry_run_describes_the_training_and_writes_nothing(
+    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
+) -> None:
+    result = succeed("trainer", *flags(trained, tmp_path / "m"), "--train_steps=30", "--dry_run")
+    assert not (tmp_path / "m").exists()
+    steps, parameters = re.findall(r"([\d,]+) steps an epoch; transformer: ([\d,]+) parameters", logged[1])[0]
+    assert f"{parameters} parameters" in result.stdout and f"{steps} an epoch" in result.stdout
+    for word in ("padding", "target tokens a step", "micro-batches", "weights", "activations", "together"):
+        assert word in result.stdout
+
+
+def test_a_terminal_shows_a_progress_bar(trained: TrainedModel, tmp_path: Path) -> None:
+    arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0"]
+    with terminal([*command("trainer"), *arguments], ["stderr"]) as screen:
+        updates = screen.read().decode().split("\r")
+    bars = [line for line in updates if "training:" in line and "target tokens/s" in line]
+    assert bars and re.search(r"\d+/25 .*loss \d+\.\d+, rate \d\.\de-\d\d, [\d,]+ target tokens/s", bars[-1]), bars[-3:]
