@@ -1,13 +1,12 @@
-"""t2t-query-server against served models: lines in, lines out, and what it does when something goes wrong.
+"""t2t-query-server against served models: lines in, lines out, and its behaviour when requests fail.
 
-What depends on the interface is asked over both; the rest over REST, where the program starts at once.
+Tests of the interface use gRPC and REST, the others only REST.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-import pty
 import select
 import socket
 import subprocess
@@ -23,22 +22,21 @@ import pytest
 import tensorflow as tf
 
 from models import Copier
-from programs import Road, refused
-from programs import run_process as run
+from programs import TrainedModel, command, refused, run, succeed
 from serving import Faults, Served, serve
 from t2t_repro.data import vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.export import export
+from terminals import terminal
 
 LINES = ["the dog", "", "a\u0085b\u2028c", "Ω 漢", "   ", *(f"line {number}" for number in range(6, 101)), "", "cat"]
 COPIED = [line if line.strip() else "" for line in LINES]
-START = "from t2t_repro.bin.t2t_query_server import run; run()"
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A model that copies, ready to answer at once."""
+    """A model that copies and one whose outputs contain newlines and tabs, both loaded."""
     folder = tmp_path_factory.mktemp("served")
     words = vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
     path = export(Translator(Copier(words.size), words, DecodeHParams(beam_size=1, extra_length=3)), folder)
@@ -56,7 +54,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """Without faults, and with nothing counted."""
+    """The servers without faults and with an empty record of requests."""
     servers.faults = Faults()
     servers.batches.clear()
     return servers
@@ -64,7 +62,7 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def flags(request: pytest.FixtureRequest, served: Served) -> list[str]:
-    """What chooses server, model and interface."""
+    """The flags of server, model and interface."""
     rest = ["--rest"] if request.param == "rest" else []
     return [f"--server={getattr(served, request.param)}", "--servable_name=echo", "--timeout_secs=60", *rest]
 
@@ -82,36 +80,34 @@ def read_lines(path: Path) -> list[str]:
 
 def test_a_file_is_translated_line_by_line(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", [*LINES, "a\rb"])
-    (tmp_path / "x.de.partial").write_text("of an earlier run")
-    result = run(
+    (tmp_path / "x.de.partial").write_text("from an earlier run")
+    result = succeed(
         "query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=40", cwd=tmp_path
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.stdout, result.stderr) == ("", "")
     assert read_lines(tmp_path / "x.de") == [*COPIED, "a\rb"]
     assert served.batches == [38, 40, 22]  # empty lines are not sent
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
-def test_streams(flags: list[str], tmp_path: Path) -> None:
+def test_standard_streams_and_compressed_files(flags: list[str], tmp_path: Path) -> None:
     text = "".join(f"{line}\n" for line in LINES)
     expected = "".join(f"{line}\n" for line in COPIED)
-    for names in ([], ["--decode_from_file=-", "--decode_to_file=-"]):
-        piped = run("query-server", *flags, *names, input=text)
-        assert (piped.returncode, piped.stdout, piped.stderr) == (0, expected, "")
+    for files in ([], ["--decode_from_file=-", "--decode_to_file=-"]):
+        piped = succeed("query-server", *flags, *files, input=text)
+        assert (piped.stdout, piped.stderr) == (expected, "")
     (tmp_path / "x.en.gz").write_bytes(gzip.compress(text.encode()))
-    unpacked = run("query-server", *flags, f"--decode_from_file={tmp_path / 'x.en.gz'}")
-    assert (unpacked.returncode, unpacked.stdout) == (0, expected)
-    to_file = run("query-server", *flags, f"--decode_to_file={tmp_path / 'new' / 'x.de'}", input=text)
-    assert (to_file.returncode, to_file.stdout) == (0, "")
+    assert succeed("query-server", *flags, f"--decode_from_file={tmp_path / 'x.en.gz'}").stdout == expected
+    output = f"--decode_to_file={tmp_path / 'new' / 'x.de'}"
+    assert succeed("query-server", *flags, output, input=text).stdout == ""
     assert read_lines(tmp_path / "new" / "x.de") == COPIED
-    once = run("query-server", *flags, "--inputs_once=the  Ω")
-    assert (once.returncode, once.stdout) == (0, "the  Ω\n")
+    assert succeed("query-server", *flags, "--inputs_once=the  Ω").stdout == "the  Ω\n"
     assert run("query-server", *flags, input="").stdout == ""
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
-def test_an_output_is_one_cell_of_one_line(flags: list[str]) -> None:
+def test_newlines_and_tabs_in_an_output_become_spaces(flags: list[str]) -> None:
     flags = [*flags, "--servable_name=breaks"]
     assert run("query-server", *flags, input="a\n\nb\n").stdout == "a |\t|\n\nb |\t|\n"
     columns = run("query-server", *flags, "--signature_name=n", input="a\n\nb\n")
@@ -120,10 +116,10 @@ def test_an_output_is_one_cell_of_one_line(flags: list[str]) -> None:
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_with_batches_of_one_each_line_is_answered_at_once(flags: list[str]) -> None:
-    command = [sys.executable, "-c", START, *flags, "--batch_size=1"]
+    arguments = [*command("query-server"), *flags, "--batch_size=1"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    with subprocess.Popen(arguments, env=environment, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"one\n", b"\n", b"two\n"):
@@ -135,40 +131,38 @@ def test_with_batches_of_one_each_line_is_answered_at_once(flags: list[str]) -> 
         assert process.wait() == 0
 
 
-def test_a_trained_model_gives_what_the_translator_gives(road: Road, tmp_path: Path) -> None:
-    translator = Translator.from_dir(str(road.model), beam_size=3, extra_length=5)
+def test_a_trained_model_translates_as_the_translator(trained: TrainedModel, tmp_path: Path) -> None:
+    translator = Translator.from_dir(str(trained.folder), beam_size=3, extra_length=5)
     sources = ["one thousand and two", "", "nine hundred", "café →"]
     expected = translator.translate(sources, return_beams=True)
     with serve({"numbers": {1: export(translator, tmp_path)}}) as served:
         for server in ([f"--server={served.grpc}"], [f"--server={served.rest}", "--rest"]):
             flags = [*server, "--servable_name=numbers", "--timeout_secs=60"]
             text = "".join(f"{line}\n" for line in sources)
-            best = run("query-server", *flags, input=text)
-            assert best.stdout == "".join(f"{each.text}\n" for each in expected), best.stderr
-            several = run("query-server", *flags, "--signature_name=nbest", input=text)
-            assert several.returncode == 0, several.stderr
-            lines = several.stdout.split("\n")
+            best = succeed("query-server", *flags, input=text)
+            assert best.stdout == "".join(f"{translation.text}\n" for translation in expected)
+            lines = succeed("query-server", *flags, "--signature_name=nbest", input=text).stdout.split("\n")
             assert lines[1] == lines[4] == ""
             for line, translation in zip(lines[:4], expected, strict=True):
                 cells = line.split("\t") if line else []
                 hypotheses = translation.hypotheses if line else ()
-                assert cells[::2] == [each.text.replace("\t", " ") for each in hypotheses]
+                assert cells[::2] == [hypothesis.text.replace("\t", " ") for hypothesis in hypotheses]
                 scores = [float(cell) for cell in cells[1::2]]
-                assert scores == pytest.approx([each.score for each in hypotheses], rel=1e-4)
+                assert scores == pytest.approx([hypothesis.score for hypothesis in hypotheses], rel=1e-4)
                 assert len(scores) == (3 if line else 0)
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
-def test_failed_lines_are_named_and_the_others_kept(flags: list[str], served: Served, tmp_path: Path) -> None:
+def test_failed_lines_are_named_and_the_others_written(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES)
-    (tmp_path / "x.de").write_text("of an earlier run")
+    (tmp_path / "x.de").write_text("from an earlier run")
     served.faults = Faults("line 23", code=grpc.StatusCode.INTERNAL)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10"]
     result = run("query-server", *flags, *files, cwd=tmp_path)
     refused(result, "x.en: no answer for lines 21-30, left empty in x.de.partial beside the others: ", "«broke»")
     assert result.stderr.count("\n") == 1
     assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:20], *[""] * 10, *COPIED[30:]]
-    assert (tmp_path / "x.de").read_text() == "of an earlier run"
+    assert (tmp_path / "x.de").read_text() == "from an earlier run"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.de.partial", "x.en"]
 
     streamed = run("query-server", *flags, files[0], "--batch_size=1", cwd=tmp_path)
@@ -180,17 +174,17 @@ def test_failed_lines_are_named_and_the_others_kept(flags: list[str], served: Se
     assert streamed.stdout.split("\n")[:-1] == ["" if "7" in line else line for line in COPIED[:45]]
 
 
-def test_a_slow_request_is_one_failed_batch(flags: list[str], served: Served, tmp_path: Path) -> None:
+def test_only_the_batch_of_a_slow_request_fails(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES[:40])
-    served.faults = Faults("line 23", seconds=9)
+    served.faults = Faults("line 23", seconds=3)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10"]
-    result = run("query-server", *flags, *files, "--timeout_secs=3", cwd=tmp_path)
-    refused(result, "x.en: no answer for lines 21-30,", "no answer from localhost:", "within 3 s; raise --timeout_secs")
+    result = run("query-server", *flags, *files, "--timeout_secs=1", cwd=tmp_path)
+    refused(result, "x.en: no answer for lines 21-30,", "no answer from localhost:", "within 1 s; raise --timeout_secs")
     assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:20], *[""] * 10, *COPIED[30:40]]
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
-def test_the_rest_is_given_up_where_it_would_fail_too(flags: list[str], served: Served, tmp_path: Path) -> None:
+def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10", "--retries=1"]
     served.faults = Faults("line 5", unavailable=1000)  # lines 50 to 59
@@ -210,7 +204,7 @@ def test_the_rest_is_given_up_where_it_would_fail_too(flags: list[str], served: 
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
-def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served: Served, tmp_path: Path) -> None:
+def test_nothing_is_written_if_nothing_is_translated(flags: list[str], served: Served, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.en", LINES)
     files = [f"--decode_from_file={path}", f"--decode_to_file={tmp_path / 'new' / 'x.de'}"]
     served.faults = Faults(unavailable=2)
@@ -227,9 +221,9 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
     )
     refused(run("query-server", *flags, *files, "--servable_version=7"), "no version 7; the latest is 1")
     assert not list((tmp_path / "new").iterdir())
-    with socket.socket() as taken:
-        taken.bind(("localhost", 0))  # nobody listens
-        server = f"localhost:{taken.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("localhost", 0))  # but it does not listen
+        server = f"localhost:{bound.getsockname()[1]}"
         began = time.monotonic()
         piped = run("query-server", f"--server={server}", *flags[1:], "--retries=0", input="a\n")
         assert time.monotonic() - began < 20
@@ -237,14 +231,14 @@ def test_where_nothing_is_translated_nothing_is_written(flags: list[str], served
     assert (piped.stdout, piped.stderr.count("\n")) == ("", 1)
 
 
-def test_files_and_flags_that_cannot_be(served: Served, tmp_path: Path) -> None:
+def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     flags = [f"--server={served.rest}", "--servable_name=echo", "--rest"]
     output = f"--decode_to_file={tmp_path / 'x.de'}"
     refused(run("query-server", flags[0]), "--servable_name is required")
     refused(run("query-server", flags[1]), "--server is required")
     refused(run("query-server", "--server=http://a:1", flags[1]), "give host:port")
     refused(run("query-server", *flags, f"--decode_from_file={tmp_path / 'none'}", output), "none: no such file")
-    piped = run("query-server", *flags, output, input="one\nz\udcfcei\n", errors="surrogateescape")
+    piped = run("query-server", *flags, output, input="one\nz\udcfcei\n")
     refused(piped, "standard input:2: not UTF-8")
     refused(
         run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing beside --inputs_once"
@@ -261,23 +255,21 @@ def test_files_and_flags_that_cannot_be(served: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", ["grpc"], indirect=True)
 def test_on_a_terminal_it_answers_line_by_line(flags: list[str], served: Served, tmp_path: Path) -> None:
     served.faults = Faults("bad", code=grpc.StatusCode.INTERNAL)
-    environment = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
-    ours, theirs = pty.openpty()
-    streams: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with subprocess.Popen([sys.executable, "-c", START, *flags], env=environment, **streams) as process:
-        os.close(theirs)
-        seen = b""
-        for typed, wanted in ((b"", b"> "), (b"the cat\n", b"the cat\r\nthe cat\r\n> "), (b"bad\n", b"log\r\n> "),
-                              (b"a d\x7fcat\n", b"\r\na cat\r\n> "), (b"\x04", b"")):  # fmt: skip
-            os.write(ours, typed)
-            deadline, new = time.monotonic() + 60, b""
-            while wanted not in new and select.select([ours], [], [], deadline - time.monotonic())[0]:
-                new += os.read(ours, 1000)
-            assert wanted in new, (typed, new, seen)
-            seen += new
-        assert process.wait() == 0
-    os.close(ours)
-    assert "«broke»" in seen.decode()
+    output = b""
+    arguments = [*command("query-server"), *flags]
+    streams = ["stdin", "stdout", "stderr"]
+    with terminal(arguments, streams, HOME=str(tmp_path), TERM="dumb") as prompt:
+        output += prompt.read(b"> ")
+        for keys, end in (
+            (b"the cat\n", b"the cat\r\nthe cat\r\n> "),
+            (b"bad\n", b"log\r\n> "),
+            (b"a d\x7fcat\n", b"\r\na cat\r\n> "),
+        ):
+            prompt.type(keys)
+            output += prompt.read(end)
+        prompt.type(b"\x04")
+        prompt.read()
+    assert "«broke»" in output.decode()
     assert (tmp_path / ".t2t_query_server_history").read_text().split("\n")[:3] == ["the cat", "bad", "a cat"]
 
 

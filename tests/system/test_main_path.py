@@ -1,0 +1,220 @@
+"""The main path through the programs: raw text to a served translation, defaults, and user code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from programs import SMALL, TrainedModel, command, refused, run, succeed
+
+LINES = [
+    "one thousand, nine hundred and fifty-one",
+    "",
+    "one thousand and two",
+    "   ",
+    "café   →  naïve\u2028 \u0085x",
+]
+
+
+def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path: Path) -> None:
+    model = tmp_path / "moved"
+    shutil.copytree(trained.folder, model)
+    succeed("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3", cwd=tmp_path)
+
+    source = "\n".join(LINES) + "\n"
+    (tmp_path / "x.en").write_text(source, encoding="utf-8")
+    decoder = ("decoder", f"--output_dir={model}", "--decode_hparams=extra_length=5")
+    decoded = succeed(*decoder, "--decode_from_file=x.en", "--decode_to_file=x.de", cwd=tmp_path)
+    assert decoded.stdout == ""
+    assert "averaged" in decoded.stderr
+    outputs = (tmp_path / "x.de").read_text(encoding="utf-8").split("\n")
+    assert len(outputs) == len(LINES) + 1
+    assert outputs[1] == outputs[3] == outputs[5] == ""
+    assert outputs[0] and outputs[2] and outputs[4]
+    assert succeed(*decoder, input=source).stdout == "\n".join(outputs)
+
+    succeed("exporter", f"--output_dir={model}", "--decode_hparams=extra_length=5")
+    server = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+print(json.dumps([text.decode() for text in translate(inputs=tf.constant(json.loads(sys.argv[2])))["outputs"].numpy()]))
+assert not any(name.startswith(("t2t_repro", "keras")) and "t2t" in name for name in sys.modules)
+"""
+    arguments = [sys.executable, "-c", server, str(model / "export" / "1"), json.dumps(LINES)]
+    answer = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert json.loads(answer.stdout) == outputs[:-1]
+
+
+def test_the_trainer_writes_hparams_and_checkpoints(trained: TrainedModel) -> None:
+    hparams = json.loads((trained.folder / "hparams.json").read_text())
+    assert (hparams["hidden_size"], hparams["train_steps"]) == (32, 60)
+    names = sorted(path.name for path in trained.folder.glob("*.index"))
+    assert names == [f"model.ckpt-{step}.index" for step in (20, 40, 60)]
+
+
+def test_a_finished_training_asks_for_more_steps(trained: TrainedModel) -> None:
+    result = succeed("trainer", *trained.flags, "--train_steps=60", "--eval_decode_lines=0")
+    assert "higher --train_steps" in result.stderr
+
+
+def test_a_compressed_corpus_gives_the_same_data(trained: TrainedModel, tmp_path: Path) -> None:
+    corpora = []
+    for split in ("train", "dev"):
+        paths = []
+        for language in ("en", "de"):
+            paths.append(tmp_path / f"{split}.{language}.gz")
+            paths[-1].write_bytes(gzip.compress((trained.text / f"{split}.{language}").read_bytes()))
+        corpora.append(f"--{split}={paths[0]},{paths[1]}")
+    data = tmp_path / "data"
+    succeed("datagen", "--problem=text_files", *corpora, "--vocab_size=340", f"--data_dir={data}")
+    for path in trained.data.iterdir():
+        if path.suffix != ".json":
+            assert path.read_bytes() == (data / path.name).read_bytes(), path.name
+
+
+def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
+    succeed(
+        "trainer", "--problem=numbers_ende_rev", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
+        "--train_steps=2", "--train_size=300", "--vocab_size=340", cwd=tmp_path,
+    )  # fmt: skip
+    model = tmp_path / "t2t_train" / "numbers_ende_rev-transformer_tiny"
+    assert (model / "model.ckpt-2.index").exists()
+    assert (tmp_path / "t2t_data" / "numbers_ende.json").exists()
+    assert json.loads((model / "problem.json").read_text())["problem"] == "numbers_ende_rev"
+
+
+def test_a_model_learns_to_copy(tmp_path: Path) -> None:
+    """On a task without noise the model must be almost perfect, as Sockeye's system tests demand."""
+    words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op"]
+
+    def text(count: int, salt: int) -> str:
+        numbers = (
+            [(number * 7919 + salt + place * place * 31 + number // 13 * place) % 8 for place in range(2 + number % 5)]
+            for number in range(count)
+        )
+        return "".join(" ".join(words[number] for number in line) + "\n" for line in numbers)
+
+    for name, count, salt in (("train", 4000, 1), ("dev", 200, 2)):
+        for language in ("a", "b"):
+            (tmp_path / f"{name}.{language}").write_text(text(count, salt))
+    train, dev = (f"{tmp_path / name}.a,{tmp_path / name}.b" for name in ("train", "dev"))
+    for program, *arguments in (
+        ("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=300", "--data_dir=data"),
+        ("trainer", "--problem=text_files", "--data_dir=data", "--output_dir=m", "--hparams_set=transformer_tiny",
+         "--hparams=num_hidden_layers=1,hidden_size=64,filter_size=64,batch_size=600,learning_rate_warmup_steps=100",
+         "--train_steps=300", "--local_eval_frequency=300", "--eval_decode_lines=0"),
+        ("decoder", "--output_dir=m", "--decode_from_file=dev.a", "--decode_to_file=out.b"),
+    ):  # fmt: skip
+        succeed(program, *arguments, cwd=tmp_path)
+    expected, outputs = ((tmp_path / name).read_text().split("\n") for name in ("dev.b", "out.b"))
+    equal = sum(output == line for output, line in zip(outputs, expected, strict=True))
+    assert equal >= 0.95 * len(expected), equal
+
+
+USER_CODE = '''
+"""A user's code."""
+from dataclasses import replace
+import keras
+from t2t_repro import registry
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.problem import Problem
+
+@registry.register_problem
+class Shouting(Problem):
+    """Text to capitals."""
+    num_train_shards = 1
+    def generate(self, split, tmp_dir):
+        for number in range(200 if split == "train" else 10):
+            yield {"inputs": f"text {number}", "targets": f"TEXT {number}"}
+
+@registry.register_hparams
+def minute():
+    """A very small set."""
+    return replace(registry.hparams("transformer_tiny"), model="my_transformer", num_hidden_layers=1, hidden_size=16,
+                   filter_size=16, num_heads=2, train_steps=3)
+
+@registry.register_model
+class MyTransformer(Transformer):
+    """The Transformer under another name."""
+
+@registry.register_model
+class Plain(keras.Model):
+    """Predicts each token from the one before it; it has no search."""
+    def __init__(self, hparams, vocab_size, target_space_id, precision):
+        super().__init__()
+        self.table = self.add_weight(shape=(vocab_size, vocab_size), name="table")
+
+    def call(self, inputs, targets, seed=None):
+        before = keras.ops.pad(targets[:, :-1], ((0, 0), (1, 0)))
+        return keras.ops.take(self.table, before, axis=0)
+
+    def decode(self, targets, memory):  # without attention to draw
+        return self(None, targets)
+
+@registry.register_model
+class Misfit(Transformer):
+    """Reads a field that no hparams set has."""
+    def __init__(self, hparams, *arguments):
+        super().__init__(hparams, *arguments)
+        self.experts = hparams.num_experts
+'''
+
+
+def test_a_users_problem_hparams_and_model(tmp_path: Path) -> None:
+    package = tmp_path / "my_experiment"
+    package.mkdir()
+    (package / "__init__.py").write_text("from my_experiment import mine\n")
+    (package / "mine.py").write_text(USER_CODE)
+    flag = f"--t2t_usr_dir={package}"
+    listing = succeed("trainer", "--registry_help", flag, cwd=tmp_path)
+    assert all(name in listing.stdout for name in ("shouting", "minute", "my_transformer"))
+    for program, *arguments in (
+        ("datagen", "--problem=shouting", "--vocab_size=300"),
+        ("trainer", "--problem=shouting", "--hparams_set=minute", "--local_eval_frequency=1", "--output_dir=m"),
+        ("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2"),
+        ("exporter", "--output_dir=m"),
+    ):
+        succeed(program, flag, *arguments, cwd=tmp_path)
+    decoded = succeed("decoder", flag, "--output_dir=m", input="text 7\n", cwd=tmp_path)
+    assert decoded.stdout.count("\n") == 1
+
+    trainer = ("trainer", flag, "--problem=shouting", "--hparams_set=minute")
+    plain = succeed(*trainer, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0", cwd=tmp_path)
+    assert "step 3: dev loss" in plain.stderr
+    refused(run(*trainer, "--model=plain", "--output_dir=p", cwd=tmp_path), "no method encode", "--eval_decode_lines=0")
+    planned = succeed(*trainer, "--model=plain", "--output_dir=p", "--dry_run", cwd=tmp_path)
+    parameters = re.search(r"plain: ([\d,]+) parameters", plain.stderr)
+    assert parameters and f"model                 plain, {parameters[1]} parameters\n" in planned.stdout
+    for more in ([], ["--dry_run"]):
+        result = run(*trainer, "--model=misfit", "--output_dir=misfit", *more, cwd=tmp_path)
+        refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")
+    assert not (tmp_path / "misfit").exists()
+
+
+def test_a_program_stops_quietly_when_its_reader_ends() -> None:
+    pipeline = f"{' '.join(command('trainer'))} --registry_help | head -n 1"
+    result = subprocess.run(pipeline, shell=True, capture_output=True, text=True, check=False)
+    assert result.stdout == "problems:\n"
+    assert result.stderr == ""
+
+
+def test_registry_help_is_quick_and_needs_no_tensorflow() -> None:
+    code = (
+        "import sys; sys.argv = ['t2t-trainer', '--registry_help']\n"
+        "from t2t_repro.bin import t2t_trainer\n"
+        "try: t2t_trainer.run()\n"
+        "except SystemExit: print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    )
+    began = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.monotonic() - began < 1.0
+    assert result.stdout.endswith("[]\n")
+    for name in ("text_files", "numbers_ende", "transformer_big", "transformer"):
+        assert re.search(rf"^  {name} +\S", result.stdout, re.MULTILINE), name
