@@ -1,4 +1,4 @@
-"""The main path through the programs: raw text to a served translation, defaults, and user code."""
+"""The main path through the programs, from raw text to a served translation; and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from programs import SMALL, TrainedModel, command, refused, run, succeed
+from programs import SMALL, TrainedModel, command, succeed
 
 LINES = [
     "one thousand, nine hundred and fifty-one",
@@ -116,86 +116,6 @@ def test_a_model_learns_to_copy(tmp_path: Path) -> None:
     expected, outputs = ((tmp_path / name).read_text().split("\n") for name in ("dev.b", "out.b"))
     equal = sum(output == line for output, line in zip(outputs, expected, strict=True))
     assert equal >= 0.95 * len(expected), equal
-
-
-USER_CODE = '''
-"""A user's code."""
-from dataclasses import replace
-import keras
-from t2t_repro import registry
-from t2t_repro.models.transformer import Transformer
-from t2t_repro.problem import Problem
-
-@registry.register_problem
-class Shouting(Problem):
-    """Text to capitals."""
-    num_train_shards = 1
-    def generate(self, split, tmp_dir):
-        for number in range(200 if split == "train" else 10):
-            yield {"inputs": f"text {number}", "targets": f"TEXT {number}"}
-
-@registry.register_hparams
-def minute():
-    """A very small set."""
-    return replace(registry.hparams("transformer_tiny"), model="my_transformer", num_hidden_layers=1, hidden_size=16,
-                   filter_size=16, num_heads=2, train_steps=3)
-
-@registry.register_model
-class MyTransformer(Transformer):
-    """The Transformer under another name."""
-
-@registry.register_model
-class Plain(keras.Model):
-    """Predicts each token from the one before it; it has no search."""
-    def __init__(self, hparams, vocab_size, target_space_id, precision):
-        super().__init__()
-        self.table = self.add_weight(shape=(vocab_size, vocab_size), name="table")
-
-    def call(self, inputs, targets, seed=None):
-        before = keras.ops.pad(targets[:, :-1], ((0, 0), (1, 0)))
-        return keras.ops.take(self.table, before, axis=0)
-
-    def decode(self, targets, memory):  # without attention to draw
-        return self(None, targets)
-
-@registry.register_model
-class Misfit(Transformer):
-    """Reads a field that no hparams set has."""
-    def __init__(self, hparams, *arguments):
-        super().__init__(hparams, *arguments)
-        self.experts = hparams.num_experts
-'''
-
-
-def test_a_users_problem_hparams_and_model(tmp_path: Path) -> None:
-    package = tmp_path / "my_experiment"
-    package.mkdir()
-    (package / "__init__.py").write_text("from my_experiment import mine\n")
-    (package / "mine.py").write_text(USER_CODE)
-    flag = f"--t2t_usr_dir={package}"
-    listing = succeed("trainer", "--registry_help", flag, cwd=tmp_path)
-    assert all(name in listing.stdout for name in ("shouting", "minute", "my_transformer"))
-    for program, *arguments in (
-        ("datagen", "--problem=shouting", "--vocab_size=300"),
-        ("trainer", "--problem=shouting", "--hparams_set=minute", "--local_eval_frequency=1", "--output_dir=m"),
-        ("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2"),
-        ("exporter", "--output_dir=m"),
-    ):
-        succeed(program, flag, *arguments, cwd=tmp_path)
-    decoded = succeed("decoder", flag, "--output_dir=m", input="text 7\n", cwd=tmp_path)
-    assert decoded.stdout.count("\n") == 1
-
-    trainer = ("trainer", flag, "--problem=shouting", "--hparams_set=minute")
-    plain = succeed(*trainer, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0", cwd=tmp_path)
-    assert "step 3: dev loss" in plain.stderr
-    refused(run(*trainer, "--model=plain", "--output_dir=p", cwd=tmp_path), "no method encode", "--eval_decode_lines=0")
-    planned = succeed(*trainer, "--model=plain", "--output_dir=p", "--dry_run", cwd=tmp_path)
-    parameters = re.search(r"plain: ([\d,]+) parameters", plain.stderr)
-    assert parameters and f"model                 plain, {parameters[1]} parameters\n" in planned.stdout
-    for more in ([], ["--dry_run"]):
-        result = run(*trainer, "--model=misfit", "--output_dir=misfit", *more, cwd=tmp_path)
-        refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")
-    assert not (tmp_path / "misfit").exists()
 
 
 def test_a_program_stops_quietly_when_its_reader_ends() -> None:
