@@ -1,11 +1,11 @@
-"""Compares CTranslate2 with our own decoder: how many translations are equal, and how fast each is.
+"""Compares CTranslate2 with t2t-decoder: the share of equal translations, and the speed of each.
 
     python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
 
-The model is exported as t2t-exporter --format=ctranslate2 does it. Both engines translate the same lines on one thread;
-speed is in lines a second of processor time, without either engine's start. CTranslate2 gets the lines of one length
-together, for each length has its limit. As it has no length penalty like ours, it returns several hypotheses and the
-best is chosen here.
+The model is exported as by t2t-exporter --format=ctranslate2. Both engines translate the same lines on one thread. The
+speed is in lines per second of processor time, without the start of the engine. CTranslate2 gets the lines of one
+length together, because the longest output depends on the length. It lacks our length penalty; it returns several
+hypotheses, and this script picks the best.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from t2t_repro.textfile import read_lines
 
 MODEL = flags.DEFINE_string("model", None, "the model folder", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz", required=True)
-COUNT = flags.DEFINE_integer("count", 1000, "how many lines, from the first on; empty ones are left out")
-QUANTIZATION = flags.DEFINE_string("quantization", "float32", "as t2t-exporter's")
+COUNT = flags.DEFINE_integer("count", 1000, "number of lines, without empty ones")
+QUANTIZATION = flags.DEFINE_string("quantization", "float32", "see t2t-exporter")
 
 SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     ({"beam_size": 1}, [{}]),
@@ -48,20 +48,20 @@ SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
         ],
     ),
 ]
-"""Our decode hparams, and CTranslate2's options that come near."""
+"""Our decode hparams, and CTranslate2's options that come near them."""
 
 
 def best(result: Any, alpha: float) -> list[str]:
-    """Of hypotheses whose scores are log P, the best by log P / length penalty; the end token counts."""
+    """Returns the hypothesis with the highest log P / length penalty; the length includes the end token."""
     scored = zip(result.scores, result.hypotheses, strict=True)
     return max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** alpha)[1]
 
 
-def theirs(
+def translate(
     translator: Any, sources: Sequence[list[str]], decode_hparams: dict[str, Any], options: dict[str, Any]
 ) -> list[list[str]]:
-    """The pieces that CTranslate2 finds for each source."""
-    found: dict[int, list[str]] = {}
+    """Returns CTranslate2's output for each source, in pieces."""
+    outputs: dict[int, list[str]] = {}
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
     for length, group in itertools.groupby(order, lambda number: len(sources[number])):
         numbers = list(group)
@@ -71,19 +71,19 @@ def theirs(
             batch_type="tokens",
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=length + 1 + 50,  # of the input's length the end token is part
+            max_decoding_length=length + 1 + 50,  # 1 for the end token of the input
             return_scores=True,
             beam_size=decode_hparams["beam_size"],
             **options,
         )
         for number, result in zip(numbers, results, strict=True):
             is_ranked = "num_hypotheses" not in options
-            found[number] = result.hypotheses[0] if is_ranked else best(result, decode_hparams["alpha"])
-    return [found[number] for number in range(len(sources))]
+            outputs[number] = result.hypotheses[0] if is_ranked else best(result, decode_hparams["alpha"])
+    return [outputs[number] for number in range(len(sources))]
 
 
 def main(argv: list[str]) -> None:
-    """Runs all searches with both."""
+    """Runs all searches with both engines."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = ModelFolder(MODEL.value)
@@ -94,21 +94,21 @@ def main(argv: list[str]) -> None:
         tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path / TOKENIZER))
         translator = ctranslate2.Translator(str(path), inter_threads=1, intra_threads=1)
     print(f"{checkpoint}: {len(lines)} lines, {translator.compute_type}, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}")
-    for decode_hparams, near in SEARCHES:
+    for decode_hparams, similar_options in SEARCHES:
         our_translator = Translator.from_dir(MODEL.value, checkpoint, **decode_hparams)
-        our_translator.translate(lines[:20])  # makes the graph
-        began = time.process_time()
+        our_translator.translate(lines[:20])  # traces the graph
+        start = time.process_time()
         ours = [translation.text for translation in our_translator.translate(lines)]
-        print(f"{decode_hparams}: {len(lines) / (time.process_time() - began):.0f} lines/s")
-        for options in near:
-            began = time.process_time()
-            pieces = theirs(translator, tokenizer.encode(lines, out_type=str), decode_hparams, options)
-            found = [one_line(text) for text in tokenizer.decode(pieces)]
-            speed = len(lines) / (time.process_time() - began)
-            different = [number for number, pair in enumerate(zip(ours, found, strict=True), 1) if pair[0] != pair[1]]
+        print(f"{decode_hparams}: {len(lines) / (time.process_time() - start):.0f} lines/s")
+        for options in similar_options:
+            start = time.process_time()
+            pieces = translate(translator, tokenizer.encode(lines, out_type=str), decode_hparams, options)
+            theirs = [one_line(text) for text in tokenizer.decode(pieces)]
+            speed = len(lines) / (time.process_time() - start)
+            different = [number for number, pair in enumerate(zip(ours, theirs, strict=True), 1) if pair[0] != pair[1]]
             share = 1 - len(different) / len(lines)
-            some = f"; not lines {', '.join(map(str, different[:10]))}" if different else ""
-            print(f"  CTranslate2 {options}: {speed:.0f} lines/s, {share:.1%} equal{some}")
+            examples = f"; not lines {', '.join(map(str, different[:10]))}" if different else ""
+            print(f"  CTranslate2 {options}: {speed:.0f} lines/s, {share:.1%} equal{examples}")
 
 
 if __name__ == "__main__":

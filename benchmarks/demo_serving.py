@@ -1,4 +1,4 @@
-"""Translates the texts on the command line with an exported model, as a server would: nothing of ours is imported.
+"""Translates the texts on the command line with an exported model, without importing this project.
 
 python benchmarks/demo_serving.py demo/model/export/1 "three hundred and forty-two"
 """
@@ -9,7 +9,7 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401, its operations are in the graph
+import tensorflow_text  # noqa: F401, the graph needs its operations
 
 translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 result = translate(inputs=tf.constant(sys.argv[2:]))
