@@ -14,19 +14,19 @@ from toys import ENGLISH, GREEK, contents, lines
 
 
 def generate(folder: Path, *flags: str) -> int:
-    """Runs the program in this process; the flags are copied, since `program.run` adds to them."""
+    """Runs the program in this process, with a copy of its flags, because `program.run` adds flags."""
     for name, words in (("a.en", ENGLISH), ("a.el", GREEK)):
         text = lines(50, words)
         (folder / name).write_text("".join(line + "\n" for line in [*text, text[7], text[7]]), "utf-8")
     both = f"{folder}/a.en,{folder}/a.el"
-    given = ["--problem=text_files", f"--train={both}", f"--dev={both}", f"--data_dir={folder}/data"]
+    data = ["--problem=text_files", f"--train={both}", f"--dev={both}", f"--data_dir={folder}/data"]
     size = [] if any(flag.startswith("--vocab_file=") for flag in flags) else ["--vocab_size=400"]
-    argv = ["t2t_datagen.py", *given, *size, *flags]
+    argv = ["t2t_datagen.py", *data, *size, *flags]
     return program.run(t2t_datagen.main, copy.deepcopy(t2t_datagen.FLAGS), t2t_datagen.__doc__, argv)
 
 
 def failure(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
-    """The one line of a run that must end with code 2 and write nothing."""
+    """Returns the error of a run that must end with code 2 and write nothing."""
     assert generate(folder, *flags) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
@@ -39,7 +39,7 @@ def dropped(folder: Path) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_the_number_of_processes_changes_no_byte(tmp_path: Path, processes: int) -> None:
+def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, processes: int) -> None:
     assert generate(tmp_path, "--num_concurrent_processes=1") == 0
     one = contents(tmp_path / "data")
     (tmp_path / "data").rename(tmp_path / "other")
@@ -48,7 +48,9 @@ def test_the_number_of_processes_changes_no_byte(tmp_path: Path, processes: int)
 
 
 @pytest.mark.parametrize("value", ["-1", "two", "1.5", ""])
-def test_a_number_of_processes_that_cannot_be(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_number_of_processes_is_an_error(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "--num_concurrent_processes=" in failure(capsys, tmp_path, f"--num_concurrent_processes={value}")
 
 
@@ -65,18 +67,18 @@ def test_a_number_of_processes_that_cannot_be(value: str, tmp_path: Path, capsys
         (("--clean_duplicates", "--noclean_duplicates"), 0),
     ],
 )
-def test_a_boolean_setting_needs_no_value(tmp_path: Path, flags: tuple[str, ...], count: int) -> None:
+def test_a_boolean_setting_may_have_no_value(tmp_path: Path, flags: tuple[str, ...], count: int) -> None:
     assert generate(tmp_path, *flags) == 0
     assert dropped(tmp_path) == {"train": {"duplicate": count} if count else {}, "dev": {}}
 
 
-def test_cleaning_by_length(tmp_path: Path) -> None:
+def test_pairs_are_cleaned_by_length(tmp_path: Path) -> None:
     assert generate(tmp_path, "--clean_max_words=5", "--clean_max_ratio=1.5") == 0
     assert dropped(tmp_path) == {"train": {"too many words": 10}, "dev": {}}
 
 
 @pytest.mark.parametrize(
-    ("flag", "words"),
+    ("flag", "message"),
     [
         ("--clean_max_words=-1", "--clean_max_words=-1 must be 0 or more"),
         ("--clean_max_words=1.5", "--clean_max_words=1.5: the value must be of type int"),
@@ -88,11 +90,13 @@ def test_cleaning_by_length(tmp_path: Path) -> None:
         ("--clean_duplicate", "clean_duplicates"),
     ],
 )
-def test_a_setting_that_cannot_be(flag: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert words in failure(capsys, tmp_path, flag)
+def test_a_wrong_setting_is_an_error(
+    flag: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in failure(capsys, tmp_path, flag)
 
 
-def test_a_vocabulary_that_is_given_is_copied(tmp_path: Path) -> None:
+def test_a_supplied_vocabulary_is_copied(tmp_path: Path) -> None:
     words = vocabulary.train(lines(40), 320)
     words.save(tmp_path / "old" / "vocab.model")
     assert generate(tmp_path, f"--vocab_file={tmp_path}/old/vocab.model") == 0
@@ -101,21 +105,21 @@ def test_a_vocabulary_that_is_given_is_copied(tmp_path: Path) -> None:
     assert copied.read_bytes() == words.model
 
 
-def test_an_empty_vocab_file_is_none(tmp_path: Path) -> None:
+def test_an_empty_vocab_file_means_a_learned_vocabulary(tmp_path: Path) -> None:
     assert generate(tmp_path, "--vocab_file=", "--vocab_size=400") == 0
 
 
 @pytest.mark.parametrize("size", ["--vocab_size=320", "--vocab_size=32000"])
-def test_a_vocabulary_that_is_given_has_its_own_size(
+def test_vocab_size_beside_vocab_file_is_an_error(
     size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vocabulary.train(lines(40), 320).save(tmp_path / "vocab.model")
-    said = failure(capsys, tmp_path, f"--vocab_file={tmp_path}/vocab.model", size)
-    assert "--vocab_size does nothing with --vocab_file" in said
+    message = failure(capsys, tmp_path, f"--vocab_file={tmp_path}/vocab.model", size)
+    assert "--vocab_size does nothing with --vocab_file" in message
 
 
 @pytest.mark.parametrize("text", [None, b"", b"the\na\nof\n", b"half"])
-def test_a_vocab_file_that_is_none(text: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_vocab_file_is_an_error(text: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "vocab.model"
     if text == b"half":
         text = vocabulary.train(lines(40), 320).model[:3000]

@@ -1,4 +1,4 @@
-"""Finding, downloading, checking and unpacking published archives."""
+"""Finding, downloading, verifying and unpacking published archives."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FILES = {"training/a.en": b"one\ntwo\n" * 5000, "training/a.de": b"eins\nzwei\n"
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder; of files called cut.tgz and reset.tgz it sends less than it promises."""
+    """Serves a folder, but sends only half of the files cut.tgz and reset.tgz."""
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
         contents = source.read()
         outputfile.write(contents[: len(contents) // 2] if self.path in ("/cut.tgz", "/reset.tgz") else contents)
-        if self.path == "/reset.tgz":  # the client sees an error, not an end
+        if self.path == "/reset.tgz":  # The client gets an error instead of the end of the file.
             outputfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -46,7 +46,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """The address at which the folder tmp_path/served is to be had."""
+    """Address of a server for the folder tmp_path/served."""
     (tmp_path / "served").mkdir()
     handler = functools.partial(Server, directory=str(tmp_path / "served"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
@@ -58,13 +58,13 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Archive:
-    """The archive as it is now, published under `place`."""
+    """Returns a file as an archive that was published under `place`."""
     contents = path.read_bytes()
     checksum = f"{algorithm}:{hashlib.new(algorithm, contents).hexdigest()}"
     return Archive(f"{place}/{path.name}", len(contents), checksum)
 
 
-def left_in(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -76,7 +76,7 @@ def failure(*archives: Archive, folder: Path, others: tuple[Archive, ...] = ()) 
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
-def test_an_archive_in_the_folder_is_found_and_checked(tmp_path: Path, algorithm: str) -> None:
+def test_an_archive_in_the_folder_is_found_and_verified(tmp_path: Path, algorithm: str) -> None:
     path = write_tar(tmp_path / "a.tgz", FILES)
     whole = path.read_bytes()
     archive = published(path, algorithm=algorithm)
@@ -93,10 +93,10 @@ def test_an_archive_in_the_folder_is_found_and_checked(tmp_path: Path, algorithm
     for contents in (other, whole):
         assert hashlib.new(algorithm, contents).hexdigest() in message
     assert f"{path}: {len(whole):,} bytes" in message and f"get it again from {archive.url}" in message
-    assert path.read_bytes() == other, "what a user has put there is not removed"
+    assert path.read_bytes() == other, "a user's file is not deleted"
 
 
-def test_what_is_not_known_is_not_checked(tmp_path: Path) -> None:
+def test_unknown_sizes_and_checksums_are_not_verified(tmp_path: Path) -> None:
     path = tmp_path / "a.tgz"
     path.write_bytes(b"anything")
     assert find([Archive(f"{NOWHERE}/a.tgz")], tmp_path) == [path]
@@ -111,68 +111,68 @@ def test_an_archive_is_downloaded_once(tmp_path: Path, server: str, capsys: pyte
     assert (folder / "a.tgz").read_bytes() == source.read_bytes()
     source.unlink()
     assert find([archive], folder) == [folder / "a.tgz"]
-    assert left_in(folder) == ["a.tgz"]
+    assert files_in(folder) == ["a.tgz"]
 
 
-def test_another_file_on_the_server_is_not_taken(tmp_path: Path, server: str) -> None:
+def test_another_file_on_the_server_is_refused(tmp_path: Path, server: str) -> None:
     source = write_tar(tmp_path / "served" / "a.tgz", FILES)
     archive, folder = published(source, server), tmp_path / "tmp"
     source.write_bytes(b"<html>moved</html>")
     assert "18 bytes, but the published archive has" in failure(archive, folder=folder)
-    assert left_in(folder) == []
+    assert files_in(folder) == []
 
 
 @pytest.mark.parametrize(("name", "reason"), [("cut", "the connection broke"), ("reset", "Connection reset by peer")])
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_connection_that_breaks_leaves_nothing(
+def test_a_broken_connection_leaves_no_file(
     tmp_path: Path, server: str, name: str, reason: str, is_known: bool
 ) -> None:
     source = write_tar(tmp_path / "served" / f"{name}.tgz", {"a": os.urandom(4_000_000)})
     archive = published(source, server) if is_known else Archive(f"{server}/{name}.tgz")
     message = failure(archive, folder=tmp_path / "tmp")
     assert message.startswith(f"cannot download {server}/{name}.tgz (") and reason in message.partition(")")[0]
-    assert left_in(tmp_path / "tmp") == []
+    assert files_in(tmp_path / "tmp") == []
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path: Path, server: str) -> None:
-    there = write_tar(tmp_path / "tmp" / "there.tgz", FILES)
+def test_all_missing_archives_are_named_together(tmp_path: Path, server: str) -> None:
+    existing = write_tar(tmp_path / "tmp" / "existing.tgz", FILES)
     served = published(write_tar(tmp_path / "served" / "served.tgz", FILES), server)
     first, second = Archive(f"{server}/first.tgz", 1234567), Archive(f"{NOWHERE}/second.tar")
-    others = (published(there), Archive(f"{NOWHERE}/third.tgz", 3))
+    others = (published(existing), Archive(f"{NOWHERE}/third.tgz", 3))
     with pytest.raises(MissingArchiveError) as error:
-        find([published(there), served, first, second], tmp_path / "tmp", others)
+        find([published(existing), served, first, second], tmp_path / "tmp", others)
     assert str(error.value) == (
         f"cannot download {server}/first.tgz (File not found); get elsewhere and put into {tmp_path / 'tmp'}: "
         f"first.tgz (1,234,567 bytes, {server}/first.tgz), second.tar ({NOWHERE}/second.tar); "
         f"also needed: third.tgz (3 bytes, {NOWHERE}/third.tgz)"
     )
-    assert left_in(tmp_path / "tmp") == ["served.tgz", "there.tgz"]
+    assert files_in(tmp_path / "tmp") == ["existing.tgz", "served.tgz"]
 
 
-def test_damage_is_told_before_anything_is_downloaded(tmp_path: Path, server: str) -> None:
+def test_a_damaged_archive_is_an_error_before_any_download(tmp_path: Path, server: str) -> None:
     served = published(write_tar(tmp_path / "served" / "served.tgz", FILES), server)
     (tmp_path / "bad.tgz").write_bytes(b"bad")
     assert f"{tmp_path / 'bad.tgz'}: 3 bytes" in failure(served, Archive(f"{NOWHERE}/bad.tgz", 4), folder=tmp_path)
     assert not (tmp_path / "served.tgz").exists()
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path, server: str) -> None:
+def test_a_full_disk_while_downloading_is_an_error(tmp_path: Path, server: str) -> None:
     source = tmp_path / "served" / "a.tgz"
     source.write_bytes(os.urandom(20_000))
     with largest_file(5000):
         message = failure(published(source, server), folder=tmp_path / "tmp")
     assert message.startswith(f"{tmp_path / 'tmp' / 'a.tgz'}: cannot be written (File too large)")
-    assert left_in(tmp_path / "tmp") == []
+    assert files_in(tmp_path / "tmp") == []
 
 
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
 @pytest.mark.parametrize("prefix", ["", "./"])
-def test_only_the_wanted_files_are_unpacked_and_only_once(tmp_path: Path, name: str, prefix: str) -> None:
+def test_only_the_requested_files_are_unpacked_and_only_once(tmp_path: Path, name: str, prefix: str) -> None:
     path = write_tar(tmp_path / name, {prefix + inside: contents for inside, contents in FILES.items()})
     wanted = {published(path): ["training/a.de", "training/a.en"]}
     folder = unpack(wanted, tmp_path)
-    assert left_in(folder) == ["training/a.de", "training/a.en"]
-    assert all((folder / inside).read_bytes() == FILES[inside] for inside in left_in(folder))
+    assert files_in(folder) == ["training/a.de", "training/a.en"]
+    assert all((folder / inside).read_bytes() == FILES[inside] for inside in files_in(folder))
 
     path.unlink()
     assert unpack(wanted, tmp_path) == folder
@@ -181,7 +181,7 @@ def test_only_the_wanted_files_are_unpacked_and_only_once(tmp_path: Path, name: 
         unpack(wanted, tmp_path)
 
 
-def test_what_is_unpacked_is_not_told_as_missing(tmp_path: Path) -> None:
+def test_unpacked_archives_are_not_named_as_missing(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tgz", FILES)
     unpacked, lost = {published(path): ["training/a.fr"]}, {Archive(f"{NOWHERE}/lost.tgz"): ["x"]}
     unpack(unpacked, tmp_path)
@@ -191,7 +191,7 @@ def test_what_is_unpacked_is_not_told_as_missing(tmp_path: Path) -> None:
     assert "lost.tgz" in str(error.value) and "a.tgz" not in str(error.value)
 
 
-def test_a_file_that_the_archive_lacks_is_named(tmp_path: Path) -> None:
+def test_a_file_missing_in_the_archive_is_named(tmp_path: Path) -> None:
     archive = published(write_tar(tmp_path / "a.tgz", FILES))
     with pytest.raises(UserError, match=r"a\.tgz: has no training/a\.xx; get it again from file:///no"):
         unpack({archive: ["training/a.en", "training/a.xx"]}, tmp_path)
@@ -199,7 +199,7 @@ def test_a_file_that_the_archive_lacks_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.99])
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
-def test_a_damaged_archive_leaves_nothing_half(tmp_path: Path, name: str, kept: float) -> None:
+def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, kept: float) -> None:
     files = {"training/a.en": os.urandom(30_000), "training/a.de": os.urandom(30_000)}
     path = write_tar(tmp_path / name, files)
     whole = path.read_bytes()
@@ -207,21 +207,21 @@ def test_a_damaged_archive_leaves_nothing_half(tmp_path: Path, name: str, kept: 
     wanted = {Archive(f"{NOWHERE}/{name}"): list(files)}
     with pytest.raises(UserError, match=rf"{name}: (not a whole tar archive \(|has no )"):
         unpack(wanted, tmp_path)
-    for inside in left_in(tmp_path / EXTRACTED):
+    for inside in files_in(tmp_path / EXTRACTED):
         assert (tmp_path / EXTRACTED / inside).read_bytes() == files[inside]
     path.write_bytes(whole)
     folder = unpack(wanted, tmp_path)
-    assert {inside: (folder / inside).read_bytes() for inside in left_in(folder)} == files
+    assert {inside: (folder / inside).read_bytes() for inside in files_in(folder)} == files
 
 
-def test_a_full_disk_while_unpacking(tmp_path: Path) -> None:
+def test_a_full_disk_while_unpacking_is_an_error(tmp_path: Path) -> None:
     archive = published(write_tar(tmp_path / "a.tgz", FILES))
     with largest_file(20_000), pytest.raises(UserError, match=r"a\.en: cannot be written \(File too large\)"):
         unpack({archive: ["training/a.en"]}, tmp_path)
-    assert left_in(tmp_path / EXTRACTED) == []
+    assert files_in(tmp_path / EXTRACTED) == []
 
 
-def test_a_process_killed_while_unpacking_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
+def test_a_process_killed_while_unpacking_leaves_no_partial_file(tmp_path: Path) -> None:
     size = 200_000_000
     write_tar(tmp_path / "a.tgz", {"zeros": bytes(size)})
     target = tmp_path / EXTRACTED / "zeros"

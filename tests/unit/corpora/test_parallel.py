@@ -1,4 +1,4 @@
-"""Two files side by side."""
+"""Parallel text in two files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_repro.corpora.parallel import read_pairs, unescape
 from t2t_repro.errors import UserError
 
 
-def test_lines_are_put_side_by_side(tmp_path: Path) -> None:
+def test_lines_are_paired(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_bytes(b"one\n\nthree\n")
     (tmp_path / "a.de.gz").write_bytes(gzip.compress("eins\nz\u2028w\u0085e\ri\ndrei".encode()))
     assert list(read_pairs(tmp_path / "a.en", tmp_path / "a.de.gz")) == [
@@ -24,7 +24,7 @@ def test_lines_are_put_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (0, 2), (2, 0), (1234, 1233)])
-def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, target: int) -> None:
+def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, source: int, target: int) -> None:
     (tmp_path / "a").write_bytes(b"x\n" * source)
     (tmp_path / "b").write_bytes(b"y\n" * target)
     pairs = read_pairs(tmp_path / "a", tmp_path / "b")
@@ -34,7 +34,7 @@ def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, t
     assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines but {tmp_path}/b has {target:,};")
 
 
-def test_other_things_than_lines_can_be_read(tmp_path: Path) -> None:
+def test_a_custom_reader_replaces_lines(tmp_path: Path) -> None:
     pairs = read_pairs("ab", "xy", iter)
     assert [tuple(pair.values()) for pair in pairs] == [("a", "x"), ("b", "y")]
 
@@ -59,5 +59,5 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
         ("&amp;lt;", "&lt;"),
     ],
 )
-def test_marks_of_sgml_are_read(escaped: str, text: str) -> None:
+def test_entities_are_replaced(escaped: str, text: str) -> None:
     assert unescape(escaped) == text

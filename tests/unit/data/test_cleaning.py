@@ -1,4 +1,4 @@
-"""Which pairs are left out and counted, against an implementation that keeps everything in memory."""
+"""Cleaning, compared with an implementation that keeps everything in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
 
 
 def random_pairs(count: int, seed: int) -> list[Pair]:
-    """Short pairs of three words, with blank sides and many repeats among them."""
+    """Returns short pairs of up to three different words, with blank sides and many repeats."""
     draw = random.Random(seed)
     spaces = (" ", "  ", "\t", "\u2028")
 
@@ -29,7 +29,7 @@ def random_pairs(count: int, seed: int) -> list[Pair]:
 
 
 def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
-    """What is to be kept, and the pairs left out by reason."""
+    """Returns the kept pairs, and the number of dropped ones by reason."""
     kept: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
@@ -50,12 +50,12 @@ def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tu
 @pytest.mark.parametrize("words", [0, 2])
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5])
 @pytest.mark.parametrize("duplicates", [False, True])
-def test_the_pairs_and_counts_are_those_of_a_naive_implementation(words: int, ratio: float, duplicates: bool) -> None:
+def test_pairs_and_counts_equal_those_of_a_naive_implementation(words: int, ratio: float, duplicates: bool) -> None:
     for seed in range(5):
         pairs = random_pairs(300, seed)
         kept, dropped = cleaned(pairs, words, ratio, duplicates)
         reasons = {"empty side", *["too many words"] * bool(words), *["length ratio"] * bool(ratio)}
-        assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # or else the pairs show nothing
+        assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # The pairs have each reason.
         cleaning = Cleaning(words, ratio, duplicates)
         for _ in cleaning.first_pass(pairs):
             pass
@@ -64,30 +64,30 @@ def test_the_pairs_and_counts_are_those_of_a_naive_implementation(words: int, ra
         assert list(cleaning.next_pass(pairs)) == kept
 
 
-def test_a_further_pass_gives_the_first_pass_without_its_repeats() -> None:
+def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
     pairs = random_pairs(500, 9)
     cleaning = Cleaning(max_words=3, drops_duplicates=True)
-    first = list(cleaning.first_pass(iter(pairs)))
-    once = {str(pair): pair for pair in first}  # a dict keeps the place of the first
-    assert 0 < len(once) < len(first)
+    first_pass = list(cleaning.first_pass(iter(pairs)))
+    once = {str(pair): pair for pair in first_pass}  # A dict keeps the first position.
+    assert 0 < len(once) < len(first_pass)
     assert list(cleaning.next_pass(iter(pairs))) == list(once.values())
 
 
-def test_nothing_but_empty_sides_goes_by_default() -> None:
+def test_only_empty_sides_are_dropped_by_default() -> None:
     pairs = pairs_of(("a", "b"), ("a", "b"), ("a " * 1000, "b"), ("", "b"), ("a", "\u3000"), (" ", "\t"))
     cleaning = Cleaning()
     assert list(cleaning.first_pass(pairs)) == list(cleaning.next_pass(pairs)) == pairs[:3]
     assert cleaning.dropped == {"empty side": 3}
 
 
-def test_limits_are_still_allowed() -> None:
+def test_pairs_at_the_limits_are_kept() -> None:
     pairs = pairs_of(("a b c", "a"), ("a", "a b c"), ("a b c d", "a b"), ("a b", "a b c d"), ("a b c d", "a"))
     assert len(list(Cleaning(max_words=4, max_ratio=3.0).next_pass(pairs))) == 4
     assert len(list(Cleaning(max_words=3).next_pass(pairs))) == 2
     assert len(list(Cleaning(max_ratio=2.9).next_pass(pairs))) == 2
 
 
-def test_only_pairs_alike_on_both_sides_are_repeats_and_the_first_stays() -> None:
+def test_only_the_first_of_equal_pairs_is_kept() -> None:
     pairs = pairs_of(("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a ", "b"), ("A", "b"), ("a", "b"), ("a", "c"))
     numbered = [pair | {"number": str(number)} for number, pair in enumerate(pairs)]
     cleaning = Cleaning(drops_duplicates=True)
@@ -96,21 +96,21 @@ def test_only_pairs_alike_on_both_sides_are_repeats_and_the_first_stays() -> Non
     assert cleaning.dropped == {"duplicate": 2}
 
 
-def test_a_reason_that_no_pair_gave_is_not_listed() -> None:
+def test_reasons_without_pairs_are_not_listed() -> None:
     pairs = pairs_of(("a", "b"), ("b", "a"))
     cleaning = Cleaning(max_words=5, max_ratio=5.0, drops_duplicates=True)
     assert list(cleaning.first_pass(pairs)) == pairs
     assert dict(cleaning.dropped) == {}
 
 
-def test_no_text_at_all() -> None:
+def test_an_empty_text_has_no_pairs() -> None:
     cleaning = Cleaning(drops_duplicates=True)
     assert list(cleaning.first_pass([])) == list(cleaning.next_pass([])) == []
     assert (cleaning.read, cleaning.kept) == (0, 0)
 
 
 @pytest.mark.parametrize("duplicates", [False, True])
-def test_a_text_that_has_grown_or_shrunk_gives_more_or_fewer_pairs(duplicates: bool) -> None:
+def test_a_text_that_grows_or_shrinks_yields_more_or_fewer_pairs(duplicates: bool) -> None:
     pairs = pairs_of(*((f"a{number}", "b") for number in range(10)))
     cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 10
@@ -118,7 +118,7 @@ def test_a_text_that_has_grown_or_shrunk_gives_more_or_fewer_pairs(duplicates: b
     assert len(list(cleaning.next_pass(pairs[:7]))) == 7
 
 
-def test_the_fingerprint_is_of_the_pairs_that_stay_and_their_order() -> None:
+def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
     def fingerprint(pairs: list[Pair]) -> str:
         cleaning = Cleaning(max_words=3)
         for _ in cleaning.first_pass(pairs):
@@ -137,4 +137,4 @@ def test_the_fingerprint_is_of_the_pairs_that_stay_and_their_order() -> None:
         pairs_of(("ab", "c"), ("d", "x")),
         [],
     ]
-    assert len({fingerprint(each) for each in itertools.chain([pairs], others)}) == len(others) + 1
+    assert len({fingerprint(some) for some in itertools.chain([pairs], others)}) == len(others) + 1

@@ -1,4 +1,4 @@
-"""Text to records, the same from one process and from several, and what becomes of the processes."""
+"""Encoding of text: the same records from any number of processes, and the processes' end."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def words() -> Vocabulary:
-    """A vocabulary of English letters and no others."""
+    """A vocabulary of English letters only."""
     return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
 
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the process that hands them out looks at their size."""
+    """Makes portions small; only the calling process reads this size."""
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
 
 
 def some_pairs(count: int) -> list[Pair]:
-    """Different pairs, one side or both of some with characters outside of the alphabet."""
+    """Returns different pairs, some with characters outside the alphabet."""
     return [
         {"inputs": f"dog {number}", "targets": f"{ODD[number % len(ODD)]} {number * number}"} for number in range(count)
     ]
 
 
 def encoded(words: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
-    """The records' bytes, their lengths and the counts."""
+    """Returns the records' bytes, their lengths and the counts."""
     with Encoder(words, processes) as encoder:
-        found = list(encoder.encode(portions(pairs)))
-    chunks, counts = [each.chunk for each in found], sum((each.counts for each in found), Counter[str]())
+        results = list(encoder.encode(portions(pairs)))
+    chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
     lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
     return b"".join(contents for contents, _ in chunks), lengths, counts
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 200])
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_records_are_those_of_the_pairs_in_order(words: Vocabulary, processes: int, count: int) -> None:
+def test_all_pairs_are_encoded_in_order(words: Vocabulary, processes: int, count: int) -> None:
     pairs = some_pairs(count)
     examples = [tuple(words.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
     contents, lengths, counts = encoded(words, iter(pairs), processes)
@@ -78,35 +78,33 @@ def test_the_records_are_those_of_the_pairs_in_order(words: Vocabulary, processe
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_odd_characters_and_very_long_lines_come_back_as_they_were(
-    words: Vocabulary, tmp_path: Path, processes: int
-) -> None:
+def test_odd_characters_and_very_long_lines_are_restored(words: Vocabulary, tmp_path: Path, processes: int) -> None:
     texts = [*ODD, "the dog " * 131_072, "ö\u2028" * 250_000, "x" * 1_000_000]
     with Encoder(words, processes) as encoder:
         pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
-        records.write_chunks(tmp_path / "shard", (each.chunk for each in encoder.encode(portions(pairs))))
-    read = Records([tmp_path / "shard"])
-    assert len(read) == len(texts)
+        records.write_chunks(tmp_path / "shard", (result.chunk for result in encoder.encode(portions(pairs))))
+    stored = Records([tmp_path / "shard"])
+    assert len(stored) == len(texts)
     for number, text in enumerate(texts):
-        assert words.decode([ids.tolist() for ids in read[number]]) == [text, text[::-1]]
+        assert words.decode([ids.tolist() for ids in stored[number]]) == [text, text[::-1]]
 
 
-def test_text_is_read_only_a_little_ahead(words: Vocabulary) -> None:
-    given = 0
+def test_few_portions_are_read_ahead(words: Vocabulary) -> None:
+    pairs_read = 0
 
     def pairs() -> Iterator[Pair]:
-        nonlocal given
+        nonlocal pairs_read
         for pair in some_pairs(1000):
-            given += 1
+            pairs_read += 1
             yield pair
 
     with Encoder(words, 2) as encoder:
         for done, _ in enumerate(encoder.encode(portions(pairs()))):
-            assert given - 7 * done <= 7 * (3 * 2 + 1)
-    assert given == 1000
+            assert pairs_read - 7 * done <= 7 * (3 * 2 + 1)
+    assert pairs_read == 1000
 
 
-def test_one_process_is_this_one_and_several_end_with_the_encoder(words: Vocabulary) -> None:
+def test_one_process_is_the_calling_one_and_more_end_with_the_encoder(words: Vocabulary) -> None:
     for processes in (1, 2):
         with Encoder(words, processes) as encoder:
             for _ in encoder.encode(portions(some_pairs(200))):
@@ -115,7 +113,7 @@ def test_one_process_is_this_one_and_several_end_with_the_encoder(words: Vocabul
         assert not multiprocessing.active_children()
 
 
-def test_a_text_that_fails_half_way_ends_the_processes(words: Vocabulary) -> None:
+def test_an_error_in_the_text_ends_the_processes(words: Vocabulary) -> None:
     def pairs() -> Iterator[Pair]:
         yield from some_pairs(100)
         raise UserError("line 101 is damaged")
@@ -126,7 +124,7 @@ def test_a_text_that_fails_half_way_ends_the_processes(words: Vocabulary) -> Non
 
 
 @pytest.mark.parametrize(("processes", "fewer"), [(2, 1), (4, 2)])
-def test_a_process_that_is_killed_ends_in_one_line_that_names_the_flag(
+def test_a_killed_process_is_an_error_of_one_line_that_names_the_flag(
     words: Vocabulary, processes: int, fewer: int
 ) -> None:
     def pairs() -> Iterator[Pair]:
@@ -144,10 +142,10 @@ def test_a_process_that_is_killed_ends_in_one_line_that_names_the_flag(
     assert not multiprocessing.active_children()
 
 
-def test_an_interrupt_is_the_parents_business_from_the_first_moment(
+def test_child_processes_ignore_interrupts_from_their_start(
     words: Vocabulary, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """On a terminal Ctrl-C reaches all processes, those that are just starting too; they must not speak of it."""
+    """Ctrl-C on a terminal reaches all processes, even starting ones. Children must not print anything."""
     sent = 0
 
     def pairs() -> Iterator[Pair]:
@@ -164,7 +162,7 @@ def test_an_interrupt_is_the_parents_business_from_the_first_moment(
     assert capfd.readouterr().err == ""
 
 
-def test_an_interrupt_of_this_process_still_arrives(words: Vocabulary) -> None:
+def test_the_calling_process_receives_interrupts(words: Vocabulary) -> None:
     def pairs() -> Iterator[Pair]:
         for number, pair in enumerate(some_pairs(100)):
             if number == 60:
@@ -176,15 +174,15 @@ def test_an_interrupt_of_this_process_still_arrives(words: Vocabulary) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_an_index_counts_from_the_first_byte_of_its_own_chunk(words: Vocabulary) -> None:
+def test_the_index_of_a_chunk_counts_from_its_first_byte(words: Vocabulary) -> None:
     with Encoder(words, 2) as encoder:
-        chunks = [each.chunk for each in encoder.encode(portions(some_pairs(20)))]
+        chunks = [result.chunk for result in encoder.encode(portions(some_pairs(20)))]
     assert [len(index) for _, index in chunks] == [7, 7, 6]
     assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in chunks)
     assert all(np.all(np.diff(index["offset"]) > 0) for _, index in chunks)
 
 
-def test_the_processes_do_not_need_tensorflow() -> None:
+def test_the_module_does_not_import_tensorflow() -> None:
     code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import encoding\n"
     code += "assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -33,13 +33,13 @@ def shard(folder: Path, number: int = 0, total: int = 1) -> Path:
 
 
 def written(folder: Path, pairs: list[tuple[list[int], list[int]]] = PAIRS) -> Path:
-    """A shard with the given pairs and its index."""
+    """Writes a shard and its index; returns the shard's path."""
     write_shard(shard(folder), pairs)
     return shard(folder)
 
 
-def pairs_of(read: Records) -> list[tuple[list[int], list[int]]]:
-    return [(source.tolist(), target.tolist()) for source, target in (read[i] for i in range(len(read)))]
+def pairs_of(stored: Records) -> list[tuple[list[int], list[int]]]:
+    return [(source.tolist(), target.tolist()) for source, target in (stored[number] for number in range(len(stored)))]
 
 
 def flip(path: Path, position: int) -> None:
@@ -54,7 +54,7 @@ def failure(path: Path) -> str:
     return str(error.value)
 
 
-def test_tensorflow_reads_what_was_written(tmp_path: Path) -> None:
+def test_tensorflow_reads_our_shards(tmp_path: Path) -> None:
     import tensorflow as tf
 
     features = {name: tf.io.VarLenFeature(tf.int64) for name in ("inputs", "targets")}
@@ -67,7 +67,7 @@ def test_tensorflow_reads_what_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("was_reversed", [False, True])
-def test_what_tensorflow_wrote_is_read_without_an_index(tmp_path: Path, was_reversed: bool) -> None:
+def test_shards_of_tensorflow_are_read_without_an_index(tmp_path: Path, was_reversed: bool) -> None:
     import tensorflow as tf
 
     path = shard(tmp_path)
@@ -80,22 +80,22 @@ def test_what_tensorflow_wrote_is_read_without_an_index(tmp_path: Path, was_reve
             writer.write(tf.train.Example(features=tf.train.Features(feature=sides)).SerializeToString())
     expected = [pair[::-1] for pair in PAIRS] if was_reversed else PAIRS
     for _ in range(2):
-        read = Records([path], was_reversed)
-        assert pairs_of(read) == expected
-        assert read.lengths.tolist() == [[len(pair[side]) for pair in expected] for side in (0, 1)]
+        stored = Records([path], was_reversed)
+        assert pairs_of(stored) == expected
+        assert stored.lengths.tolist() == [[len(pair[side]) for pair in expected] for side in (0, 1)]
         assert index_path(path).is_file()
 
 
-def test_records_are_numbered_over_the_shards_and_empty_shards_do_no_harm(tmp_path: Path) -> None:
+def test_records_are_numbered_across_shards_of_which_some_are_empty(tmp_path: Path) -> None:
     for number, pairs in enumerate(([], PAIRS[:1], [], PAIRS[1:], [])):
         write_shard(shard(tmp_path, number, 5), pairs)
-    read = Records(find_shards(tmp_path, "toy", "train"))
-    assert len(read) == 4
-    assert pairs_of(read) == PAIRS
-    assert read.lengths.dtype == np.int32 and read[0][0].dtype == np.int32
+    stored = Records(find_shards(tmp_path, "toy", "train"))
+    assert len(stored) == 4
+    assert pairs_of(stored) == PAIRS
+    assert stored.lengths.dtype == np.int32 and stored[0][0].dtype == np.int32
 
 
-def test_an_index_made_again_is_the_index_written(tmp_path: Path) -> None:
+def test_a_rebuilt_index_equals_the_original(tmp_path: Path) -> None:
     path = written(tmp_path)
     before = index_path(path).read_bytes()
     index_path(path).unlink()
@@ -103,43 +103,45 @@ def test_an_index_made_again_is_the_index_written(tmp_path: Path) -> None:
     assert index_path(path).read_bytes() == before
 
 
-def test_an_index_that_fits_is_not_made_again(tmp_path: Path) -> None:
+def test_a_matching_index_is_not_rebuilt(tmp_path: Path) -> None:
     path = written(tmp_path)
     os.utime(index_path(path), ns=(0, 0))
     Records([path])
     assert index_path(path).stat().st_mtime_ns == 0
 
 
-def indexes() -> Iterator[tuple[str, bytes]]:
+def wrong_indexes() -> Iterator[tuple[str, bytes]]:
+    """Yields names and bytes of files that are not the index of `PAIRS`."""
+
     def saved(array: np.ndarray) -> bytes:
         file = io.BytesIO()
         np.save(file, array)
         return file.getvalue()
 
-    right = np.zeros(4, records.INDEX)
-    right["size"] = 1000
+    index = np.zeros(4, records.INDEX)
+    index["size"] = 1000
     archive = io.BytesIO()
     zipfile.ZipFile(archive, "w").close()
-    yield "of another shard", saved(right)
-    yield "without rows", saved(right[:0])
-    yield "of another type", saved(np.arange(4))
-    yield "of no dimension", saved(np.array(3))
-    yield "of a table", saved(np.zeros((2, 2), records.INDEX))
-    yield "truncated", saved(right)[:-10]
+    yield "another shard's", saved(index)
+    yield "without rows", saved(index[:0])
+    yield "another type", saved(np.arange(4))
+    yield "no dimension", saved(np.array(3))
+    yield "two dimensions", saved(np.zeros((2, 2), records.INDEX))
+    yield "truncated", saved(index)[:-10]
     yield "empty", b""
-    yield "no array", b"no array at all"
+    yield "not an array", b"no array at all"
     yield "an archive", archive.getvalue()
 
 
-@pytest.mark.parametrize("contents", [pytest.param(contents, id=name) for name, contents in indexes()])
-def test_an_index_that_does_not_fit_is_made_again(tmp_path: Path, contents: bytes) -> None:
+@pytest.mark.parametrize("contents", [pytest.param(contents, id=name) for name, contents in wrong_indexes()])
+def test_an_index_that_does_not_match_is_rebuilt(tmp_path: Path, contents: bytes) -> None:
     path = written(tmp_path)
     index_path(path).write_bytes(contents)
     assert pairs_of(Records([path])) == PAIRS
     assert len(np.load(index_path(path))) == 4
 
 
-def test_an_index_that_cannot_be_saved_is_used_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_cannot_be_saved_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path)
     index_path(path).unlink()
 
@@ -150,17 +152,17 @@ def test_an_index_that_cannot_be_saved_is_used_all_the_same(tmp_path: Path, monk
     assert pairs_of(Records([path])) == PAIRS
 
 
-def test_a_changed_byte_is_found_and_its_record_named(tmp_path: Path) -> None:
+def test_a_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> None:
     path = written(tmp_path)
     offsets = np.load(index_path(path))["offset"].tolist()
     flip(path, offsets[2] + 5)
-    read = Records([path])
-    assert read[1][1].tolist() == [1] and read[3][0].tolist() == [4, 1]
+    stored = Records([path])
+    assert stored[1][1].tolist() == [1] and stored[3][0].tolist() == [4, 1]
     with pytest.raises(UserError, match="toy-train-00000-of-00001: record 2 is damaged"):
-        read[2]
+        stored[2]
 
 
-def test_the_damaged_record_is_named_by_its_own_shard(tmp_path: Path) -> None:
+def test_a_damaged_record_is_named_with_its_shard(tmp_path: Path) -> None:
     for number in range(2):
         write_shard(shard(tmp_path, number, 2), PAIRS)
     flip(shard(tmp_path, 1, 2), -5)
@@ -169,7 +171,7 @@ def test_the_damaged_record_is_named_by_its_own_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [-12, -8, -1, 0, 10])
-def test_a_changed_byte_is_found_without_an_index_too(tmp_path: Path, place: int) -> None:
+def test_a_changed_byte_is_an_error_without_an_index_too(tmp_path: Path, place: int) -> None:
     path = written(tmp_path)
     offset = int(np.load(index_path(path))["offset"][2])
     index_path(path).unlink()
@@ -179,7 +181,7 @@ def test_a_changed_byte_is_found_without_an_index_too(tmp_path: Path, place: int
 
 @pytest.mark.parametrize("has_index", [True, False])
 @pytest.mark.parametrize("cut", [1, 4, 5, 20])
-def test_a_truncated_shard_is_found(tmp_path: Path, cut: int, has_index: bool) -> None:
+def test_a_truncated_shard_is_an_error(tmp_path: Path, cut: int, has_index: bool) -> None:
     path = written(tmp_path)
     os.truncate(path, path.stat().st_size - cut)
     if not has_index:
@@ -203,7 +205,7 @@ def test_the_last_shard_may_not_be_missing_either(tmp_path: Path) -> None:
         find_shards(tmp_path, "toy", "train")
 
 
-def test_shards_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
+def test_shards_of_two_runs_are_an_error(tmp_path: Path) -> None:
     for number in range(2):
         write_shard(shard(tmp_path, number, 2), PAIRS)
     for number in range(3):
@@ -227,11 +229,11 @@ def test_only_the_shards_of_problem_and_split_are_found_in_order(tmp_path: Path)
     assert find_shards(tmp_path, "other", "train") == []
 
 
-def test_shards_are_named_as_tensor2tensors() -> None:
+def test_shards_have_tensor2tensors_names() -> None:
     assert shard_path("d", "translate_ende", "train", 7, 100) == Path("d/translate_ende-train-00007-of-00100")
 
 
-def test_a_shard_is_the_same_in_one_piece_and_in_several(tmp_path: Path) -> None:
+def test_a_shard_does_not_depend_on_its_chunks(tmp_path: Path) -> None:
     one, several = shard(tmp_path, 0, 2), shard(tmp_path, 1, 2)
     digest = hashlib.sha256()
     write_shard(one, PAIRS)
@@ -243,7 +245,7 @@ def test_a_shard_is_the_same_in_one_piece_and_in_several(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("ids", [[], [0], [1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**31 - 1], [5] * 300])
-def test_a_record_is_what_tensorflow_serializes(ids: list[int]) -> None:
+def test_records_are_serialized_as_by_tensorflow(ids: list[int]) -> None:
     import tensorflow as tf
 
     sides = {"inputs": ids, "targets": [7, 1]}
@@ -253,9 +255,7 @@ def test_a_record_is_what_tensorflow_serializes(ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("contents", [b"no index", b""])
-def test_an_index_that_is_made_again_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes
-) -> None:
+def test_a_rebuilt_index_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes) -> None:
     path = written(tmp_path)
     index_path(path).write_bytes(contents)
     assert pairs_of(Records([path])) == PAIRS
@@ -266,7 +266,7 @@ def test_an_index_that_is_made_again_is_named(
     assert f"{index_path(path)}: does not match its shard; rebuilding it" in capsys.readouterr().err
 
 
-def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
+def test_an_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
     def examples() -> Iterator[tuple[list[int], list[int]]]:
         yield from PAIRS
         raise UserError("source ends")
@@ -277,8 +277,8 @@ def test_a_failure_while_writing_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_a_number_beyond_the_last_record_is_an_index_error(tmp_path: Path) -> None:
-    read = Records([written(tmp_path)])
+    stored = Records([written(tmp_path)])
     for number in (4, 100, -1, -4):
         with pytest.raises(IndexError):
-            read[number]
-    assert len(list(read)) == 4  # type: ignore[call-overload]
+            stored[number]
+    assert len(list(stored)) == 4  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Subwords: without loss, the same each time, with the ids that training relies on."""
+"""The vocabulary: lossless and reproducible, with the ids that training relies on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
 
 @pytest.fixture(scope="module")
 def words() -> Vocabulary:
-    """A vocabulary of English letters and no others."""
+    """A vocabulary of English letters only."""
     return train(TEXTS, 400)
 
 
@@ -51,7 +51,7 @@ def words() -> Vocabulary:
         "⁇",
     ],
 )
-def test_every_text_comes_back_as_it_was(words: Vocabulary, text: str) -> None:
+def test_decoding_restores_every_text(words: Vocabulary, text: str) -> None:
     [ids] = words.encode([text])
     assert words.decode([ids]) == [text]
     assert ids[-1] == EOS_ID
@@ -59,20 +59,20 @@ def test_every_text_comes_back_as_it_was(words: Vocabulary, text: str) -> None:
     assert max(ids) < words.size
 
 
-def test_the_one_loss_is_sentencepieces_own_sign_for_a_space(words: Vocabulary) -> None:
+def test_only_sentencepieces_sign_for_a_space_is_not_restored(words: Vocabulary) -> None:
     assert words.decode(words.encode(["a\u2581b"])) == ["a b"]
 
 
-def test_a_character_never_seen_is_written_as_its_bytes(words: Vocabulary) -> None:
-    with_it, without = words.encode(["a😀", "a"])
-    assert len(with_it) == len(without) + len("😀".encode())
+def test_an_unseen_character_is_encoded_as_bytes(words: Vocabulary) -> None:
+    long, short = words.encode(["a😀", "a"])
+    assert len(long) == len(short) + len("😀".encode())
 
 
-def test_frequent_words_are_short(words: Vocabulary) -> None:
+def test_frequent_words_are_one_piece(words: Vocabulary) -> None:
     assert len(words.encode(["street"])[0]) == 2
 
 
-def test_texts_are_encoded_each_for_itself(words: Vocabulary) -> None:
+def test_texts_are_encoded_independently(words: Vocabulary) -> None:
     assert words.encode([]) == []
     assert words.encode(["dog", "", "cat"]) == [words.encode([text])[0] for text in ("dog", "", "cat")]
 
@@ -82,20 +82,20 @@ def test_decoding_stops_at_the_first_end_or_padding(words: Vocabulary) -> None:
     assert words.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
 
 
-def test_the_special_ids_are_tensor2tensors(words: Vocabulary) -> None:
+def test_the_special_ids_equal_tensor2tensors(words: Vocabulary) -> None:
     assert (PAD_ID, EOS_ID) == (0, 1)
     assert words.encode([""]) == [[1]]
 
 
-def test_a_file_gives_back_the_same_vocabulary(words: Vocabulary, tmp_path: Path) -> None:
+def test_a_saved_vocabulary_is_loaded(words: Vocabulary, tmp_path: Path) -> None:
     words.save(tmp_path / "new" / "vocab.model")
-    again = Vocabulary.load(tmp_path / "new" / "vocab.model")
-    assert again.fingerprint == words.fingerprint
-    assert again.size == words.size
-    assert again.encode(TEXTS[:50]) == words.encode(TEXTS[:50])
+    loaded = Vocabulary.load(tmp_path / "new" / "vocab.model")
+    assert loaded.fingerprint == words.fingerprint
+    assert loaded.size == words.size
+    assert loaded.encode(TEXTS[:50]) == words.encode(TEXTS[:50])
 
 
-def test_other_text_gives_another_fingerprint(words: Vocabulary) -> None:
+def test_other_text_has_another_fingerprint(words: Vocabulary) -> None:
     other = train(TEXTS[:-1], 399)
     assert len(words.fingerprint) == 12 and int(words.fingerprint, 16) >= 0
     assert other.fingerprint != words.fingerprint
@@ -108,26 +108,26 @@ def test_another_process_learns_the_same_vocabulary(words: Vocabulary, tmp_path:
         "from pathlib import Path; from t2t_repro.data import vocabulary\n"
         "print(vocabulary.train(Path(sys.argv[1]).read_text('utf-8').split('\\n'), 400).fingerprint)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "text")], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == words.fingerprint
+    assert result.stdout.strip() == words.fingerprint
 
 
-def test_the_size_is_met_and_is_smaller_where_the_text_is_too_small() -> None:
+def test_the_size_is_as_requested_or_smaller_for_a_small_text() -> None:
     assert train(TEXTS, 350).size == 350
     assert 256 < train(["tiny text"], 32000).size < 300
 
 
 @pytest.mark.parametrize("size", [1, 100, 260])
-def test_a_size_that_is_too_small_names_the_smallest_that_works(size: int) -> None:
+def test_the_error_for_a_small_size_names_the_smallest_possible_one(size: int) -> None:
     smallest = 256 + 3 + len(set("".join(TEXTS)))
     assert train(TEXTS, smallest).size == smallest
     with pytest.raises(UserError, match=f"--vocab_size={size}: .*{smallest}"):
         train(TEXTS, size)
 
 
-def test_symbols_are_one_piece_each_wherever_they_occur() -> None:
+def test_symbols_are_one_piece_everywhere() -> None:
     symbols = ("(NP", " )", "<2de>", "漢字")
     with_them = train(TEXTS, 350, symbols)
     assert with_them.size == 350
@@ -141,14 +141,14 @@ def test_symbols_are_one_piece_each_wherever_they_occur() -> None:
     assert not with_them.is_byte[ids].any()
 
 
-def test_symbols_that_are_no_piece_are_found() -> None:
+def test_missing_symbols_are_found() -> None:
     symbols = ("(NP", " )", "\u2581(S", "<2de>")
     with_two = train(TEXTS, 350, symbols[1:3])
     assert with_two.missing_symbols(symbols) == ["(NP", "<2de>"]
     assert with_two.missing_symbols(symbols[1:3]) == with_two.missing_symbols([]) == []
 
 
-def test_symbols_need_room_too() -> None:
+def test_symbols_count_towards_the_smallest_size() -> None:
     symbols = tuple(f"<{number}>" for number in range(20))
     smallest = 256 + 3 + 20 + len(set("".join(TEXTS)))
     with pytest.raises(UserError, match=f"--vocab_size={smallest - 1}: .*{smallest}"):
@@ -161,12 +161,12 @@ def test_the_256_bytes_are_marked(words: Vocabulary) -> None:
     pieces = {words._processor.IdToPiece(int(i)) for i in words.is_byte.nonzero()[0]}
     assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
     [[*outside, _]], [[*inside, _]] = words.encode(["😀漢"]), words.encode(["The street"])
-    # SentencePiece's sign for a space may come first.
+    # A piece for a space may come first.
     assert words.is_byte[outside].sum() == len("😀漢".encode())
     assert not words.is_byte[inside].any()
 
 
-def test_no_text_is_an_error() -> None:
+def test_learning_without_text_is_an_error() -> None:
     for texts in ([], [""]):
         with pytest.raises(UserError):
             train(texts, 300)
@@ -177,8 +177,8 @@ def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path / "none.model")
 
 
-@pytest.mark.parametrize("contents", [b"", b"no model", b"\x00" * 1000])
-def test_a_file_that_is_no_model_is_named(tmp_path: Path, contents: bytes) -> None:
+@pytest.mark.parametrize("contents", [b"", b"not a model", b"\x00" * 1000])
+def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "bad.model").write_bytes(contents)
     with pytest.raises(UserError, match=r"bad\.model: not a SentencePiece model"):
         Vocabulary.load(tmp_path / "bad.model")
@@ -191,7 +191,7 @@ def test_a_truncated_model_is_named(words: Vocabulary, tmp_path: Path) -> None:
 
 
 def test_a_model_truncated_anywhere_is_named(words: Vocabulary, tmp_path: Path) -> None:
-    """Cut between two of its fields, the rest is a model of other pieces or another treatment of spaces."""
+    """SentencePiece itself loads a file that was cut between two fields."""
     for size in range(len(words.model)):
         with pytest.raises(UserError, match=r"^cut\.model: "):
             Vocabulary(words.model[:size], "cut.model")
@@ -207,16 +207,16 @@ def test_a_model_truncated_anywhere_is_named(words: Vocabulary, tmp_path: Path) 
 )
 def test_a_model_that_loses_text_is_refused(options: dict[str, object]) -> None:
     model = io.BytesIO()
-    ours = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    defaults = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
-        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(ours | options),
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(defaults | options),
     )  # fmt: skip
     with pytest.raises(UserError, match=r"t5\.model: changes text that it encodes and decodes"):
         Vocabulary(model.getvalue(), "t5.model")
 
 
-def test_a_folder_is_no_vocabulary(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=str(tmp_path)):
         Vocabulary.load(tmp_path)
 
@@ -230,16 +230,16 @@ def test_a_model_with_other_special_ids_is_refused() -> None:
         Vocabulary(model.getvalue())
 
 
-def test_a_short_text_is_sampled_whole() -> None:
+def test_a_short_text_is_its_own_sample() -> None:
     assert sample(TEXTS) == TEXTS
     assert sample([]) == []
 
 
-def test_a_sample_is_bounded_and_counts_bytes() -> None:
+def test_a_sample_has_at_most_the_given_bytes() -> None:
     assert sum(len(text.encode()) for text in sample(("ö" * 50 for _ in range(10_000)), 3000)) <= 3000
 
 
-def test_a_sample_is_not_much_smaller_than_it_may_be() -> None:
+def test_a_sample_has_at_least_a_third_of_the_limit() -> None:
     for count in range(50, 3000, 97):
         assert len(sample(("x" * 10 for _ in range(count)), 500)) >= min(count, 50) // 3
 
@@ -251,16 +251,16 @@ def test_a_sample_is_spread_evenly_over_the_text() -> None:
     assert numbers[0] < gap and numbers[-1] >= 100_000 - gap
 
 
-def test_a_sample_of_sources_and_targets_in_turn_holds_both() -> None:
-    kept = sample((side for _ in range(10_000) for side in ("s", "t")), 1000)
-    assert 0.4 < kept.count("t") / len(kept) < 0.6
+def test_a_sample_of_alternating_sources_and_targets_has_both() -> None:
+    sampled = sample((side for _ in range(10_000) for side in ("s", "t")), 1000)
+    assert 0.4 < sampled.count("t") / len(sampled) < 0.6
 
 
-def test_one_text_is_kept_however_long() -> None:
+def test_a_single_long_text_is_kept() -> None:
     assert sample(["x" * 100], 10) == ["x" * 100]
 
 
-def test_the_module_does_not_need_tensorflow() -> None:
+def test_the_module_does_not_import_tensorflow() -> None:
     code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import vocabulary\n"
     code += "assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,9 +1,10 @@
-"""Numbers from English to German."""
+"""The problem of numbers in English and German words."""
 
 from __future__ import annotations
 
 import pytest
 from num2words import num2words
+from sacrebleu import corpus_chrf
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
@@ -26,7 +27,7 @@ def dev() -> list[tuple[str, str]]:
     return pairs("dev")
 
 
-def test_there_are_as_many_as_asked_for_and_none_twice(
+def test_all_numbers_differ_and_have_the_requested_count(
     train: list[tuple[str, str]], dev: list[tuple[str, str]]
 ) -> None:
     assert (len(train), len(dev)) == (SIZE, 500)
@@ -35,14 +36,14 @@ def test_there_are_as_many_as_asked_for_and_none_twice(
 
 def test_both_sides_name_the_same_number(train: list[tuple[str, str]], dev: list[tuple[str, str]]) -> None:
     translations = dict(train + dev)
-    known = {num2words(number, lang="en"): num2words(number, lang="de") for number in range(1000)}
-    found = translations.keys() & known.keys()
-    assert len(found) > 50
-    assert all(translations[english] == known[english] for english in found)
-    assert known["three hundred and forty-two"] == "dreihundertzweiundvierzig"
+    below_thousand = {num2words(number, lang="en"): num2words(number, lang="de") for number in range(1000)}
+    drawn = translations.keys() & below_thousand.keys()
+    assert len(drawn) > 50
+    assert all(translations[english] == below_thousand[english] for english in drawn)
+    assert below_thousand["three hundred and forty-two"] == "dreihundertzweiundvierzig"
 
 
-def test_the_numbers_are_the_same_each_time_and_dev_is_the_same_for_any_size(dev: list[tuple[str, str]]) -> None:
+def test_the_numbers_are_reproducible_and_dev_does_not_depend_on_the_size(dev: list[tuple[str, str]]) -> None:
     assert pairs("dev") == dev
     assert pairs("dev", 10) == dev
     assert pairs("train", 10) == pairs("train", 20)[:10]
@@ -55,17 +56,26 @@ def test_about_half_have_at_most_four_digits(train: list[tuple[str, str]]) -> No
     assert 0.45 < small / len(train) < 0.57
 
 
-def test_no_text_has_white_space_at_its_ends_or_more_than_one_line(train: list[tuple[str, str]]) -> None:
+def test_each_text_is_one_line_without_white_space_at_its_ends(train: list[tuple[str, str]]) -> None:
     for text in (side for pair in train for side in pair):
         assert text == text.strip() and "\n" not in text and text
 
 
 @pytest.mark.parametrize("size", [0, -1, 999_500, 10**9])
-def test_more_numbers_than_there_are_is_an_error(size: int) -> None:
+def test_an_impossible_train_size_is_an_error(size: int) -> None:
     with pytest.raises(UserError, match=f"--train_size={size} must be in"):
         registry.problem("numbers_ende", {"train_size": size}).check()
 
 
-@pytest.mark.parametrize("size", [1, 20_000, 999_499])
-def test_as_many_as_there_are_can_be_had(size: int) -> None:
-    registry.problem("numbers_ende", {"train_size": size}).check()
+def test_all_possible_train_sizes_are_accepted() -> None:
+    for size in (1, 20_000, 999_499):
+        registry.problem("numbers_ende", {"train_size": size}).check()
+
+
+@pytest.mark.parametrize("name", ["numbers_ende", "numbers_ende_rev"])
+def test_scores_are_exact_matches_and_chrf(name: str) -> None:
+    references, outputs = ["eins", "zwei", "drei", "vier"], ["eins", "zwei", "drei ", "hundert"]
+    exact, chrf, lower_cased = registry.problem(name).scores(outputs, references)
+    assert (exact.label, exact.score) == ("exact matches", 50.0)
+    assert chrf.label == "chrF" and chrf.score == pytest.approx(corpus_chrf(outputs, [references]).score)
+    assert lower_cased.label == "chrF, lower-cased"

@@ -1,4 +1,4 @@
-"""A user's own two files."""
+"""Parallel text from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_repro.problem import Problem
 
 
 def text_files(folder: Path, source: bytes, target: bytes, ending: str = "") -> Problem:
-    """The problem with the given files to train on."""
+    """Writes two files, and returns a problem that trains on them."""
     (folder / f"a.en{ending}").write_bytes(source)
     (folder / f"a.de{ending}").write_bytes(target)
     return registry.problem("text_files", {"train": f"{folder}/a.en{ending},{folder}/a.de{ending}"})
@@ -29,19 +29,19 @@ def failure(problem: Problem) -> str:
     return str(error.value)
 
 
-def test_lines_are_put_side_by_side(tmp_path: Path) -> None:
+def test_lines_are_paired(tmp_path: Path) -> None:
     problem = text_files(tmp_path, b"one\ntwo\n", b"eins\nzwei")
     assert pairs(problem) == pairs(problem) == [("one", "eins"), ("two", "zwei")]
 
 
-def test_gz_is_read_and_may_stand_beside_plain_text(tmp_path: Path) -> None:
+def test_gz_files_and_plain_files_can_be_mixed(tmp_path: Path) -> None:
     assert pairs(text_files(tmp_path, gzip.compress(b"one\n"), gzip.compress(b"eins\n"), ".gz")) == [("one", "eins")]
     (tmp_path / "plain").write_bytes(b"uno\n")
     mixed = registry.problem("text_files", {"train": f"{tmp_path}/a.en.gz, {tmp_path}/plain"})
     assert pairs(mixed) == [("one", "uno")]
 
 
-def test_other_systems_line_ends_are_dropped(tmp_path: Path) -> None:
+def test_carriage_returns_at_line_ends_are_dropped(tmp_path: Path) -> None:
     assert pairs(text_files(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n")) == [("one", "eins"), ("two", "zwei")]
 
 
@@ -51,7 +51,7 @@ def test_other_unicode_line_ends_do_not_split_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (0, 2), (2, 0), (1234, 1233)])
-def test_different_numbers_of_lines_are_both_told(tmp_path: Path, source: int, target: int) -> None:
+def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, source: int, target: int) -> None:
     message = failure(text_files(tmp_path, b"x\n" * source, b"y\n" * target))
     assert f"a.en has {source:,} lines" in message and f"a.de has {target:,}" in message
 
@@ -71,18 +71,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert failure(problem) == f"{tmp_path}/a.de: no such file"
 
 
-@pytest.mark.parametrize("given", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
-def test_two_files_are_asked_for(given: str) -> None:
+@pytest.mark.parametrize("value", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
+def test_each_split_needs_two_files(value: str) -> None:
     with pytest.raises(UserError, match=r"--train=.*: name two files"):
-        registry.problem("text_files", {"train": given, "dev": "b.en,b.de"}).check()
+        registry.problem("text_files", {"train": value, "dev": "b.en,b.de"}).check()
     with pytest.raises(UserError, match=r"--dev=.*: name two files"):
-        registry.problem("text_files", {"train": "a.en,a.de", "dev": given}).check()
+        registry.problem("text_files", {"train": "a.en,a.de", "dev": value}).check()
 
 
-def test_two_files_for_each_split_suffice() -> None:
+def test_two_files_for_each_split_are_enough() -> None:
     registry.problem("text_files", {"train": "a.en,a.de", "dev": " b.en , b.de "}).check()
 
 
-def test_a_vocabulary_of_no_size_is_refused() -> None:
+def test_a_vocabulary_size_of_zero_is_refused() -> None:
     with pytest.raises(UserError, match="--vocab_size=0 must be 1 or more"):
         registry.problem("text_files", {"train": "a,b", "dev": "a,b", "vocab_size": 0}).check()

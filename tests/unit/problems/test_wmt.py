@@ -33,14 +33,14 @@ CORPORA = {
     "newstest2013": DEV, "newstest2014": DEV,
 }  # fmt: skip
 STRANGE = "a\u0085b\u2028c\u2029d\x0b\x0c\x1c\x00e\rf &amp; g"
-"""What a real corpus has inside its lines."""
+"""Characters that occur inside the lines of these corpora."""
 
 Put = Callable[[str, Mapping[str, bytes]], Path]
 
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All is published at a place that cannot be reached, and sacreBLEU has nothing."""
+    """Replaces all addresses by unreachable ones, and sacreBLEU's folder by an empty one."""
     for corpus, name in CORPORA.items():
         monkeypatch.setattr(DATASET_MAP[corpus], "_urls", (f"file:///nowhere/{name}",))
     for name in ("wmt14", "wmt14/full"):
@@ -52,7 +52,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Puts an archive into tmp_path, of the size and checksum that TensorFlow Datasets knows."""
+    """Writes an archive into tmp_path, and registers its size and checksum in TensorFlow Datasets."""
 
     def put(name: str, files: Mapping[str, bytes]) -> Path:
         path = write_tar(tmp_path / name, files)
@@ -65,7 +65,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
-    """An archive of both languages, each in its files and with the language's name before its text."""
+    """Writes an archive with the files of both language pairs, whose lines begin with the pair's language."""
     files = {}
     for language in ("de", "fr"):
         for side, text in (("en", english), (language, foreign)):
@@ -88,7 +88,7 @@ def failure(problem: str, folder: Path, split: str = "train") -> str:
     return str(error.value)
 
 
-def test_the_settings_are_the_papers() -> None:
+def test_the_papers_settings() -> None:
     german, french = registry.problem("wmt_ende"), registry.problem("wmt_enfr_rev")
     assert (german.settings.vocab_size, french.settings.vocab_size) == (37000, 32000)
     assert (german.target_space_id, french.target_space_id) == (8, 6)
@@ -97,7 +97,7 @@ def test_the_settings_are_the_papers() -> None:
     assert french.name == "wmt_enfr_rev" and french.was_reversed
 
 
-def test_german_is_made_of_three_corpora(tmp_path: Path, put: Put) -> None:
+def test_german_has_three_corpora(tmp_path: Path, put: Put) -> None:
     for name, text in ((NEWS, b"three\n"), (COMMONCRAWL, b"two\n"), (EUROPARL, b"one\n\nlast")):
         put_corpus(put, name, text, text.upper())
     assert pairs("wmt_ende", tmp_path) == [
@@ -105,7 +105,7 @@ def test_german_is_made_of_three_corpora(tmp_path: Path, put: Put) -> None:
     ]  # fmt: skip
 
 
-def test_french_is_made_of_five_corpora(tmp_path: Path, put: Put) -> None:
+def test_french_has_five_corpora(tmp_path: Path, put: Put) -> None:
     for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA):
         put_corpus(put, name, name.encode(), b"x")
     assert pairs("wmt_enfr", tmp_path) == [
@@ -114,14 +114,14 @@ def test_french_is_made_of_five_corpora(tmp_path: Path, put: Put) -> None:
     assert pairs("wmt_enfr_rev", tmp_path) == pairs("wmt_enfr", tmp_path)
 
 
-def test_dev_is_newstest2013_and_nothing_else_is_asked_for(tmp_path: Path, put: Put) -> None:
+def test_the_dev_split_is_newstest2013_and_needs_one_archive(tmp_path: Path, put: Put) -> None:
     text = {f"dev/newstest2013.{language}": f"{language}\n".encode() for language in ("en", "de", "fr", "cs")}
     put(DEV, text)
     assert pairs("wmt_ende", tmp_path, "dev") == [("en", "de")]
     assert pairs("wmt_enfr", tmp_path, "dev") == [("en", "fr")]
 
 
-def test_a_line_is_what_ends_with_a_line_feed(tmp_path: Path, put: Put) -> None:
+def test_only_a_line_feed_ends_a_line(tmp_path: Path, put: Put) -> None:
     english, german = f"{STRANGE}\n\r\nlast\r\n".encode(), f"x\n{STRANGE}\ny".encode()
     files = {"dev/newstest2013.en": english, "dev/newstest2013.de": german}
     put(DEV, files)
@@ -133,13 +133,13 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path, put:
     assert "dev/newstest2013.de:2: not UTF-8" in failure("wmt_ende", tmp_path, "dev")
 
 
-def test_files_of_different_length_are_told_with_both_counts(tmp_path: Path, put: Put) -> None:
+def test_files_with_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, put: Put) -> None:
     put(DEV, {"dev/newstest2013.en": b"a\nb\nc\n", "dev/newstest2013.fr": b"a\n"})
     message = failure("wmt_enfr", tmp_path, "dev")
     assert "dev/newstest2013.en has 3 lines" in message and "dev/newstest2013.fr has 1" in message
 
 
-def test_a_truncated_archive(tmp_path: Path, put: Put) -> None:
+def test_a_truncated_archive_is_named_with_both_sizes(tmp_path: Path, put: Put) -> None:
     for name in (EUROPARL, COMMONCRAWL, NEWS):
         path = put_corpus(put, name, b"x", b"y")
     size = path.stat().st_size
@@ -149,7 +149,7 @@ def test_a_truncated_archive(tmp_path: Path, put: Put) -> None:
     assert not list(tmp_path.glob("extracted/**/*.en"))
 
 
-def test_an_archive_of_the_same_name_from_another_year(tmp_path: Path, put: Put) -> None:
+def test_an_archive_with_the_right_name_and_other_contents_is_refused(tmp_path: Path, put: Put) -> None:
     path = put(DEV, {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"a\n"})
     contents = path.read_bytes()
     path.write_bytes(contents[::-1])
@@ -158,22 +158,22 @@ def test_an_archive_of_the_same_name_from_another_year(tmp_path: Path, put: Put)
     assert message.startswith(f"{path}: ") and "get it again from file:///nowhere/dev.tgz" in message
 
 
-def test_an_archive_of_unknown_checksum_is_taken_by_its_name(tmp_path: Path) -> None:
+def test_an_archive_of_unknown_checksum_is_accepted(tmp_path: Path) -> None:
     write_tar(tmp_path / DEV, {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"b\n"})
     assert pairs("wmt_ende", tmp_path, "dev") == [("a", "b")]
 
 
-def test_all_that_is_missing_is_named(tmp_path: Path, put: Put) -> None:
+def test_all_missing_archives_are_named(tmp_path: Path, put: Put) -> None:
     put_corpus(put, COMMONCRAWL, b"x", b"y")
     message = failure("wmt_enfr", tmp_path)
     assert f"put into {tmp_path}" in message
-    wanted, _, others = message.partition("; also needed: ")
-    assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in wanted] == [EUROPARL, NEWS, UN, GIGA]
+    required, _, others = message.partition("; also needed: ")
+    assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in required] == [EUROPARL, NEWS, UN, GIGA]
     assert others == f"{DEV} (file:///nowhere/{DEV})"
     assert os.listdir(tmp_path) == [COMMONCRAWL]
 
 
-def test_what_is_missing_is_downloaded(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_archives_are_downloaded(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     served = put(f"served/{DEV}", {"dev/newstest2013.en": b"a\n", "dev/newstest2013.de": b"b\n"})
     monkeypatch.setattr(DATASET_MAP["newstest2013"], "_urls", (served.as_uri(),))
     assert pairs("wmt_ende", tmp_path / "tmp", "dev") == [("a", "b")]
@@ -182,13 +182,13 @@ def test_what_is_missing_is_downloaded(tmp_path: Path, put: Put, monkeypatch: py
 
 def test_the_checksums_of_all_archives_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    known = checksums.get_all_url_infos()
+    published = checksums.get_all_url_infos()
     for corpus, name in CORPORA.items():
         (url,) = DATASET_MAP[corpus].get_url("fr")
-        assert url.endswith(f"/{name}") and known[url].size > 30_000_000 and len(known[url].checksum) == 64
+        assert url.endswith(f"/{name}") and published[url].size > 30_000_000 and len(published[url].checksum) == 64
 
 
-def test_the_builder_still_takes_these_corpora() -> None:
+def test_the_builder_has_these_corpora() -> None:
     for pair, extra in (("de-en", []), ("fr-en", ["multiun", "gigafren"])):
         subsets = tfds.builder_cls("wmt14_translate")(config=pair).subsets
         assert sorted(subsets["train"]) == sorted(["europarl_v7", "commoncrawl", "newscommentary_v9", *extra])
@@ -204,7 +204,7 @@ SGML = """<refset setid="newstest2014">
 """
 
 
-def test_the_full_test_set_comes_from_the_dev_archive_too(tmp_path: Path, put: Put) -> None:
+def test_the_full_test_set_is_read_from_the_dev_archive_if_necessary(tmp_path: Path, put: Put) -> None:
     put(DEV, {"dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
               "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode()})  # fmt: skip
     problem = registry.problem("wmt_ende")
@@ -216,7 +216,7 @@ def test_the_full_test_set_comes_from_the_dev_archive_too(tmp_path: Path, put: P
         problem.test_set("wmt14", str(tmp_path))
 
 
-def test_sacrebleus_archive_of_a_test_set_comes_first(
+def test_sacrebleus_archive_of_a_test_set_is_preferred(
     tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(DEV, {"dev/newstest2014-fren-src.fr.sgm": b"", "dev/newstest2014-fren-ref.en.sgm": b""})
@@ -224,12 +224,12 @@ def test_sacrebleus_archive_of_a_test_set_comes_first(
         paths = DATASETS[name].langpairs["en-fr"]
         path = write_tar(tmp_path / archive, {path: SGML.format(text).encode() for path in paths})
         monkeypatch.setattr(DATASETS[name], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
-        found = list(registry.problem("wmt_enfr").test_set(name, str(tmp_path)))
-        assert [pair["inputs"].split()[0] for pair in found] == [text, f'"{text}"']
-        assert [pair["targets"] for pair in found] == [pair["inputs"] for pair in found]
+        test_set = list(registry.problem("wmt_enfr").test_set(name, str(tmp_path)))
+        assert [pair["inputs"].split()[0] for pair in test_set] == [text, f'"{text}"']
+        assert [pair["targets"] for pair in test_set] == [pair["inputs"] for pair in test_set]
 
 
-def test_a_test_set_that_is_missing_or_unknown(tmp_path: Path) -> None:
+def test_a_missing_or_unknown_test_set_is_an_error(tmp_path: Path) -> None:
     problem = registry.problem("wmt_ende")
     with pytest.raises(UserError) as error:
         problem.test_set("wmt14/full", str(tmp_path))
@@ -243,15 +243,15 @@ def test_a_test_set_that_is_missing_or_unknown(tmp_path: Path) -> None:
     ("name", "language"),
     [("wmt_ende", "de"), ("wmt_ende_rev", "en"), ("wmt_enfr", "fr"), ("wmt_enfr_rev", "en")],
 )
-def test_scores_are_sacrebleus_and_the_papers_by_the_rules_of_the_target_language(name: str, language: str) -> None:
+def test_scores_use_the_rules_of_the_target_language(name: str, language: str) -> None:
     references = ["Der Hund lief z.B. über die Brücke.", "L'homme qu'il a vu, c'est moi.", "The well-known man isn't."]
     outputs = ["Der Hund lief z.B. über eine Brücke.", "L'homme qu'il vit, c'est moi.", "The well-known men isn't."]
-    found = registry.problem(name).scores(outputs, references)
-    assert [score.label for score in found][::4] == ["BLEU", "BLEU, the paper's way"]
-    scores = {score.label: score.score for score in found}
-    assert scores["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
-    assert scores["chrF"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+    scores = registry.problem(name).scores(outputs, references)
+    assert [score.label for score in scores][::4] == ["BLEU", "BLEU, the paper's way"]
+    by_label = {score.label: score.score for score in scores}
+    assert by_label["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
+    assert by_label["chrF"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
     others = {bleu.paper_bleu(outputs, references, other).score for other in {"de", "en", "fr"} - {language}}
-    assert found[-1].score not in others
-    assert found[-1].score == bleu.paper_bleu(outputs, references, language).score
-    assert f"-{language}-escaped" in found[-1].signature
+    assert scores[-1].score not in others
+    assert scores[-1].score == bleu.paper_bleu(outputs, references, language).score
+    assert f"-{language}-escaped" in scores[-1].signature

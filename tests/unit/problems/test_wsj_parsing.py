@@ -20,7 +20,7 @@ FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "t
 
 
 def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{number:04}.mrg") -> None:
-    """Files of the treebank; each has a sentence of its own number and one of a trace alone."""
+    """Writes files of the treebank, each with a sentence that names its number, and a tree without words."""
     for number in numbers:
         path = folder / pattern.format(section=number // 100, number=number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,18 +32,19 @@ def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{num
 
 
 def problem(name: str = "wsj_parsing", **settings: Any) -> WsjParsing:
-    found = registry.problem(name, settings)
-    assert isinstance(found, WsjParsing)
-    return found
+    made = registry.problem(name, settings)
+    assert isinstance(made, WsjParsing)
+    return made
 
 
-def numbers(of: WsjParsing, split: str, folder: Path) -> list[int]:
-    return [int(pair["inputs"].split()[1]) for pair in of.generate(split, str(folder)) if pair["inputs"]]
+def numbers(parsing: WsjParsing, split: str, folder: Path) -> list[int]:
+    """Returns the numbers of the files with a split's sentences."""
+    return [int(pair["inputs"].split()[1]) for pair in parsing.generate(split, str(folder)) if pair["inputs"]]
 
 
-def failure(of: WsjParsing, split: str, folder: Path) -> str:
+def failure(parsing: WsjParsing, split: str, folder: Path) -> str:
     with pytest.raises(UserError) as error:
-        list(of.generate(split, str(folder)))
+        list(parsing.generate(split, str(folder)))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -51,7 +52,7 @@ def failure(of: WsjParsing, split: str, folder: Path) -> str:
 def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
     write(tmp_path, 2200)
     pair = {"inputs": "No. 2200 barks .", "targets": "(S (NP NNP CD )NP (VP VBZ )VP . )S"}
-    empty = {"inputs": "", "targets": ""}  # t2t-datagen counts it
+    empty = {"inputs": "", "targets": ""}  # t2t-datagen drops and counts this pair.
     assert list(problem().generate("dev", str(tmp_path))) == [pair, empty]
     with_xx = pair | {"targets": "(S (NP XX XX )NP (VP XX )VP . )S"}
     assert list(problem(word_symbol="XX").generate("dev", str(tmp_path))) == [with_xx, empty]
@@ -60,7 +61,7 @@ def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
     ]
 
 
-def test_the_splits_are_the_fields_sections(tmp_path: Path) -> None:
+def test_the_default_splits_are_the_usual_sections(tmp_path: Path) -> None:
     every = [number for section in range(25) for number in (100 * section + 1, 100 * section + 99)]
     write(tmp_path, *every)
     assert numbers(problem(), "train", tmp_path) == [number for number in every if 200 <= number < 2200]
@@ -68,7 +69,7 @@ def test_the_splits_are_the_fields_sections(tmp_path: Path) -> None:
     assert numbers(problem(), "test", tmp_path) == [2301, 2399]
 
 
-def test_splits_may_be_of_sections_and_of_files(tmp_path: Path) -> None:
+def test_splits_may_name_sections_and_files(tmp_path: Path) -> None:
     write(tmp_path, *range(1, 200))
     sample = problem(**FREE_SAMPLE)
     sample.check()
@@ -81,12 +82,12 @@ def test_splits_may_be_of_sections_and_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["WSJ/{section:02}/WSJ_{number:04}.MRG", "wsj/{section:02}/WSJ_{number:04}.MRG"])
-def test_names_may_be_in_capitals_as_on_discs(tmp_path: Path, pattern: str) -> None:
+def test_names_may_be_in_capitals(tmp_path: Path, pattern: str) -> None:
     write(tmp_path, 2200, 2201, pattern=pattern)
     assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
 
 
-def test_other_files_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, 2200)
     for name in ("readme", "wsj_2200.mrg~", "wsj_2201.prd", "wsj_22011.mrg", ".wsj_2202.mrg"):
         (tmp_path / "wsj/22" / name).write_text("no tree", encoding="utf-8")
@@ -105,7 +106,7 @@ def test_missing_sections_are_named_with_the_cure(tmp_path: Path) -> None:
     assert "section 02;" in failure(problem(train_sections="0250-0259"), "train", tmp_path)
 
 
-def test_a_tree_that_does_not_end_is_named_by_file_and_line(tmp_path: Path) -> None:
+def test_a_tree_without_an_end_is_named_by_file_and_line(tmp_path: Path) -> None:
     write(tmp_path, 2200, 2201)
     path = tmp_path / "wsj/22/wsj_2201.mrg"
     path.write_text("\n\n( (S (NN dog)\n", encoding="utf-8")
@@ -113,11 +114,11 @@ def test_a_tree_that_does_not_end_is_named_by_file_and_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "given", ["", "2", "022", "2-3", "02:21", "21-02", "0159-0100", "02-0150", "02,", "a", "02--3"]
+    "value", ["", "2", "022", "2-3", "02:21", "21-02", "0159-0100", "02-0150", "02,", "a", "02--3"]
 )
-def test_what_is_no_range_is_refused(given: str) -> None:
+def test_a_wrong_range_is_refused(value: str) -> None:
     with pytest.raises(UserError, match=r"^--dev_sections=.*: '.*' is not a section"):
-        problem(dev_sections=given).check()
+        problem(dev_sections=value).check()
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,9 @@ def test_a_word_symbol_that_does_not_exist_is_refused() -> None:
 
 def test_the_papers_settings() -> None:
     for name, vocab_size in (("wsj_parsing", 16000), ("wsj_parsing_semi", 32000)):
-        found = problem(name)
-        assert found.settings.vocab_size == vocab_size
-        decode = found.decode_hparams
+        parsing = problem(name)
+        assert parsing.settings.vocab_size == vocab_size
+        decode = parsing.decode_hparams
         assert (decode.beam_size, decode.alpha, decode.extra_length) == (21, 0.3, 300)
 
 
@@ -155,7 +156,7 @@ def test_each_bracket_is_one_piece() -> None:
     assert words.decode([ids]) == [text]
 
 
-def test_outputs_become_one_tree_a_line_over_the_words_of_their_sources() -> None:
+def test_outputs_become_trees_over_the_words_of_their_sources() -> None:
     sources = ["No. 7 barks .", "", "  ", "oh (no)", "a ,", "Go ."]
     outputs = ["(S (NP NNP CD )NP (VP VBZ )VP . )S", "(S NN )S", "", "", "(S NN NN )S", "(TOP (VP XX )VP . )TOP"]
     lines, repairs = problem().finish(iter(sources), iter(outputs))
@@ -170,12 +171,12 @@ def test_outputs_become_one_tree_a_line_over_the_words_of_their_sources() -> Non
     assert repairs == Repairs(trees=2, words_missing=2, roots_joined=1, tags_changed=1)
 
 
-def test_outputs_of_the_reversed_problem_are_sentences() -> None:
+def test_outputs_of_the_reversed_problem_do_not_change() -> None:
     lines = ["No. 7 barks .", ""]
     assert registry.problem("wsj_parsing_rev").finish(["(S XX )S", "(S XX )S"], iter(lines)) == (lines, Repairs())  # type: ignore[attr-defined]
 
 
-def test_parsed_trees_come_after_the_treebanks(tmp_path: Path) -> None:
+def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
     write(tmp_path, 200, 2200)
     folder = tmp_path / "parsed"
     folder.mkdir()
@@ -207,7 +208,7 @@ def test_parsed_trees_come_after_the_treebanks(tmp_path: Path) -> None:
         ("((()))", "write a tagged word"),
     ],
 )
-def test_a_line_that_is_no_tree_is_named_when_it_is_reached(tmp_path: Path, line: str, what: str) -> None:
+def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line: str, what: str) -> None:
     write(tmp_path, 200)
     path = tmp_path / "parsed"
     path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n", encoding="utf-8")
@@ -218,7 +219,7 @@ def test_a_line_that_is_no_tree_is_named_when_it_is_reached(tmp_path: Path, line
     assert str(error.value).startswith(f"{path}:2: ") and what in str(error.value)
 
 
-def test_parsed_trees_are_read_only_as_far_as_they_are_used(tmp_path: Path) -> None:
+def test_parsed_trees_are_read_lazily(tmp_path: Path) -> None:
     write(tmp_path, 200)
     path = tmp_path / "parsed"
     path.write_bytes(b"(S (NN a))\n" * 9 + b"(S (NN \xff))\n")
@@ -228,13 +229,13 @@ def test_parsed_trees_are_read_only_as_far_as_they_are_used(tmp_path: Path) -> N
         next(pairs)
 
 
-def test_parsed_trees_must_be_named_and_there(tmp_path: Path) -> None:
+def test_parsed_trees_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--parsed_trees is required"):
         problem("wsj_parsing_semi").check()
     (tmp_path / "empty").mkdir()
-    for given in (tmp_path / "empty", tmp_path / "absent"):
-        with pytest.raises(UserError, match=f"--parsed_trees={given}: no such file"):
-            problem("wsj_parsing_semi", parsed_trees=str(given)).check()
+    for path in (tmp_path / "empty", tmp_path / "absent"):
+        with pytest.raises(UserError, match=f"--parsed_trees={path}: no such file"):
+            problem("wsj_parsing_semi", parsed_trees=str(path)).check()
 
 
 GOLD = [
@@ -258,7 +259,7 @@ FIGURES = {
 }
 
 
-def test_scores_are_those_that_t2t_evalb_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_equal_those_of_t2t_evalb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, trees in (("gold", GOLD), ("test", PARSED)):
         (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), "utf-8")
     flags = [f"--{name}={tmp_path / name}" for name in ("gold", "test")]
