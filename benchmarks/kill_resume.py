@@ -30,10 +30,10 @@ from absl import app, flags
 from commands import run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.model_folder import LOCK
-from t2t_repro.training import event_log, metrics_log
+from t2t_repro.training import metrics_log, tensorboard_log
 from t2t_repro.training.checkpoint_files import UNFINISHED
-from t2t_repro.training.event_log import Event, SessionLog
 from t2t_repro.training.metrics_log import read_metrics
+from t2t_repro.training.tensorboard_log import Event, SessionLog
 
 TRAIN = flags.DEFINE_string("train", None, "as t2t-datagen's, of text_files", required=True)
 DEV = flags.DEFINE_string("dev", None, "as t2t-datagen's, of text_files", required=True)
@@ -141,7 +141,7 @@ def content(model: Path) -> dict[str, object]:
         found[f"metrics.jsonl: {kind} {line['step']}"] = {k: line[k] for k in line if k not in TIMES}
     found["metrics.jsonl: lines"] = len(read_metrics(model))
     points: dict[str, dict[int, bytes]] = collections.defaultdict(dict)
-    for path in sorted((model / event_log.FOLDER).iterdir()):
+    for path in sorted((model / tensorboard_log.FOLDER).iterdir()):
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = Event.FromString(record)

@@ -1,6 +1,6 @@
 """Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
 
-The result, M/averaged, is what t2t-decoder and t2t-exporter take until training goes on.
+t2t-decoder and t2t-exporter use the result, in M/averaged, until training continues.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
-from t2t_repro.errors import UserError
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("output_dir", "", "the model folder, as t2t-trainer made it", flag_values=FLAGS)
 flags.DEFINE_integer(
     "num_last_checkpoints",
     0,
-    "how many of the last checkpoints to average; 0: as many as the hparams set says (base: 5, "
-    "big: 20), or all there are",
+    "number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if there are fewer",
+    lower_bound=0,
     flag_values=FLAGS,
 )
 
@@ -26,17 +27,12 @@ flags.DEFINE_integer(
 def main(values: flags.FlagValues) -> None:
     """Reads the flags and averages."""
     program.require(values, "output_dir")
-    from t2t_repro.model_folder import ModelFolder
-
-    if values.num_last_checkpoints < 0:
-        raise UserError(f"--num_last_checkpoints={values.num_last_checkpoints} must be 0 or more")
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()
-    from t2t_repro.progress import say
     from t2t_repro.training.averaging import average_checkpoints
 
-    result, paths = average_checkpoints(folder, values.num_last_checkpoints)
-    say(f"{result}: the mean of {', '.join(paths)}")
+    average, paths = average_checkpoints(folder, values.num_last_checkpoints)
+    say(f"{average}: the mean of {', '.join(paths)}")
 
 
 def run() -> None:

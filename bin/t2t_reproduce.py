@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
-from t2t_repro.data import description, test_set_files
+from t2t_repro.data import test_set_files
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.paper.rows import find_hparams_set
@@ -45,9 +45,12 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(
             "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
         )
-    _check_test_sets(values)
+    hparams = t2t_trainer.read_hparams(values)
+    data = t2t_trainer.open_data(values)
+    if not values.dry_run:
+        test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)  # before days of training
     try:
-        folder = t2t_trainer.train(values)
+        folder = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:  # t2t-trainer ends with code 0 here, but this program has not written its report
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
@@ -62,14 +65,6 @@ def main(values: flags.FlagValues) -> None:
     with whole_file(path, "w") as file:
         file.write(report(folder, values.hparams_set, scores, results, search))
     say(f"{path}: written")
-
-
-def _check_test_sets(values: flags.FlagValues) -> None:
-    """Raises UserError before days of training if existing data has no test set to score."""
-    has_data = description.description_path(values.data_dir, program.problem(values).base_name).exists()
-    if has_data and not (values.dry_run or values.generate_data):
-        problem, _, _ = description.load_problem(values.data_dir, values.problem)
-        test_set_files.ensure(problem, values.data_dir, values.tmp_dir)
 
 
 def run() -> None:

@@ -64,12 +64,14 @@ class ModelFolder:
 
     Args:
         path: the folder.
+        problem: its problem, if the caller has built it already.
+        vocabulary: its vocabulary, if the caller has loaded it already.
 
     Raises:
         UserError: it is not a model folder, or a file in it is damaged.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
         self.path = Path(path)
         self._created: list[str] = []
         """Names of the files that `create` has written and that did not exist before."""
@@ -83,11 +85,18 @@ class ModelFolder:
                 raise UserError(f"{self.path / name}: not UTF-8 (byte {error.start}); restore the file") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
-        self.problem: Problem = registry.problem(self.origin.problem, self.origin.settings)
-        self.vocabulary = Vocabulary.load(self.path / self.origin.vocabulary)
+        self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
+        self.vocabulary = vocabulary or Vocabulary.load(self.path / self.origin.vocabulary)
 
     @classmethod
-    def create(cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> ModelFolder:
+    def create(
+        cls,
+        path: str | Path,
+        hparams: HParams,
+        vocabulary: Vocabulary,
+        origin: Origin,
+        problem: Problem | None = None,
+    ) -> ModelFolder:
         """Creates a model folder, or opens an existing one to resume its training.
 
         An existing folder without checkpoints is overwritten: its training failed before the first one, and the user
@@ -100,7 +109,7 @@ class ModelFolder:
         missing = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
         has_checkpoints = any(checkpoints_in(folder / place) for place in ("", "averaged", "best"))
         if has_checkpoints and (folder / "problem.json").exists():
-            existing = cls(folder)
+            existing = cls(folder, problem)
             existing.refuse_other(hparams, origin, vocabulary)
             if hparams.train_steps != existing.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
                 say(
@@ -112,7 +121,7 @@ class ModelFolder:
         for name, values in zip(DESCRIPTION, (hparams, origin), strict=True):
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
-        created = cls(folder)
+        created = cls(folder, problem, vocabulary)
         created._created = missing
         return created
 

@@ -89,7 +89,10 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
     Raises:
         UserError: if the problem is unknown, its data is missing, or its vocabulary was replaced.
     """
-    description = load_description(data_dir, registry.problem(name))
+    description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
+    if not description_file.is_file():
+        load_description(data_dir, registry.problem(name))  # raises UserError
+    description = Description.load(description_file)
     path = Path(data_dir) / description.vocabulary
     vocabulary = Vocabulary.load(path)
     if vocabulary.fingerprint != description.vocabulary_fingerprint:

@@ -1,10 +1,12 @@
-"""What was measured during a training, a JSON object a line, in the model folder's metrics.jsonl.
+"""metrics.jsonl in the model folder: what was measured during training, one JSON object a line.
 
-Every --log_step_count_steps, and before each evaluation, a line with "step", "seconds" of training so far, "train_loss"
-(smoothed, of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second",
-"padding", "hardware" and "gpu_count"; after each evaluation one with "step", "dev_loss", "dev_perplexity",
-"dev_accuracy", "eval_steps" where the flag of that name left batches out, and, where lines were decoded, "dev_bleu" or
-"dev_f1", its "signature", and the first few as "dev_translations": source, reference and output of each.
+Every --log_step_count_steps, and before each evaluation: "step", "seconds" of training so far, "train_loss" (smoothed,
+of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second", "padding",
+"hardware" and "gpu_count".
+
+After each evaluation: "step", "dev_loss", "dev_perplexity" and "dev_accuracy"; "eval_steps" if that flag skipped
+batches; if lines were decoded, "dev_bleu" or "dev_f1", its "signature", and the first lines as "dev_translations"
+(source, reference and output).
 """
 
 from __future__ import annotations
@@ -20,42 +22,45 @@ FILE = "metrics.jsonl"
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines in a model folder, none where nothing was measured; what a killed process left half-written is not."""
+    """Returns the lines of a model folder's metrics.jsonl, or nothing if it does not exist.
+
+    Skips a line that a killed process left half-written.
+    """
     lines = []
     path = Path(folder) / FILE
-    for line in path.read_text("utf-8", errors="replace").split("\n") if path.is_file() else []:
+    for text in path.read_text("utf-8", errors="replace").split("\n") if path.is_file() else []:
         try:
-            found = json.loads(line)
+            line = json.loads(text)
         except json.JSONDecodeError:
             continue
-        if isinstance(found, dict) and isinstance(found.get("step"), int):
-            lines.append(found)
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
     return lines
 
 
 class MetricsLog:
-    """Adds lines to metrics.jsonl.
+    """Appends lines to metrics.jsonl.
 
     Args:
-        folder: the model folder.
-        start: the step from which training goes on; lines of later steps, which a killed process took, are dropped.
+        folder: model folder.
+        start: step from which the run continues; lines of later steps, from a killed process, are removed.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: if the file cannot be written.
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
         self._path = Path(folder) / FILE
-        kept = [line for line in read_metrics(folder) if line["step"] <= start]
+        lines = [line for line in read_metrics(folder) if line["step"] <= start]
         with whole_file(self._path, "w") as file:
-            file.writelines(json.dumps(line) + "\n" for line in kept)
-        self.seconds = max((line.get("seconds", 0.0) for line in kept), default=0.0)
-        """Of training, before this process."""
-        self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in kept if "dev_loss" in line}
-        """By the step after which the dev split was evaluated, oldest first."""
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
+        """Seconds of training before this process started."""
+        self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in lines if "dev_loss" in line}
+        """Dev losses by step, oldest first."""
 
     def add(self, step: int, **values: Any) -> None:
-        """Adds a line."""
+        """Appends a line."""
         if "dev_loss" in values:
             self.dev_losses[step] = float(values["dev_loss"])
         try:

@@ -106,6 +106,8 @@ class TrainStep:
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
         with strategy.scope():
             optimizer.build(model.trainable_variables)
+        self.state = [*optimizer.variables, *(loss_scale.variables if loss_scale else [])]
+        """Variables that change from step to step, besides the weights."""
 
     def _graph(self, function: Any, rounds: int) -> Any:
         """Returns `function` as a graph of `rounds` rounds, each with a micro-batch of any shape for each replica."""

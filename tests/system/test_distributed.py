@@ -200,14 +200,14 @@ def test_what_is_lost_is_taken_up_again(data: Path, tmp_path: Path) -> None:
     both[1].send_signal(signal.SIGTERM)
     for result in ended(*both):
         assert result.returncode == 0, result.stderr
-        found = re.search(r"saved after step (\d+), as asked", result.stderr)
+        found = re.search(r"saved after step (\d+), as requested", result.stderr)
         assert found, result.stderr
         stopped = int(found[1])
         assert (broken / f"model.ckpt-{stopped}.index").exists()
         assert last < stopped < 60
 
     chief, _ = ended(*start_two(data, broken, *flags, dropout=0.1))
-    assert f"going on after step {stopped}\n" in chief.stderr
+    assert f"resuming after step {stopped}\n" in chief.stderr
     resumed = state(broken, 60)
     for name, value in state(unbroken, 60).items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
@@ -224,7 +224,8 @@ def test_a_folder_that_one_worker_does_not_see(data: Path, tmp_path: Path) -> No
     own = [f"--output_dir={tmp_path / name}" for name in ("chiefs", "others")]
     chief, other = ended(*start_two(data, tmp_path, "--train_steps=2", own=own))
     refused(
-        other, f"{tmp_path / 'others'}: the chief has made it, and this worker does not see it: --output_dir must be"
+        other,
+        f"{tmp_path / 'others'}: the chief created it, but this worker does not see it; put --output_dir on a disk",
     )
     assert chief.returncode == 2
 

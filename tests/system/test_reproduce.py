@@ -79,7 +79,7 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
 
     code = stop(flags, errors, lambda: any(path.read_bytes().count(b"\n") > 1 for path in begun()), signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert "going on after step " in errors.read_text()
+    assert "resuming after step " in errors.read_text()
     assert not (model / "results.json").exists()
     done = {path: time for path, time in times(data, model).items() if path not in map(str, begun())}
     (first,) = (Path(path) for path in done if "/decoded/" in path)

@@ -133,7 +133,9 @@ def test_asked_to_stop_it_finishes_the_step_and_asked_twice_it_does_not(killed: 
     assert first.ended() == 0
     [step] = steps(model)
     assert 1 <= step < STEPS
-    assert first.said().endswith(f"-c: {model}: saved after step {step}, as asked; the same command goes on\n")
+    assert first.said().endswith(
+        f"-c: {model}: saved after step {step}, as requested; run the same command to resume\n"
+    )
 
     # The first step after a resume builds its graph, which takes long enough for two signals.
     second = Running("trainer", flags, errors)
@@ -145,7 +147,7 @@ def test_asked_to_stop_it_finishes_the_step_and_asked_twice_it_does_not(killed: 
 
     result = run("trainer", *flags)
     assert result.returncode == 0, result.stderr
-    assert f"going on after step {step}\n" in result.stderr
+    assert f"resuming after step {step}\n" in result.stderr
     assert_same(model, killed.unbroken)
     assert steps(model) == steps(killed.unbroken)  # or an average would be another
 
@@ -162,7 +164,7 @@ def test_of_damaged_checkpoints_the_one_before_is_used(killed: Killed, tmp_path:
     assert result.returncode == 0, result.stderr
     for step in (20, 15):
         assert f"{model}/model.ckpt-{step}: damaged" in result.stderr
-    assert "going on after step 10\n" in result.stderr
+    assert "resuming after step 10\n" in result.stderr
     assert steps(model) == [15, 20]
     assert_same(model, killed.unbroken)
 
@@ -190,7 +192,7 @@ def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed
     flags.append("--eval_decode_lines=0")
     result = run("trainer", *flags)
     assert result.returncode == 0, result.stderr
-    assert f"{killed.unbroken}/model.ckpt-{STEPS}: its weights are the first" in result.stderr
+    assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
     # The first step's learning rate is 0.
     [*_, old], [_, new] = read_metrics(killed.unbroken), read_metrics(model)
     assert (new["step"], new["dev_loss"]) == (1, old["dev_loss"])
@@ -205,8 +207,8 @@ def test_a_reproduction_that_is_asked_to_stop_does_not_go_on_to_average(tmp_path
     stopped = Running("reproduce", flags, tmp_path / "errors")
     stopped.signal(signal.SIGTERM, lambda: steps(model) == [3])  # then it evaluates, which is training too
     assert stopped.ended() == 130, stopped.said()
-    assert "step 3: not evaluated, as asked to stop; the same command does it first\n" in stopped.said()
-    assert f": {model}: saved after step 3, as asked; the same command goes on\n" in stopped.said()
+    assert "step 3: evaluation interrupted, as requested; the same command evaluates first\n" in stopped.said()
+    assert f": {model}: saved after step 3, as requested; run the same command to resume\n" in stopped.said()
     assert not (model / "averaged").exists()
 
     again = Running("reproduce", flags, tmp_path / "errors")

@@ -34,7 +34,10 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ),
         (["--row=base", "--problem=wmt_ened"], "unknown problem 'wmt_ened'; did you mean 'wmt_ende'?"),
         (["--row=base", "--hparams=train_stpes=3"], "unknown field of HParams 'train_stpes'; did you mean "),
-        (["--row=base", "--local_eval_frequency=-1"], "--local_eval_frequency=-1 must be 0 or more"),
+        (
+            ["--row=base", "--local_eval_frequency=-1"],
+            "flag --local_eval_frequency=-1: -1 is not a non-negative integer",
+        ),
         (["--row=base", "--decode_hparams=n=2"], "decode_hparams: n=2 does nothing here: one output of each "),
     ],
 )

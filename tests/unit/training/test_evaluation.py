@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.problem import Problem
 from t2t_repro.problems.wsj_parsing import WsjParsing
 from t2t_repro.training.evaluation import Decoded, DevDecoder, Evaluation, Evaluator, Sample, spread
 
@@ -53,6 +55,13 @@ def written(folder: Path, pairs: Sequence[tuple[list[int], list[int]]], was_reve
 def encoded(words: Vocabulary, texts: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
     sources, targets = (words.encode(side) for side in zip(*texts, strict=True))
     return list(zip(sources, targets, strict=True))
+
+
+def dev_decoder(
+    model: Any, words: Vocabulary, problem: Problem, dev: Records, lines: int, search: DecodeHParams | None = None,
+    max_length: int = 0,
+) -> DevDecoder:  # fmt: skip
+    return DevDecoder(Translator(model, words, search or problem.decode_hparams, max_length), problem, dev, lines)
 
 
 @pytest.fixture
@@ -145,7 +154,7 @@ def test_the_score_is_sacrebleus_of_the_text(tmp_path: Path, tiny_vocabulary: Vo
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     problem = registry.problem("text_files")
     sources, references = (list(side) for side in zip(*TEXTS, strict=True))
-    found = DevDecoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, len(TEXTS))()
+    found = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, len(TEXTS))()
     expected = sacrebleu.corpus_bleu(sources, [references])
     assert found.scores[0].label == "BLEU"
     assert 20 < found.scores[0].score < 80
@@ -159,7 +168,7 @@ def test_it_decodes_with_the_model_as_it_is_now(
     keras.utils.set_random_seed(1)
     model = Transformer(tiny_hparams, tiny_vocabulary.size, precision="mixed_bfloat16")
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
-    decoder = DevDecoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 99, SHORT)
+    decoder = dev_decoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 99, SHORT)
     before = decoder()
     table = model.embedding.table
     table.assign(-1.0 * table)
@@ -182,7 +191,7 @@ def test_a_model_that_has_diverged_is_scored_too(tmp_path: Path, tiny_vocabulary
 
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     model = Diverged(tiny_vocabulary.size)
-    found = DevDecoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 3, SHORT)()
+    found = dev_decoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 3, SHORT)()
     assert found.scores[0].score == 0
 
 
@@ -207,7 +216,7 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
 
     def decoded_by(answers: list[tuple[str, str]]) -> tuple[float, list[Sample]]:
         model = Knower(parsing_vocabulary, answers)
-        found = DevDecoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
+        found = dev_decoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
         assert found.scores[0].label == "F1"
         assert "sentences:2|errors:0|skipped:0" in found.scores[0].signature
         return found.scores[0].score, found.samples
@@ -226,7 +235,7 @@ def test_the_reversed_problem_is_scored_by_its_sentences(tmp_path: Path, parsing
     dev = written(tmp_path, encoded(parsing_vocabulary, TREES), was_reversed=True)
     turned = [(tree, words) for words, tree in TREES]
     model = Knower(parsing_vocabulary, turned)
-    found = DevDecoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
+    found = dev_decoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
     assert found.scores[0].label == "BLEU"
     assert found.scores[0].score == pytest.approx(100)
     assert found.samples == [Sample(tree, words, words) for tree, words in turned]
@@ -242,7 +251,7 @@ def test_it_ends_between_two_batches_where_it_is_asked_to(tmp_path: Path, tiny_v
     search = DecodeHParams(1, batch_size=20)
     for evaluation in (
         Evaluator(knows_nothing, dev, max_tokens=60),
-        DevDecoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 40, search),
+        dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 40, search),
     ):
         asked: list[None] = []
 
@@ -262,7 +271,7 @@ def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(tmp_path: Path,
     (length,) = (len(ids) for ids in tiny_vocabulary.encode([texts[0][0]]))
     for longest, cut in ((0, False), (length, False), (length - 1, True)):
         model.seen.clear()
-        DevDecoder(model, tiny_vocabulary, problem, dev, 1, SHORT, longest)()
+        dev_decoder(model, tiny_vocabulary, problem, dev, 1, SHORT, longest)()
         assert (max(model.seen) < length) == cut
 
 
@@ -271,7 +280,7 @@ def test_some_lines_alone(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
     problem = registry.problem("text_files")
     for lines in (3, 8):
-        found = DevDecoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, lines)()
+        found = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, lines)()
         picked = [texts[number] for number in spread(40, lines)]
         sources, references = (list(side) for side in zip(*picked, strict=True))
         assert found.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]

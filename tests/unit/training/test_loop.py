@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-import programs
+from programs import SMALL, refused, run, succeed, write_pairs
 from t2t_repro import registry
+from t2t_repro.data.description import Description
+from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.problem import Problem
 
 
 @registry.register_model
@@ -24,31 +28,57 @@ class FullDevice(Transformer):
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data of the problem text_files: numbers in English and German."""
-    root = tmp_path_factory.mktemp("road")
+    root = tmp_path_factory.mktemp("data")
     splits = {"train": range(1000, 1300), "dev": range(1300, 1310)}
-    text = [f"--{split}={programs.write_pairs(root, split, numbers)}" for split, numbers in splits.items()]
-    assert programs.here("datagen", "--problem=text_files", *text, "--vocab_size=300", f"--data_dir={root}") == 0
+    text = [f"--{split}={write_pairs(root, split, numbers)}" for split, numbers in splits.items()]
+    succeed("datagen", "--problem=text_files", *text, "--vocab_size=300", f"--data_dir={root}")
     return root
 
 
-def trainer(data_dir: Path, output_dir: Path, *flags: str) -> int:
-    """Runs t2t-trainer; returns its exit code."""
-    usual = ["--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={programs.MINUTE}"]
-    return programs.here("trainer", *usual, f"--data_dir={data_dir}", f"--output_dir={output_dir}", *flags)
+def trainer_flags(data_dir: Path, output_dir: Path, *flags: str) -> list[str]:
+    data = ["--problem=text_files", f"--data_dir={data_dir}", f"--output_dir={output_dir}"]
+    return [*data, "--hparams_set=transformer_tiny", f"--hparams={SMALL}", *flags]
 
 
 @pytest.mark.parametrize(("flags", "advised"), [([], 200), (["--max_tokens_per_replica=100"], 50)])
 def test_a_device_without_enough_memory_ends_training_with_advice(
-    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], advised: int
+    data_dir: Path, tmp_path: Path, flags: list[str], advised: int
 ) -> None:
-    assert trainer(data_dir, tmp_path / "m", "--model=full_device", "--train_steps=2", *flags) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("t2t-trainer: the device has too little memory (OOM when allocating tensor with shape[8,9])")
-    assert f"--max_tokens_per_replica={advised} " in line
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--model=full_device", "--train_steps=2", *flags))
+    problem = "the device has too little memory (OOM when allocating tensor with shape[8,9])"
+    refused(result, f"t2t-trainer: {problem}", f"--max_tokens_per_replica={advised} ")
 
 
-def test_a_micro_batch_has_at_least_one_position(
-    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert trainer(data_dir, tmp_path / "m", "--max_tokens_per_replica=0") == 2
-    assert "--max_tokens_per_replica=0" in capsys.readouterr().err
+    loads: Counter[str] = Counter()
+
+    def count(name: str, owner: Any, attribute: str) -> None:
+        function = getattr(owner, attribute)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            loads[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, attribute, counted)
+
+    count("problem", Problem, "__init__")
+    count("vocabulary", Vocabulary, "__init__")
+    count("description", Description, "load")
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
+    succeed("trainer", *flags)
+    assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
+    loads.clear()
+    succeed("trainer", *flags, "--dry_run")
+    assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
+
+
+@pytest.mark.parametrize("flag", ["--max_tokens_per_replica=0", "--keep_checkpoint_max=0", "--eval_steps=-1"])
+def test_a_number_out_of_range_is_refused_before_anything_is_read(
+    flag: str, tmp_path: Path
+) -> None:
+    result = run("trainer", *trainer_flags(tmp_path / "none", tmp_path / "m", flag))
+    refused(result, f"flag {flag}: {flag.partition('=')[2]} is not a ")
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

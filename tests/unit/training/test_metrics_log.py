@@ -28,7 +28,7 @@ def add(log: MetricsLog, lines: list[dict[str, Any]]) -> None:
 def test_what_is_added_is_read_back_a_json_object_a_line(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     log = MetricsLog(tmp_path, 0)
-    assert (log.seconds, log.dev_losses) == (0.0, {})
+    assert (log.seconds_before, log.dev_losses) == (0.0, {})
     for count, line in enumerate(LINES, 1):
         log.add(**line)
         assert read_metrics(tmp_path) == LINES[:count]
@@ -47,7 +47,7 @@ def test_a_training_goes_on_with_the_lines_up_to_its_checkpoint(
 ) -> None:
     add(MetricsLog(tmp_path, 0), LINES)
     log = MetricsLog(tmp_path, start)
-    assert (log.seconds, log.dev_losses) == (seconds, losses)
+    assert (log.seconds_before, log.dev_losses) == (seconds, losses)
     assert read_metrics(tmp_path) == LINES[:kept]
     log.add(30, dev_loss=1.0)
     assert read_metrics(tmp_path) == [*LINES[:kept], {"step": 30, "dev_loss": 1.0}]
@@ -56,7 +56,7 @@ def test_a_training_goes_on_with_the_lines_up_to_its_checkpoint(
 def test_a_checkpoint_that_was_saved_and_not_evaluated(tmp_path: Path) -> None:
     add(MetricsLog(tmp_path, 0), LINES[:3])
     log = MetricsLog(tmp_path, 20)
-    assert (log.seconds, log.dev_losses) == (2.5, {10: 3.5})
+    assert (log.seconds_before, log.dev_losses) == (2.5, {10: 3.5})
 
 
 @pytest.mark.parametrize("torn", ['{"step": 30, "secon', "{", '{"step": 30', "30", "null", '{"dev_loss": 1.0}', "\n\n"])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from t2t_repro.data.pipeline import Batch
-from t2t_repro.training import watch
-from t2t_repro.training.watch import Speed
+from t2t_repro.training import speed as speed_module
+from t2t_repro.training.speed import Speed
 
 
 def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(speed_module, "time", clock)
     return clock
 
 
@@ -40,8 +40,8 @@ def test_tokens_a_second_leave_out_the_first_step_and_all_that_is_no_step(clock:
     for seconds in (2, 3):
         clock.now += seconds
         speed.count(batch((10, 5, 6), (2, 3, 4), filled=(50, 60)))
-    clock.now += 20
-    speed.pause(20)  # an evaluation
+    with speed.paused():
+        clock.now += 20  # an evaluation
     assert speed.figures() == {
         "source_tokens_per_second": 20.0,
         "target_tokens_per_second": 24.0,

@@ -15,7 +15,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from disks import largest_file
 from t2t_repro.errors import UserError
-from t2t_repro.training.event_log import FOLDER, EventLog
+from t2t_repro.training.tensorboard_log import FOLDER, TensorBoardLog
 
 
 def png(shade: int) -> bytes:
@@ -29,7 +29,7 @@ def png(shade: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def add(log: EventLog, step: int, loss: float) -> None:
+def add(log: TensorBoardLog, step: int, loss: float) -> None:
     """One of each kind."""
     log.scalars(step, {"train/loss": loss, "train/rate": loss / 8})
     log.text(step, "sample", f"**{loss}** | κόκκινο σπίτι")
@@ -56,7 +56,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_tensorboard_shows_what_was_added(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, 0)
+    log = TensorBoardLog(tmp_path, 0)
     for step, loss in ((0, 4.5), (10, 4.0)):
         add(log, step, loss)
     log.scalars(10, {"dev/loss": 3.5})
@@ -74,7 +74,7 @@ def test_tensorboard_shows_what_was_added(tmp_path: Path) -> None:
 
 
 def test_each_thing_can_be_seen_at_once(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, 0)
+    log = TensorBoardLog(tmp_path, 0)
     found = read(tmp_path, EventAccumulator)
     for step in range(1, 5):
         log.scalars(step, {"train/loss": 1 / step})
@@ -83,10 +83,10 @@ def test_each_thing_can_be_seen_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("start", "kept"), [(0, 0), (10, 2), (15, 2), (20, 3), (40, 4)])
 def test_what_a_killed_process_logged_in_vain_is_not_shown(start: int, kept: int, tmp_path: Path) -> None:
-    steps, log = [0, 10, 20, 30], EventLog(tmp_path, 0)
+    steps, log = [0, 10, 20, 30], TensorBoardLog(tmp_path, 0)
     for step in steps:
         add(log, step, 4.0)
-    resumed = EventLog(tmp_path, start)
+    resumed = TensorBoardLog(tmp_path, start)
     expected = [(step, 4.0) for step in steps[:kept]]
     assert shown(tmp_path) == expected
     add(resumed, start + 1, 2.0)
@@ -98,13 +98,13 @@ def test_what_a_killed_process_logged_in_vain_is_not_shown(start: int, kept: int
 
 
 def test_a_tensorboard_that_was_open_all_the_time_forgets_it_too(tmp_path: Path) -> None:
-    log, last = EventLog(tmp_path, 0), 0
+    log, last = TensorBoardLog(tmp_path, 0), 0
     found = read(tmp_path)
     for process, start in enumerate((10, 10, 20)):
         for step in range(last + 5, start + 20, 5):
             log.scalars(step, {"train/loss": float(process)})
         found.Reload()
-        log, last = EventLog(tmp_path, start), start
+        log, last = TensorBoardLog(tmp_path, start), start
     log.scalars(21, {"train/loss": 3.0})
     points = [(event.step, make_ndarray(event.tensor_proto).item()) for event in found.Reload().Tensors("train/loss")]
     assert points == shown(tmp_path) == [(5, 0.0), (10, 0.0), (15, 2.0), (20, 2.0), (21, 3.0)]
@@ -112,11 +112,11 @@ def test_a_tensorboard_that_was_open_all_the_time_forgets_it_too(tmp_path: Path)
 
 def test_a_process_writes_to_a_file_of_its_own_even_within_a_second(tmp_path: Path) -> None:
     for number in range(12):
-        EventLog(tmp_path, number).scalars(number + 1, {"train/loss": float(number)})
+        TensorBoardLog(tmp_path, number).scalars(number + 1, {"train/loss": float(number)})
     assert len(files(tmp_path)) == 12
     (tmp_path / FOLDER / "events.out.tfevents.1700000000.host.7.0.v2").touch()
     files(tmp_path)[0].unlink()
-    EventLog(tmp_path, 12).scalars(13, {"train/loss": 12.0})
+    TensorBoardLog(tmp_path, 12).scalars(13, {"train/loss": 12.0})
     assert shown(tmp_path) == [(number + 1, float(number)) for number in range(1, 13)]
 
 
@@ -129,18 +129,18 @@ def cuts(folder: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("cut", range(5))
 def test_a_record_that_was_half_written_hides_nothing_else(cut: int, tmp_path: Path) -> None:
-    log = EventLog(tmp_path, 0)
+    log = TensorBoardLog(tmp_path, 0)
     for step in (10, 20):
         log.scalars(step, {"train/loss": 4.0})
     with open(files(tmp_path)[0], "r+b") as file:
         file.truncate(sorted(cuts(tmp_path))[cut])
     assert shown(tmp_path) == [(10, 4.0)]
-    EventLog(tmp_path, 10).scalars(20, {"train/loss": 3.0})
+    TensorBoardLog(tmp_path, 10).scalars(20, {"train/loss": 3.0})
     assert shown(tmp_path) == [(10, 4.0), (20, 3.0)]
 
 
 def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, 0)
+    log = TensorBoardLog(tmp_path, 0)
     log.scalars(10, {"train/loss": 4.0})
     path = files(tmp_path)[0]
     with largest_file(path.stat().st_size + 20):
@@ -149,12 +149,12 @@ def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path
             log.scalars(20, {"train/loss": 3.0})
     assert shown(tmp_path) == [(10, 4.0)]
     with largest_file(10), pytest.raises(UserError, match=rf"{FOLDER}/.*: cannot be written \(File too large\)"):
-        EventLog(tmp_path, 10)
-    EventLog(tmp_path, 10).scalars(20, {"train/loss": 2.0})
+        TensorBoardLog(tmp_path, 10)
+    TensorBoardLog(tmp_path, 10).scalars(20, {"train/loss": 2.0})
     assert shown(tmp_path) == [(10, 4.0), (20, 2.0)]
 
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
     with pytest.raises(UserError, match=rf"{FOLDER}/.*: cannot be written \(File exists\)"):
-        EventLog(tmp_path, 0)
+        TensorBoardLog(tmp_path, 0)

@@ -1,0 +1,101 @@
+"""The logs of a training run: the same figures in metrics.jsonl, for programs, and for TensorBoard."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from t2t_repro import devices
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.training.evaluation import Decoded, Evaluation
+from t2t_repro.training.metrics_log import MetricsLog
+from t2t_repro.training.speed import Speed
+from t2t_repro.training.step import Result
+from t2t_repro.training.tensorboard_log import TensorBoardLog
+from t2t_repro.visualization.attention import Picture
+
+
+class Logs:
+    """Writes the logs of a training run.
+
+    Args:
+        folder: model folder.
+        start: step from which the run continues; later steps are removed from the logs.
+        workers: number of machines that train together.
+
+    Raises:
+        UserError: if a file cannot be written; so does each method.
+    """
+
+    def __init__(self, folder: ModelFolder, start: int, workers: int) -> None:
+        self._folder, self._start = folder, start
+        self._metrics = MetricsLog(folder.path, start)
+        names = devices.names()
+        self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
+
+    @functools.cached_property
+    def _tensorboard(self) -> TensorBoardLog:
+        """Created at the first use: a process that logs nothing leaves no file."""
+        return TensorBoardLog(self._folder.path, self._start)
+
+    @property
+    def seconds_before(self) -> float:
+        """Seconds of training before this process started."""
+        return self._metrics.seconds_before
+
+    @property
+    def dev_losses(self) -> dict[int, float]:
+        """Dev losses by step, oldest first."""
+        return self._metrics.dev_losses
+
+    def log_step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
+        """Logs a step.
+
+        Args:
+            step: number of the step.
+            seconds: seconds of training so far, over all processes.
+            result: result of the step.
+            speed: speed since the last logged step.
+        """
+        values = {
+            "train_loss": result.loss,
+            "learning_rate": result.learning_rate,
+            "gradient_norm": result.gradient_norm,
+            **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),
+            **speed.figures(),
+        }
+        # A step of mixed_float16 that was skipped has no finite norm.
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        self._tensorboard.scalars(step, values)
+        self._metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
+
+    def log_evaluation(self, step: int, evaluation: Evaluation, decoded: Decoded | None) -> None:
+        """Logs an evaluation of the dev split."""
+        values = {
+            "dev_loss": evaluation.loss,
+            "dev_perplexity": evaluation.perplexity,
+            "dev_accuracy": evaluation.accuracy,
+        }
+        details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
+        if decoded:
+            score = decoded.scores[0]
+            if math.isfinite(score.score):  # a parser that writes no brackets yet has no F1
+                values[f"dev_{score.name}"] = score.score
+                details["signature"] = f"{score.signature}|lines:{decoded.lines}"
+            rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]
+            self._tensorboard.text(step, "dev_translations", markdown(rows))
+            details["dev_translations"] = rows
+        self._tensorboard.scalars(step, values)
+        self._metrics.add(step, **values, **details)
+
+    def log_attention(self, step: int, picture: Picture) -> None:
+        """Logs a picture of the attention over a sentence."""
+        self._tensorboard.image(step, "attention", *picture)
+
+
+def markdown(rows: list[tuple[str, str, str]]) -> str:
+    """Returns translations as a table in Markdown."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])

@@ -1,0 +1,215 @@
+"""The stages before the first step of a training run: data plan, model folder, model, checkpoint, evaluation, logs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.data.dataset import Data
+from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder, Origin
+from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
+from t2t_repro.progress import say
+from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
+from t2t_repro.training.config import RunConfig
+from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
+from t2t_repro.training.evaluation import DevDecoder, Evaluator
+from t2t_repro.training.logs import Logs
+from t2t_repro.training.step import LossScale, TrainStep, adam
+
+EVAL_TOKENS = 4096
+"""Maximum number of positions in a batch of an evaluation, with padding."""
+
+EVAL_BEAM = 4
+"""Maximum number of hypotheses in an evaluation. A parser's 21 are slow as long as it has not learned to end."""
+
+SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run: what to train, how, and on which devices."""
+
+    output_dir: str
+    """Model folder, which may not exist yet."""
+    data: Data
+    hparams: HParams
+    random_seed: int
+    """Seed of the initial weights, the order of the data and dropout."""
+    config: RunConfig
+    strategy: Any
+    """A tf.distribute strategy."""
+
+    @property
+    def is_chief(self) -> bool:
+        """True in the one process that writes files and messages."""
+        return is_chief(self.strategy)
+
+    @property
+    def has_one_worker(self) -> bool:
+        """True unless several processes train together."""
+        return workers() == 1
+
+    def say(self, text: str) -> None:
+        """Prints a line, in the chief only."""
+        if self.is_chief:
+            say(text)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the training loop works with."""
+
+    run: Run
+    pipeline: Pipeline
+    folder: ModelFolder
+    model: Any
+    """A `Model`; also a `DecodingModel` if it has attention."""
+    step: TrainStep
+    checkpoints: Checkpoints
+    start: int
+    """Number of steps that earlier processes took."""
+    evaluator: Evaluator
+    decoder: DevDecoder | None
+    """Decodes lines of the dev split, if requested."""
+    logs: Logs | None
+    """None in workers other than the chief."""
+
+
+def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
+    """Prepares a training run. All workers must call it.
+
+    Args:
+        run: the training run.
+        at_end: releases the lock on the model folder when it is closed.
+
+    Raises:
+        UserError: see `training.loop.train`.
+    """
+    hparams, config = run.hparams, run.config
+    replicas = run.strategy.num_replicas_in_sync
+    pipeline = Pipeline(run.data.records["train"], hparams, run.random_seed, config.max_tokens_per_replica, replicas)
+    refuse_other_flags(
+        run.strategy,
+        train_steps=hparams.train_steps,
+        local_eval_frequency=config.local_eval_frequency,
+        max_tokens_per_replica=config.max_tokens_per_replica,
+    )
+    folder = _open_folder(run, at_end)
+    model, step = _build(run, folder)
+    checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
+    run.say(_summary(run, pipeline, model))
+    start = _restore(run, checkpoints, model)
+    refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
+    dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
+    return Prepared(
+        run,
+        pipeline,
+        folder,
+        model,
+        step,
+        checkpoints,
+        start,
+        evaluator=Evaluator(model, run.data.records["dev"], dev_tokens, config.eval_steps),
+        decoder=_dev_decoder(run, model) if config.eval_decode_lines else None,
+        logs=Logs(folder, start, workers()) if run.is_chief else None,
+    )
+
+
+def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
+    """Opens the model folder, which the chief locks and creates.
+
+    Raises:
+        UserError: if the folder belongs to another run, or a worker does not see it.
+    """
+    data, path = run.data, Path(run.output_dir)
+    origin = Origin(
+        data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
+        run.random_seed, run.config.precision, run.config.warm_start_from,
+    )  # fmt: skip
+    if run.is_chief:
+        at_end.enter_context(ModelFolder.locked(path))
+        _refuse_to_overwrite(path, run.config)
+        folder = ModelFolder.create(path, run.hparams, data.vocabulary, origin, data.problem)
+        delete_unfinished(path)
+    from_chief(run.strategy, 0)  # the other workers wait here until the folder exists
+    if not run.is_chief:
+        if not (path / "problem.json").exists():
+            raise UserError(f"{path}: the chief created it, but this worker does not see it; {SHARED_DISK}")
+        folder = ModelFolder(path, data.problem)
+        folder.refuse_other(run.hparams, origin, data.vocabulary)
+    return folder
+
+
+def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
+    """Raises UserError if a run without checkpoints has left models that a new run would overwrite."""
+    # With save_checkpoints_secs the best checkpoint may come before the first regular one.
+    places = ["averaged", *([] if config.save_checkpoints_secs else [BEST])]
+    models = [model for place in places for model in checkpoints_in(path / place)]
+    if models and not checkpoints_in(path):
+        raise UserError(
+            f"{path}: holds {models[0]}, but no checkpoint to resume from; t2t-decoder decodes with it; "
+            "to train anew delete that, or give another --output_dir"
+        )
+
+
+def _build(run: Run, folder: ModelFolder) -> tuple[Model, TrainStep]:
+    """Builds the model, its optimizer and the training step. A new folder is deleted if the model cannot be built."""
+    keras.utils.set_random_seed(run.random_seed)
+    data, precision = run.data, run.config.precision
+    with run.strategy.scope():
+        try:
+            model = make_model(run.hparams, data.vocabulary.size, data.problem.target_space_id, precision)
+        except UserError:
+            if run.is_chief:
+                folder.discard()
+            raise
+        optimizer = adam(run.hparams)
+        loss_scale = LossScale() if precision == "mixed_float16" else None
+    return model, TrainStep(model, optimizer, run.hparams.label_smoothing, run.strategy, loss_scale)
+
+
+def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
+    """Restores the checkpoint that the chief chooses, or the weights of a warm start; returns the steps taken."""
+    start = from_chief(run.strategy, checkpoints.restore() if run.is_chief else 0)
+    if start and not run.is_chief and not checkpoints.restore_step(start):
+        raise UserError(f"{run.output_dir}: this worker does not see checkpoint {start:,} of the chief; {SHARED_DISK}")
+    if not start and run.config.warm_start_from:
+        source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
+        run.say(f"{source}: training starts from its weights")
+    return start
+
+
+def _dev_decoder(run: Run, model: Model) -> DevDecoder:
+    """Returns the decoder of evaluations.
+
+    Raises:
+        UserError: if the model cannot decode.
+    """
+    as_decoding_model(model, "give --eval_decode_lines=0")
+    problem, search = run.data.problem, run.data.problem.decode_hparams
+    search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
+    translator = Translator(model, run.data.vocabulary, search, run.hparams.max_length)
+    return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
+
+
+def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
+    """Returns the first line of a run: its data, model and devices."""
+    skipped = f", {pipeline.too_long:,} longer than {run.hparams.max_length} tokens skipped"
+    device = run.strategy.extended.worker_devices[0][-5:]
+    return (
+        f"{run.data.problem.name}: {len(run.data.records['train']):,} pairs{skipped if pipeline.too_long else ''}, "
+        f"{pipeline.steps_per_epoch:,} steps an epoch; "
+        f"{run.hparams.model}: {parameter_count(model):,} parameters; "
+        f"{run.strategy.num_replicas_in_sync} x {device}"
+        f"{'' if run.has_one_worker else f' of {workers()} workers'}, {run.config.precision}"
+    )
