@@ -75,9 +75,7 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
 
 
 @pytest.mark.parametrize("flag", ["--max_tokens_per_replica=0", "--keep_checkpoint_max=0", "--eval_steps=-1"])
-def test_a_number_out_of_range_is_refused_before_anything_is_read(
-    flag: str, tmp_path: Path
-) -> None:
+def test_a_number_out_of_range_is_refused_before_anything_is_read(flag: str, tmp_path: Path) -> None:
     result = run("trainer", *trainer_flags(tmp_path / "none", tmp_path / "m", flag))
     refused(result, f"flag {flag}: {flag.partition('=')[2]} is not a ")
     assert result.stderr.count("\n") == 1
