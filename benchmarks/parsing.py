@@ -1,9 +1,9 @@
-"""Trains a small parser on the free Penn Treebank sample and scores it by EVALB's rules, as docs/parsing.md says.
+"""Trains a small parser on the free Penn Treebank sample and scores it by EVALB's rules. See docs/parsing.md.
 
     python benchmarks/parsing.py --data=FOLDER --work=FOLDER [--train_steps=N] [--hparams=...]
 
-FOLDER holds the sample as wsj/00 and wsj/01. Prints a row for the parser, one for right-branching trees, the repairs
-that the parser's outputs needed and the minutes that training took.
+FOLDER holds the sample as wsj/00 and wsj/01. Prints a row for the parser and one for right-branching trees, the repairs
+that the parser's outputs needed, and the training time in minutes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from t2t_repro.parsing.evalb import score_files, summarise
 from t2t_repro.parsing.trees import read_trees, right_branching, under_top
 
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
-WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
-HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the shape in docs/parsing.md")
-TRAIN_STEPS = flags.DEFINE_integer("train_steps", 4000, "steps")
+WORK = flags.DEFINE_string("work", None, "folder of data, model and outputs", required=True)
+HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the hparams in docs/parsing.md")
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 4000, "training steps", lower_bound=1)
 SHAPE = (
     "num_hidden_layers=4,max_length=512,norm_before=true,layer_prepostprocess_dropout=0.2,"
     "learning_rate_constant=0.003,learning_rate_warmup_steps=500"
@@ -28,34 +28,36 @@ SHAPE = (
 
 
 def row(name: str, gold: str, test: str) -> str:
-    """A row of the table: all sentences, then those of at most 40 words."""
+    """Returns a row of the table: the figures of all sentences, then of those of at most 40 words."""
     sentences = list(score_files(gold, test))
     cells = []
-    for chosen in (sentences, [one for one in sentences if one.length <= 40]):
-        found = summarise(chosen)
-        cells += [f"{found.recall:.2f}", f"{found.precision:.2f}", f"{found.f_measure:.2f}",
-                  f"{found.complete_match:.1f}"]  # fmt: skip
+    for subset in (sentences, [sentence for sentence in sentences if sentence.length <= 40]):
+        summary = summarise(subset)
+        cells += [f"{summary.recall:.2f}", f"{summary.precision:.2f}", f"{summary.f_measure:.2f}",
+                  f"{summary.complete_match:.1f}"]  # fmt: skip
     return f"| {name} | {' | '.join(cells)} | {summarise(sentences).tagging_accuracy:.2f} |"
 
 
 def main(argv: list[str]) -> None:
-    """Runs everything."""
+    """Generates the data, trains, decodes both splits and prints the table."""
     data, model = f"{WORK.value}/data", f"{WORK.value}/model"
     run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
         "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000", f"--data_dir={data}")  # fmt: skip
-    began = time.monotonic()
+    start = time.monotonic()
     run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
         f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=250",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
         f"--hparams={SHAPE}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
-    minutes = (time.monotonic() - began) / 60
+    minutes = (time.monotonic() - start) / 60
     run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
     rows = []
     for split in ("dev", "test"):
-        words, gold = (f"{data}/wsj_parsing.{split}.{end}" for end in ("words", "trees"))
+        words, gold = (f"{data}/wsj_parsing.{split}.{suffix}" for suffix in ("words", "trees"))
         parsed, branching = f"{WORK.value}/{split}.parsed", f"{WORK.value}/{split}.right_branching"
-        _, said = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}")
-        print(f"{split}: {said.splitlines()[-1]}")
+        _, messages = run(
+            "decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}"
+        )
+        print(f"{split}: {messages.splitlines()[-1]}")
         trees = (under_top(right_branching(list(tree.leaves()))) for tree in read_trees(gold))
         Path(branching).write_text("".join(f"{tree}\n" for tree in trees))
         rows += [row(f"this parser, {split}", gold, parsed), row(f"right-branching, {split}", gold, branching)]

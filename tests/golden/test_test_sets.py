@@ -1,4 +1,4 @@
-"""newstest2014 as test sets, against the text that others published; scores of it against sacreBLEU's own program."""
+"""newstest2014 equals the published text, and its scores equal those of sacreBLEU's own program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from programs import run_process as run
 
 NEWS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wmt_news"
-pytestmark = pytest.mark.skipif(not NEWS.exists(), reason="../shared/data/wmt_news is not there")
+pytestmark = pytest.mark.skipif(not NEWS.exists(), reason="../shared/data/wmt_news does not exist")
 
 SETS = {
     ("wmt14", "de"): "wmt14_official/newstest2014-en-de.2737",
@@ -31,19 +31,19 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """sacreBLEU's folder with the sets as it leaves them: with SGML's entities, and single spaces."""
+    """Writes the sets in sacreBLEU's own format, with SGML's entities and single spaces, and returns its folder."""
     home = tmp_path_factory.mktemp("sacrebleu")
     for (name, language), stem in SETS.items():
-        place = home / name / f"{name.replace('/', '_')}.en-{language}."
-        place.parent.mkdir(parents=True, exist_ok=True)
+        stem_path = home / name / f"{name.replace('/', '_')}.en-{language}."
+        stem_path.parent.mkdir(parents=True, exist_ok=True)
         sides = {"src": "en", "ref": language, "docid": "en", "genre": "en", "origlang": "en"}
         for field, side in sides.items():
             text = [" ".join(html.escape(line, quote=False).split()) for line in lines(NEWS / f"{stem}.{side}")]
-            Path(f"{place}{field}").write_text("\n".join(text) + "\n", encoding="utf-8")
+            Path(f"{stem_path}{field}").write_text("\n".join(text) + "\n", encoding="utf-8")
     return home
 
 
-def test_pairs_are_the_published_ones(home: Path, tmp_path: Path) -> None:
+def test_test_sets_are_the_published_text(home: Path, tmp_path: Path) -> None:
     code = """
 import json, sys
 from t2t_repro import registry
@@ -58,37 +58,37 @@ print(json.dumps(sets))
         [sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "SACREBLEU": str(home)}, capture_output=True,
         check=True,
     )  # fmt: skip
-    found = json.loads(done.stdout)
+    pairs = json.loads(done.stdout)
     for (name, language), stem in SETS.items():
         sides = [lines(NEWS / f"{stem}.{side}") for side in ("en", language)]
         expected = [[" ".join(text.split()) for text in pair] for pair in zip(*sides, strict=True)]
         assert len(expected) == SIZES[name, language]
-        assert found[f"{name} {language}"] == expected
+        assert pairs[f"{name} {language}"] == expected
         assert any("&" in source for source, _ in expected)
 
 
 @pytest.mark.parametrize(("name", "language"), [("wmt14", "fr"), ("wmt14/full", "de")])
-def test_scores_are_those_of_sacrebleus_program(home: Path, name: str, language: str, tmp_path: Path) -> None:
+def test_scores_equal_those_of_sacrebleus_program(home: Path, name: str, language: str, tmp_path: Path) -> None:
     environment = {**os.environ, "SACREBLEU": str(home)}
     translation = tmp_path / "translation"
     reference = lines(NEWS / f"{SETS[name, language]}.{language}")
-    # Not all right: the words of every third line are in the order of the alphabet.
+    # The words of every third line are sorted, so that the scores are below 100.
     altered = [" ".join(sorted(line.split())) if number % 3 == 0 else line for number, line in enumerate(reference)]
     translation.write_text("\n".join(altered) + "\n", encoding="utf-8")
-    theirs = subprocess.run(
+    sacrebleu_run = subprocess.run(
         [sys.executable, "-m", "sacrebleu", "-t", name, "-l", f"en-{language}", "-i", str(translation), "-w", "2",
          "-m", "bleu", "chrf"],
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    told = json.loads(theirs.stdout)
-    bleu, chrf = (score["score"] for score in told)
-    if (name, language) == ("wmt14/full", "de"):  # what others' scores on this set say of its reference's length
-        assert "ref_len = 62688" in told[0]["verbose_score"]
+    sacrebleu_scores = json.loads(sacrebleu_run.stdout)
+    bleu, chrf = (score["score"] for score in sacrebleu_scores)
+    if (name, language) == ("wmt14/full", "de"):  # other people's scores on this set have this length
+        assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]
     pair = f"--language_pair=en-{language}"
-    ours = run("bleu", f"--translation={translation}", f"--test_set={name}", pair, env=environment)
-    assert ours.returncode == 0, ours.stderr
-    scores = {line[8:29].strip(): float(line[:6]) for line in ours.stdout.splitlines()}
+    our_run = run("bleu", f"--translation={translation}", f"--test_set={name}", pair, env=environment)
+    assert our_run.returncode == 0, our_run.stderr
+    scores = {line[8:29].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
     assert scores["BLEU"] == bleu
-    # sacreBLEU leaves "&amp;" in the reference, which its tokeniser for BLEU reads as "&"; chrF has no tokeniser.
+    # sacreBLEU keeps "&amp;" in the reference. Its tokeniser for BLEU reads it as "&"; chrF has no tokeniser.
     assert scores["chrF"] == pytest.approx(chrf, abs=0.02)
-    assert f"|test:{name}|lang:en-{language}|" in ours.stdout
+    assert f"|test:{name}|lang:en-{language}|" in our_run.stdout
