@@ -1,4 +1,4 @@
-"""The models by name. Only names live here, so that listing them does not wait for Keras."""
+"""The models by name. Their modules are imported when a model is made, so that listing names does not load Keras."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from t2t_repro.hparam import HParams
 
 @registry.register_model
 def transformer(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Any:
-    """Encoder and decoder of attention alone (Vaswani et al. 2017, section 3)."""
+    """Encoder and decoder made of attention (Vaswani et al. 2017, section 3)."""
     from t2t_repro.models.transformer import Transformer
 
     return Transformer(hparams, vocab_size, target_space_id, precision)

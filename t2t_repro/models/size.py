@@ -1,7 +1,6 @@
-"""How many weights the Transformer has, how much a step of its training computes and how much memory it takes, by
-formula: nothing is built.
+"""The Transformer's parameters, the operations of a training step and its memory, by formula; no model is built.
 
-Products are counted by their shapes: [m, k] times [k, n] is m * k * n multiplications and as many additions.
+A product of shapes [m, k] and [k, n] counts as m * k * n multiplications and the same number of additions.
 """
 
 from __future__ import annotations
@@ -13,19 +12,20 @@ from dataclasses import dataclass
 from t2t_repro.hparam import HParams
 
 TARGET_SPACES = 32
+"""Rows of the target-space embedding."""
 BACKWARD = 2
-"""Products of the backward pass for each of the forward's: the gradients of both factors."""
+"""Products of the backward pass for each product of the forward pass: the gradients of both factors."""
 FLOAT32 = 4
 """Bytes."""
-USES = 3
-"""Of the embedding matrices in a pass: sources, targets and logits. Each gives a gradient of its own, to be summed."""
+EMBEDDING_USES = 3
+"""Uses of the embedding matrices in a pass: sources, targets and logits. Each use has its own gradient."""
 
 Shape = tuple[int, int, int]
-"""Examples of a micro-batch, positions of each source and of each target, padding included."""
+"""Examples of a micro-batch, and positions of each source and of each target, with padding."""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
-    """The number of weights of models.transformer.Transformer.
+    """Returns the number of weights of models.transformer.Transformer.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
@@ -48,127 +48,122 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
 
 
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Operations of a training step's matrix products, forward and backward, multiplications and additions.
+    """Returns the operations of a training step's matrix products: multiplications and additions, forward and backward.
 
-    Embedding look-ups, norms, softmaxes, dropout and the optimizer are left out, as is padding. Connections that are
-    masked are counted, since they are computed.
+    Embedding look-ups, norms, softmaxes, dropout, the optimizer and padding are not counted. Masked connections are
+    counted, because they are computed.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
         source_length: tokens of each source.
-        target_length: tokens of each target; a step holds hparams.batch_size of them.
+        target_length: tokens of each target. A step has hparams.batch_size of them.
     """
-    width, keys, values = hparams.hidden_size, hparams.key_channels, hparams.value_channels
+    width, channels = hparams.hidden_size, hparams.key_channels + hparams.value_channels
 
-    def projections(queries: int, memory: int) -> int:
-        return (queries + memory) * width * (keys + values)
+    def projections(queries: int, keys: int) -> int:
+        return (queries + keys) * width * channels
 
-    def self_attention(length: int, masked: bool) -> int:
-        return projections(length, length) + _connections(hparams, length, masked) * (keys + values)
+    def self_attention(length: int, is_masked: bool) -> int:
+        return projections(length, length) + _connections(hparams, length, is_masked) * channels
 
     def feed_forward(length: int) -> int:
         return 2 * length * width * hparams.filter_size
 
-    encoder_layer = self_attention(source_length, masked=False) + feed_forward(source_length)
-    memory_attention = projections(target_length, source_length) + target_length * source_length * (keys + values)
-    decoder_layer = self_attention(target_length, masked=True) + memory_attention + feed_forward(target_length)
+    encoder_layer = self_attention(source_length, is_masked=False) + feed_forward(source_length)
+    cross_attention = projections(target_length, source_length) + target_length * source_length * channels
+    decoder_layer = self_attention(target_length, is_masked=True) + cross_attention + feed_forward(target_length)
     logits = target_length * width * vocab_size
     sentence = hparams.num_hidden_layers * (encoder_layer + decoder_layer) + logits
     return round(2 * sentence * (1 + BACKWARD) * hparams.batch_size / target_length)
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes that a step of training holds on one device at its worst."""
+class StepMemory:
+    """Peak memory of a training step on one device, in bytes."""
 
     weights: int
     moments: int
-    """Adam's, of the first and of the second order."""
+    """Adam's first and second moments."""
     gradients: int
-    """Of all weights, and of each use of the embedding matrices; where they accumulate, their sums too."""
+    """Gradients of all weights and of each use of the embedding matrices, and their sums if they accumulate."""
     activations: int
-    """What the forward pass keeps for the backward pass."""
+    """Tensors that the forward pass keeps for the backward pass."""
 
     @property
     def total(self) -> int:
-        """All of it; the program itself, and what is gone again at once, come on top."""
+        """The sum. The program itself and short-lived tensors are not included."""
         return self.weights + self.moments + self.gradients + self.activations
 
 
 def step_memory(
-    hparams: HParams,
-    vocab_size: int,
-    micro_batches: Sequence[Shape],
-    precision: str = "float32",
-    accumulates: bool = False,
-) -> Memory:
-    """The memory of a step, estimated.
+    hparams: HParams, vocab_size: int, shapes: Sequence[Shape], precision: str = "float32", accumulates: bool = False
+) -> StepMemory:
+    """Returns an estimate of a step's memory.
 
-    What TensorFlow counted in real steps on a CPU was 0.7 to 1.15 times the estimated gradients and activations: of 1
-    to 3 layers, few and many entries, short and long examples, 32 and 16 bits; two micro-batches at once less or more
-    by what happened to run side by side. With restricted self-attention it was up to 1.35 times. The base model's
-    process, with 37,000 entries and two micro-batches of 2,048 positions a side, held 4.7 GB more than its weights and
-    moments, of which the graph took about 0.2; 4.4 were estimated.
+    In real steps on a CPU, TensorFlow counted 0.7 to 1.15 times the estimated gradients and activations: with 1 to 3
+    layers, small and large vocabularies, short and long examples, and 32 and 16 bits. With restricted self-attention it
+    counted up to 1.35 times. The base model with 37,000 entries and two micro-batches of 2,048 positions a side held
+    4.7 GB beyond its weights and moments, of which the graph had about 0.2; the estimate is 4.4 GB.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
-        micro_batches: shapes of the micro-batches that a device computes at a time.
-        precision: "float32", or that of the matrix products, in 16 bits.
-        accumulates: whether gradients are summed over more micro-batches than these.
+        shapes: the micro-batches that a device computes at the same time.
+        precision: "float32", or a precision with 16 bits in matrix products.
+        accumulates: whether the step sums the gradients of more micro-batches than these.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
-    uses = FLOAT32 * USES * len(micro_batches) * vocab_size * hparams.hidden_size
-    return Memory(
+    embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
+    return StepMemory(
         weights=weights,
         moments=2 * weights,
-        gradients=weights * (2 if accumulates else 1) + uses,
-        activations=sum(activations(hparams, vocab_size, shape, precision) for shape in micro_batches),
+        gradients=weights * (2 if accumulates else 1) + embeddings,
+        activations=sum(activations(hparams, vocab_size, shape, precision) for shape in shapes),
     )
 
 
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
-    """Bytes that the forward pass keeps of a micro-batch for the backward pass; see `step_memory`."""
+    """Returns the bytes that the forward pass of a micro-batch keeps for the backward pass; see `step_memory`."""
     examples, source, target = shape
     width, heads = hparams.hidden_size, hparams.num_heads
     channels = hparams.key_channels + hparams.value_channels
     product = FLOAT32 if precision == "float32" else 2
     is_cast = product != FLOAT32
 
-    # Of each sub-layer's residual path: dropout's factors, the centred sum, its scales, and the output.
-    path = FLOAT32 * width * (3 + (hparams.layer_prepostprocess_dropout > 0)) + is_cast * product * width
-    # Of each weight: the softmax, its copy for the product, dropout's factor and what it leaves.
+    # Bytes per position and sub-layer: dropout factors, the centered sum, its scales, and the output.
+    residual = FLOAT32 * width * (3 + (hparams.layer_prepostprocess_dropout > 0)) + is_cast * product * width
+    # Bytes per attention weight: the softmax, its cast, dropout factors, and the product with them.
     weight = FLOAT32 + is_cast * product + (hparams.attention_dropout > 0) * FLOAT32 * (1 if is_cast else 2)
-    # After the ReLU, dropout's factors and what it leaves.
+    # Bytes per position inside a feed-forward network: the ReLU, and with dropout its factors and the product.
     inner = product * hparams.filter_size * (3 if hparams.relu_dropout else 1)
 
     def attention(queries: int, keys: int, connections: int) -> int:
-        return queries * path + product * channels * (queries + keys) + heads * connections * weight
+        return queries * residual + product * channels * (queries + keys) + heads * connections * weight
 
-    def self_attention(length: int, masked: bool) -> int:
-        copies = (2 if masked else 3) if hparams.self_attention_neighborhood else 1  # a block and those beside it
-        return attention(length, copies * length, _connections(hparams, length, masked))
+    def self_attention(length: int, is_masked: bool) -> int:
+        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # a block and its neighbors
+        return attention(length, copies * length, _connections(hparams, length, is_masked))
 
     def feed_forward(length: int) -> int:
-        return length * (path + inner)
+        return length * (residual + inner)
 
-    encoder_layer = self_attention(source, masked=False) + feed_forward(source)
-    memory_attention = attention(target, source, target * source)
-    decoder_layer = self_attention(target, masked=True) + memory_attention + feed_forward(target)
+    encoder_layer = self_attention(source, is_masked=False) + feed_forward(source)
+    cross_attention = attention(target, source, target * source)
+    decoder_layer = self_attention(target, is_masked=True) + cross_attention + feed_forward(target)
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
-    # Not kept for long, and not at the same time: the softmax over the vocabulary, the smoothed targets and the
-    # logits' gradient; or two more arrays of the largest kind inside a sub-layer.
+    layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
+    # Two peaks that do not coincide: the softmax over the vocabulary, the smoothed targets and the gradient of the
+    # logits; or two more tensors of a sub-layer's largest kind.
     logits = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
-    inside = 2 * max(weights, max(source, target) * product * hparams.filter_size)
-    kept = hparams.num_hidden_layers * (encoder_layer + decoder_layer) + embeddings
-    return examples * (kept + max(logits, inside))
+    largest = 2 * max(weights, max(source, target) * product * hparams.filter_size)
+    return examples * (layers + embeddings + max(logits, largest))
 
 
-def _connections(hparams: HParams, length: int, masked: bool) -> int:
-    """Pairs of a query and a key for which a head of self-attention computes a weight."""
+def _connections(hparams: HParams, length: int, is_masked: bool) -> int:
+    """Returns the number of pairs of a query and a key for which a head of self-attention computes a weight."""
     if not hparams.self_attention_neighborhood:
         return length * length
     from t2t_repro.layers.neighborhood import LEAST_BLOCK  # imports Keras
 
     block = min(length, max(hparams.self_attention_neighborhood // 2, LEAST_BLOCK))
-    return math.ceil(length / block) * block * block * (2 if masked else 3)
+    return math.ceil(length / block) * block * block * (2 if is_masked else 3)

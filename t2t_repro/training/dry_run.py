@@ -157,7 +157,7 @@ class Cuts:
         return Table("micro_batches", f"Micro-batches of a step{sample}", lines)
 
 
-def _memory_table(memory: size.Memory, shapes: list[size.Shape], hardware: Hardware) -> Table:
+def _memory_table(memory: size.StepMemory, shapes: list[size.Shape], hardware: Hardware) -> Table:
     positions = " and ".join(f"{examples:,} x ({source:,} + {target:,})" for examples, source, target in shapes)
     parts = {
         "weights": memory.weights,

@@ -1,4 +1,4 @@
-"""Weights, operations and memory by formula, against the model really built, its graph, and sums by hand."""
+"""Parameters, operations and memory by formula, compared with real models, their graphs and sums by hand."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ registry.import_built_in()
 SETS = sorted(registry._hparams._objects)
 TINY = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "base's": {},
+    "base": {},
     "pre-norm": {"norm_before": True},
     "learned positions": {"pos": "emb", "max_length": 9},
     "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
     "three matrices": {"shared_embedding_and_softmax_weights": False},
     "target space": {"use_target_space_embedding": True},
-    "a neighbourhood within a block": {"self_attention_neighborhood": 5},
-    "a neighbourhood beyond a block": {"self_attention_neighborhood": 70},
+    "a neighborhood within a block": {"self_attention_neighborhood": 5},
+    "a neighborhood beyond a block": {"self_attention_neighborhood": 70},
 }
 
 
-def built(hparams: HParams, vocab_size: int) -> int:
-    """Counts the weights of a model without giving them memory."""
+def count_parameters(hparams: HParams, vocab_size: int) -> int:
+    """Counts the weights of a model, which get no memory."""
     with keras.StatelessScope(initialize_variables=False):
         model = Transformer(hparams, vocab_size)
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
 
-def graphs_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """The operations of all matrix products in TensorFlow's graph of a step, forward and backward."""
+def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+    """Returns the operations of all matrix products in TensorFlow's graph of a step, forward and backward."""
     sentences = hparams.batch_size // target_length
     model = Transformer(hparams, vocab_size)
 
@@ -54,47 +54,47 @@ def graphs_flops(hparams: HParams, vocab_size: int, source_length: int, target_l
     for operation in step.get_concrete_function().graph.get_operations():
         assert "Einsum" not in operation.type
         if "MatMul" in operation.type:
-            flag = "transpose_a" if operation.type == "MatMul" else "adj_x"
-            shared = operation.inputs[0].shape[-2 if operation.get_attr(flag) else -1]
-            total += 2 * operation.outputs[0].shape.num_elements() * shared
+            transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
+            summed = operation.inputs[0].shape[-2 if operation.get_attr(transposed) else -1]
+            total += 2 * operation.outputs[0].shape.num_elements() * summed
     return total
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_parameters_of_every_set(name: str) -> None:
     hparams = registry.hparams(name)
-    assert size.parameters(hparams, 50) == built(hparams, 50)
+    assert size.parameters(hparams, 50) == count_parameters(hparams, 50)
 
 
 @pytest.mark.parametrize(("name", "vocab_size"), [("transformer_base", 41_100), ("transformer_big", 36_000)])
 def test_parameters_with_the_full_vocabulary(name: str, vocab_size: int) -> None:
     hparams = registry.hparams(name)
-    assert size.parameters(hparams, vocab_size) == built(hparams, vocab_size)
+    assert size.parameters(hparams, vocab_size) == count_parameters(hparams, vocab_size)
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
-def test_parameters_of_what_no_set_has(changes: dict[str, Any]) -> None:
+def test_parameters_of_settings_that_no_set_has(changes: dict[str, Any]) -> None:
     hparams = replace(TINY, **changes)
-    assert size.parameters(hparams, 20) == built(hparams, 20)
+    assert size.parameters(hparams, 20) == count_parameters(hparams, 20)
 
 
 @pytest.mark.parametrize(
     ("variant", "lengths"),
     [
-        ("base's", (5, 7)),
+        ("base", (5, 7)),
         ("own d_k and d_v", (7, 5)),
         ("three matrices", (5, 7)),
-        ("a neighbourhood within a block", (5, 7)),
-        ("a neighbourhood within a block", (40, 70)),
-        ("a neighbourhood beyond a block", (40, 71)),
+        ("a neighborhood within a block", (5, 7)),
+        ("a neighborhood within a block", (40, 70)),
+        ("a neighborhood beyond a block", (40, 71)),
     ],
 )
-def test_products_are_those_of_the_graph(variant: str, lengths: tuple[int, int]) -> None:
+def test_operations_equal_those_of_the_graph(variant: str, lengths: tuple[int, int]) -> None:
     hparams = replace(TINY, batch_size=2 * lengths[1], **VARIANTS[variant])
-    assert size.step_flops(hparams, 20, *lengths) == graphs_flops(hparams, 20, *lengths)
+    assert size.step_flops(hparams, 20, *lengths) == flops_of_graph(hparams, 20, *lengths)
 
 
-def test_products_by_hand() -> None:
+def test_operations_equal_a_sum_by_hand() -> None:
     """One layer of width 4, one head with d_k 2 and d_v 6, d_ff 10, 11 entries; two sentences of 3 and 5 tokens."""
     hparams = HParams(
         num_hidden_layers=1,
@@ -125,7 +125,7 @@ NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
 def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision: str) -> list[int]:
-    """Bytes that TensorFlow holds at most in a step of one micro-batch of each shape, beyond weights and moments."""
+    """Returns the peak memory of a step of one micro-batch of each shape, beyond weights and moments, in bytes."""
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope():
         model, optimizer = Transformer(hparams, vocab_size, 0, precision), adam(hparams)
@@ -135,7 +135,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]
         tf.config.experimental.reset_memory_stats("CPU:0")
         micro_batch = (np.ones((examples, source), np.int32), np.ones((examples, target), np.int32))
-        for _ in range(3):  # what runs side by side differs a little
+        for _ in range(3):  # the peak differs between steps, as operations run in parallel
             TrainStep.read(step([micro_batch], examples * target, (1, 1)))
         return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
 
@@ -153,7 +153,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
     ],
     ids=["logits", "attention", "feed-forward in 16 bits", "residual paths"],
 )
-def test_memory_is_about_what_tensorflow_holds(
+def test_the_memory_estimate_is_close_to_what_tensorflow_counts(
     changes: dict[str, Any], vocab_size: int, shapes: list[size.Shape], precision: str
 ) -> None:
     try:
@@ -166,8 +166,7 @@ def test_memory_is_about_what_tensorflow_holds(
         assert measured / 1.3 < estimated.gradients + estimated.activations < 1.3 * measured
 
 
-def test_memory_of_a_step() -> None:
-    """Twice the micro-batches, or the sums of more; the weights are the same for all."""
+def test_memory_grows_with_micro_batches_and_accumulation() -> None:
     one, two = (size.step_memory(TINY, 100, [(3, 5, 7)] * count) for count in (1, 2))
     weights = 4 * size.parameters(TINY, 100)
     assert one.weights == two.weights == weights and one.moments == two.moments == 2 * weights
