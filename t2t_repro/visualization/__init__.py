@@ -1,1 +1,1 @@
-"""What a model does, as pictures."""
+"""Pictures of what a model computes."""

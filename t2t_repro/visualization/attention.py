@@ -1,6 +1,6 @@
-"""Where the decoder looks as it predicts each token: attention over the source as a picture, one panel a head.
+"""Cross-attention as a picture with one panel for each head, like the pictures in the paper's appendix.
 
-The paper's appendix has such pictures of three heads. Shapes: H heads, T target tokens, S source tokens.
+Shapes: H heads, T target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from t2t_repro.models.model import DecodingModel
 
 MOST_TOKENS = 40
-"""Tokens on either side that a picture shows; of longer texts, the first."""
+"""Largest number of tokens that a picture shows on each side. Longer texts are cut at the end."""
 LONGEST_LABEL = 16
-"""Characters of a token that a picture shows."""
+"""Largest number of characters of a label. Longer tokens are cut at the end."""
 COLUMNS = 4
-"""Panels side by side."""
+"""Largest number of panels in a row."""
 CELL = 0.16
-"""Inches of a token, in which a label of `FONT_SIZE` has room."""
+"""Inches for each token, enough for a label of `FONT_SIZE`."""
 GAP = 0.15
-"""Inches between panels side by side; twice as much, for their titles, between those one below the other."""
+"""Inches between panels in a row. Between rows there are twice as many, because panels have titles."""
 LEAST_PANEL = 0.5
-"""Inches, for its title."""
+"""Smallest width and height of a panel in inches, enough for its title."""
 FONT_SIZE = 7
 """Points."""
 NO_GLYPH = "□"
-"""Stands for what is no sign to look at, such as the end of a line."""
+"""Label of characters that cannot be printed, such as the end of a line."""
 
 
 class Picture(NamedTuple):
@@ -45,15 +45,15 @@ class Picture(NamedTuple):
 
 
 def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray) -> Picture:
-    """Draws the attention over the source in the last decoder layer, for a pair of texts.
+    """Draws the cross-attention of the last decoder layer for a pair of texts.
 
     Args:
         model: a model with attention.
         vocabulary: its vocabulary.
-        inputs: source ids [S], ended by the end token; padding is left out.
-        targets: target ids [T], the same. Each row of a panel is what the layer looks at to predict that token.
+        inputs: source ids [S] with the end token. Padding is omitted.
+        targets: target ids [T], likewise. A row of a panel shows where the layer looks to predict that token.
     """
-    inputs, targets = (ids[ids != 0] for ids in (inputs, targets))
+    inputs, targets = inputs[inputs != 0], targets[targets != 0]
     weights: list[Any] = []
     model.decode(targets[None], model.encode(inputs[None]), save_weights_to=weights)
     source, target = (vocabulary.pieces(ids.tolist()) for ids in (inputs, targets))
@@ -61,17 +61,18 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
 
 
 def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequence[str]) -> Picture:
-    """Draws attention weights: a panel a head, a row a target token, a column a source token, the darker the more.
+    """Draws a panel for each head: rows are target tokens, columns are source tokens, and dark cells large weights.
 
     Args:
-        weights: [H, T, S], 0 .. 1.
-        source: S tokens in any alphabet. Where no font on this machine has a character, a box stands for it.
-        target: T tokens, the same.
+        weights: [H, T, S], from 0 to 1.
+        source: S tokens in any alphabet. A character that no font on this machine has becomes a box.
+        target: T tokens, likewise.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    heads, rows, columns = np.shape(weights[:, :MOST_TOKENS, :MOST_TOKENS])
+    weights = weights[:, :MOST_TOKENS, :MOST_TOKENS]
+    heads, rows, columns = np.shape(weights)
     labels = [_label(token) for token in (*target[:rows], *source[:columns])]
     font: dict[str, Any] = {"family": _families(labels), "size": FONT_SIZE, "parse_math": False}
     across = min(heads, COLUMNS)
@@ -79,12 +80,12 @@ def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequen
     width, height = max(CELL * columns, LEAST_PANEL), max(CELL * rows, LEAST_PANEL)
     figure = Figure((across * (width + GAP) - GAP, down * (height + 2 * GAP) - 2 * GAP))
     FigureCanvasAgg(figure)
-    # The panels fill the figure. Saved with a tight box, it grows by the labels around them.
+    # The panels fill the figure, which savefig with a tight box enlarges by the labels.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
     panels = figure.subplots(down, across, squeeze=False).flat
     for head in range(heads):
         panel = panels[head]
-        image = panel.imshow(weights[head, :rows, :columns], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        image = panel.imshow(weights[head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_title(f"head {head + 1}", size=FONT_SIZE + 1, pad=3)
         panel.set_xticks(range(columns), labels[rows:], rotation=90, **font)
         panel.set_yticks(range(rows), labels[:rows], **font)
@@ -93,20 +94,20 @@ def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequen
     for panel in panels[heads:]:
         panel.remove()
     corner = panels[across * (down - 1)]
-    corner.set_ylabel(_side("target", rows, len(target)), size=FONT_SIZE + 1)
-    corner.set_xlabel(_side("source", columns, len(source)), size=FONT_SIZE + 1)
+    corner.set_ylabel(_axis_title("target", rows, len(target)), size=FONT_SIZE + 1)
+    corner.set_xlabel(_axis_title("source", columns, len(source)), size=FONT_SIZE + 1)
     scale = panels[across - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
     figure.colorbar(image, scale, ticks=(0, 1)).ax.tick_params(length=0, labelsize=FONT_SIZE)
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of characters without a font: their boxes say it
+        warnings.simplefilter("ignore", UserWarning)  # about characters without a font
         figure.savefig(file, format="png", dpi=100, bbox_inches="tight", pad_inches=0.1)
     png = file.getvalue()
     return Picture(png, *struct.unpack(">II", png[16:24]))
 
 
-def _side(name: str, shown: int, tokens: int) -> str:
-    return name if shown == tokens else f"{name}, the first {shown} of {tokens} tokens"
+def _axis_title(side: str, shown: int, tokens: int) -> str:
+    return side if shown == tokens else f"{side}, the first {shown} of {tokens} tokens"
 
 
 def _label(token: str) -> str:
@@ -114,17 +115,18 @@ def _label(token: str) -> str:
 
 
 def _families(texts: Sequence[str]) -> list[str]:
-    """Fonts that together have all characters of `texts` that any font on this machine has."""
+    """Returns fonts that together have every character of `texts` that any font on this machine has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families, missing = [], set(map(ord, " ".join(texts)))
     regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
-    for family in ["DejaVu Sans", *sorted(regular)]:  # Matplotlib brings the first one with it
+    for family in ["DejaVu Sans", *sorted(regular)]:  # the first is part of Matplotlib
         if not missing:
             break
-        if family.startswith("Last Resort"):  # has a box for each character
+        if family.startswith("Last Resort"):  # it has a box for every character
             continue
-        if found := missing.intersection(get_font(findfont(FontProperties(family=[family]))).get_charmap()):
+        characters = get_font(findfont(FontProperties(family=[family]))).get_charmap()
+        if missing.intersection(characters):
             families.append(family)
-            missing -= found
+            missing.difference_update(characters)
     return families

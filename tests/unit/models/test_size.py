@@ -30,6 +30,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a neighborhood beyond a block": {"self_attention_neighborhood": 70},
 }
 
+TABLE_3: list[tuple[dict[str, Any], int]] = [
+    ({}, 65),
+    ({"num_heads": 1}, 65),
+    ({"num_heads": 32}, 65),
+    ({"attention_key_channels": 8 * 16}, 58),
+    ({"attention_key_channels": 8 * 32}, 60),
+    ({"num_hidden_layers": 2}, 36),
+    ({"num_hidden_layers": 4}, 50),
+    ({"num_hidden_layers": 8}, 80),
+    ({"hidden_size": 256}, 28),
+    ({"hidden_size": 1024}, 168),
+    ({"filter_size": 1024}, 53),
+    ({"filter_size": 4096}, 90),
+]
+"""Changes to the base model, and millions of parameters that the paper prints."""
+
 
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
     """Counts the weights of a model, which get no memory."""
@@ -76,6 +92,14 @@ def test_parameters_with_the_full_vocabulary(name: str, vocab_size: int) -> None
 def test_parameters_of_settings_that_no_set_has(changes: dict[str, Any]) -> None:
     hparams = replace(TINY, **changes)
     assert size.parameters(hparams, 20) == count_parameters(hparams, 20)
+
+
+def test_parameters_of_the_paper() -> None:
+    base, big = registry.hparams("transformer_base"), registry.hparams("transformer_big")
+    assert size.parameters(base, 37_000) == 63_045_632
+    assert round(size.parameters(big, 36_000) / 1e6) == 213
+    for changes, millions in TABLE_3:
+        assert round(size.parameters(replace(base, **changes), 41_100) / 1e6) == millions, changes
 
 
 @pytest.mark.parametrize(

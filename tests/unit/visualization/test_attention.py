@@ -1,4 +1,4 @@
-"""Pictures of attention, looked at pixel by pixel."""
+"""Pictures of attention, checked pixel by pixel."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import MOST_TOKENS, Picture, attention_of, attention_picture
 
 DARKEST = (8, 48, 107)
-"""Of the colours, that of weight 1."""
+"""The color of weight 1."""
 SCRIPTS = (
     "Čeština ελληνικά русский հայերեն ქართული עברית العربية हिन्दी ไทย 中文 日本語 한국어 ភាសា አማርኛ 𓀀 😀 ▁ <0xE2> "
     r"$x^2$ $ $\frac$ \N{x} % # _ ^ { "
     "e\u0301 \u0301 \u200b a\u200db \xad \x00 \x07 \n \u2028 \ue000 \U0010fffd \ufffd"
 )
-"""Words in many alphabets, signs that are no letters, and what plotting libraries take for commands."""
+"""Words in many alphabets, characters that are not letters, and strings that plotting libraries read as commands."""
 
 
 def pixels(picture: Picture) -> np.ndarray:
-    """[height, width, 3]."""
+    """Decodes the PNG: [height, width, 3]."""
     image = Image.open(io.BytesIO(picture.png))
     assert image.format == "PNG"
     assert image.size == (picture.width, picture.height)
@@ -35,46 +35,46 @@ def pixels(picture: Picture) -> np.ndarray:
 
 
 def squares(picture: Picture) -> list[tuple[int, int]]:
-    """Top and left of each square, as large as a label needs, of the darkest colour; row by row."""
+    """Returns the top and left of each square of the darkest color and of a cell's size, row by row."""
     dark = (pixels(picture) == DARKEST).all(axis=2)
     size = 12
-    full = np.lib.stride_tricks.sliding_window_view(dark, (size, size)).all(axis=(2, 3))
-    found: list[tuple[int, int]] = []
-    for top, left in np.argwhere(full).tolist():
-        if not any(abs(top - other[0]) < size and abs(left - other[1]) < size for other in found):
-            found.append((top, left))
-    return found
+    is_square = np.lib.stride_tricks.sliding_window_view(dark, (size, size)).all(axis=(2, 3))
+    corners: list[tuple[int, int]] = []
+    for top, left in np.argwhere(is_square).tolist():
+        if not any(abs(top - other[0]) < size and abs(left - other[1]) < size for other in corners):
+            corners.append((top, left))
+    return corners
 
 
-def only(heads: int, rows: int, columns: int, head: int, row: int, column: int) -> Picture:
-    """All weight of one head in one place, none elsewhere."""
+def single_cell(heads: int, rows: int, columns: int, head: int, row: int, column: int) -> Picture:
+    """Draws weights that are 1 in one cell of one head and 0 elsewhere."""
     weights = np.zeros((heads, rows, columns), np.float32)
     weights[head, row, column] = 1
     return attention_picture(weights, ["source"] * columns, ["target"] * rows)
 
 
 def test_a_row_is_a_target_token_and_a_column_a_source_token() -> None:
-    ((top, left),) = squares(only(1, 5, 7, 0, 0, 0))
-    ((lower, same),) = squares(only(1, 5, 7, 0, 3, 0))
+    ((top, left),) = squares(single_cell(1, 5, 7, 0, 0, 0))
+    ((lower, same),) = squares(single_cell(1, 5, 7, 0, 3, 0))
     cell = (lower - top) / 3
     assert cell == pytest.approx(16, abs=0.5)
     assert same == left
     for column in (1, 6):
-        ((other, right),) = squares(only(1, 5, 7, 0, 0, column))
+        ((other, right),) = squares(single_cell(1, 5, 7, 0, 0, column))
         assert (other, right) == (top, pytest.approx(left + column * cell, abs=1))
 
 
-def test_a_panel_a_head_in_reading_order() -> None:
-    places = [squares(only(6, 8, 9, head, 2, 3)) for head in (0, 1, 3, 4)]
-    assert [len(place) for place in places] == [1, 1, 1, 1]
-    first, second, fourth, fifth = (place[0] for place in places)
+def test_heads_have_panels_in_reading_order() -> None:
+    corners = [squares(single_cell(6, 8, 9, head, 2, 3)) for head in (0, 1, 3, 4)]
+    assert [len(corner) for corner in corners] == [1, 1, 1, 1]
+    first, second, fourth, fifth = (corner[0] for corner in corners)
     assert first[0] == second[0] == fourth[0] < fifth[0] - 8 * 16
     assert first[1] == fifth[1] < second[1] - 9 * 16
     assert fourth[1] == pytest.approx(first[1] + 3 * (second[1] - first[1]), abs=1)
-    assert (pixels(only(6, 8, 9, 0, 2, 3))[fifth[0] - 16 : fifth[0] + 16, fourth[1] :] == 255).all()
+    assert (pixels(single_cell(6, 8, 9, 0, 2, 3))[fifth[0] - 16 : fifth[0] + 16, fourth[1] :] == 255).all()
 
 
-def test_the_darker_the_more() -> None:
+def test_larger_weights_are_darker() -> None:
     weights = np.linspace(0, 1, 5, dtype=np.float32).reshape(1, 1, 5)
     picture = attention_picture(weights, ["s"] * 5, ["t"])
     top, left = squares(picture)[0]
@@ -86,7 +86,7 @@ def test_the_darker_the_more() -> None:
 
 
 def ink(part: np.ndarray) -> int:
-    """Pixels of letters."""
+    """Counts the pixels of letters."""
     return int((part.max(axis=2) < 128).sum())
 
 
@@ -105,7 +105,7 @@ def test_labels_stand_beside_their_row_and_below_their_column() -> None:
         assert sorted(below)[-1] > 5 * sorted(below)[-2]
 
 
-def test_words_in_any_alphabet() -> None:
+def test_labels_in_any_alphabet() -> None:
     tokens = SCRIPTS.split(" ")
     weights, blanks = np.zeros((1, 1, len(tokens))), [" "] * len(tokens)
     blank, written = (attention_picture(weights, texts, ["t"]) for texts in (blanks, tokens))
@@ -114,26 +114,26 @@ def test_words_in_any_alphabet() -> None:
 
 
 def label(token: str) -> bytes:
-    """The picture of a single token."""
+    """Draws a single token."""
     return attention_picture(np.ones((1, 1, 1)), [token], ["."]).png
 
 
-def test_what_is_no_sign_to_look_at_is_a_box() -> None:
+def test_a_character_that_cannot_be_printed_is_a_box() -> None:
     assert label("a\u200bb\x00c\n") == label("a□b□c□")
     assert len({label(token) for token in ("a□", "a", "é", "ж", "ع", "▁a", "$a$")}) == 7
 
 
-def test_a_character_that_the_usual_font_lacks_is_looked_for_in_others() -> None:
+def test_a_character_that_the_default_font_lacks_comes_from_another_font() -> None:
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    usual, other = (
+    default, other = (
         get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in ("DejaVu Sans", "STIXGeneral")
     )
-    lacking = [chr(code) for code in other if code not in usual and chr(code).isalpha()]
-    assert label(lacking[0]) != label(lacking[1])  # boxes for letters of one alphabet are alike
+    lacking = [chr(code) for code in other if code not in default and chr(code).isalpha()]
+    assert label(lacking[0]) != label(lacking[1])  # boxes would be equal
 
 
-def test_of_long_texts_the_first_tokens() -> None:
+def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
     weights = np.zeros((1, 300, 200))
     for row, column in ((0, 0), (39, 39), (40, 0), (0, 40), (299, 199)):
         weights[0, row, column] = 1
@@ -142,17 +142,15 @@ def test_of_long_texts_the_first_tokens() -> None:
     assert bottom - top == right - left == pytest.approx(39 * 16, abs=1)
     cut = attention_picture(weights[:, :40, :40], ["s" * 16] * 40, ["t" * 16] * 40)
     np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
-    assert ink(pixels(picture)) > ink(pixels(cut))  # it tells how many there are
+    assert ink(pixels(picture)) > ink(pixels(cut))  # it says how many tokens the texts have
 
 
 @pytest.mark.parametrize(("heads", "rows", "columns"), [(1, 1, 1), (2, 9, 1), (16, 1, 9), (5, 2, 1)])
 def test_pictures_of_any_shape(heads: int, rows: int, columns: int) -> None:
-    assert squares(only(heads, rows, columns, heads - 1, rows - 1, columns - 1))
+    assert squares(single_cell(heads, rows, columns, heads - 1, rows - 1, columns - 1))
 
 
-def test_the_same_pair_gives_the_same_picture_with_padding_or_without(
-    tiny_hparams: HParams, tiny_vocabulary: Vocabulary
-) -> None:
+def test_padding_does_not_change_the_picture(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
     keras.utils.set_random_seed(1)
     model = Transformer(HParams(**(vars(tiny_hparams) | {"num_hidden_layers": 2})), tiny_vocabulary.size)
     inputs, targets = (np.array(ids, np.int32) for ids in tiny_vocabulary.encode(["é", "\x00ж"]))
@@ -165,7 +163,7 @@ def test_the_same_pair_gives_the_same_picture_with_padding_or_without(
     assert attention_of(model, tiny_vocabulary, np.pad(inputs, (0, 3)), np.pad(targets, (0, 2))) == picture
 
 
-def test_drawing_leaves_no_state_behind_and_costs_nothing_before() -> None:
+def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never() -> None:
     code = (
         "import sys, numpy\n"
         "from t2t_repro.visualization.attention import attention_picture\n"
