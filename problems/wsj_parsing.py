@@ -51,7 +51,7 @@ class WsjParsing(Problem):
     # Table 4: beam 21, alpha 0.3, the input's length plus 300.
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
     # "▁" is SentencePiece's space, with which pieces begin. SentencePiece never learns a piece of signs and letters;
-    # without these symbols a tree has 1.5 times as many pieces.
+    # without these symbols a tree would have 50% more pieces.
     symbols: ClassVar[tuple[str, ...]] = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
@@ -129,10 +129,10 @@ class WsjParsing(Problem):
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
-        found = evalb.summarise(evalb.score(*pair) for pair in zip(gold, test, strict=True))
-        signature = f"evalb:COLLINS.prm|sentences:{found.sentences}|errors:{found.errors}|skipped:{found.skipped}"
-        names = {"F1": found.f_measure, "labelled recall": found.recall, "labelled precision": found.precision,
-                 "complete match": found.complete_match, "tagging accuracy": found.tagging_accuracy}  # fmt: skip
+        summary = evalb.summarise(evalb.score(*pair) for pair in zip(gold, test, strict=True))
+        signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
+        names = {"F1": summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
+                 "complete match": summary.complete_match, "tagging accuracy": summary.tagging_accuracy}  # fmt: skip
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:

@@ -1,4 +1,4 @@
-"""What to learn: the source of the text, its settings, its scores and how its outputs are searched for."""
+"""The base class of problems: a source of text, its settings, its scores and its default search."""
 
 from __future__ import annotations
 

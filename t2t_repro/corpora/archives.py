@@ -31,7 +31,7 @@ UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPE
 
 
 class MissingArchiveError(UserError):
-    """Archives are neither in the folder nor can they be downloaded."""
+    """Archives are missing in the folder and cannot be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def unpack(
 
 
 def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
-    """Returns the files that are not in `target` yet, and only archives with such files."""
+    """Returns the files that `target` lacks, without archives whose files are all there."""
     packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
 

@@ -52,11 +52,11 @@ def generate_data(
     job = _prepare(problem, Path(data_dir), tmp_dir, vocab_file)
     text = _read_all(job)
     try:
-        words, state = _resume_or_start(job, text)
-        _write_shards(job, text, words, state, processes or _default_processes(text))
+        vocab, state = _resume_or_start(job, text)
+        _write_shards(job, text, vocab, state, processes or _default_processes(text))
         _write_test_sets(job)
-        figures = summary.summarize(job.data_dir, job.name, text.cleaning, state.counts(), words)
-        description = _describe(job, text, words, state)
+        figures = summary.summarize(job.data_dir, job.name, text.cleaning, state.counts(), vocab)
+        description = _describe(job, text, vocab, state)
         description.save(job.description_path)
         summary.save(job.data_dir, job.name, figures)
         job.state_path.unlink()
@@ -104,7 +104,7 @@ class Job:
 
 
 def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | Path) -> Job:
-    """Loads the user's vocabulary and settles the settings."""
+    """Loads the user's vocabulary, if any, and replaces the setting vocab_size by its size."""
     user_vocabulary = _load_user_vocabulary(problem, vocab_file) if vocab_file else None
     settings = problem.settings
     if user_vocabulary:
@@ -119,13 +119,13 @@ def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | P
 
 
 def _load_user_vocabulary(problem: Problem, vocab_file: str | Path) -> Vocabulary:
-    words = Vocabulary.load(vocab_file)
-    if missing := words.missing_symbols(problem.symbols):
+    vocab = Vocabulary.load(vocab_file)
+    if missing := vocab.missing_symbols(problem.symbols):
         raise UserError(
             f"--vocab_file={vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of problem "
             f"{problem.name}, {missing[0]} for one; use a vocabulary that was learned for such a problem"
         )
-    return words
+    return vocab
 
 
 def _has_user_vocabulary(job: Job) -> bool:
@@ -201,25 +201,30 @@ def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
 
     Deletes all files that are out of date.
     """
-    relevant_settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
-    parts = [str(relevant_settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
-    if job.user_vocabulary:
-        parts.append(job.user_vocabulary.fingerprint)
-    fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    fingerprint = _fingerprint(job, text)
     job.description_path.unlink(missing_ok=True)
     _delete_temporary_files(job)
     with contextlib.suppress(UserError):
-        state, words = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
-        if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, words.fingerprint):
+        state, vocab = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
+        if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, vocab.fingerprint):
             say(f"resuming after {len(state.shards):,} finished shards")
             text.sample = []
-            return words, state
+            return vocab, state
     _delete_shards(job)
-    words = job.user_vocabulary or _learn_vocabulary(job, text)
-    words.save(job.vocabulary_path)
-    state = ResumeState(fingerprint, words.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
+    vocab = job.user_vocabulary or _learn_vocabulary(job, text)
+    vocab.save(job.vocabulary_path)
+    state = ResumeState(fingerprint, vocab.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
     state.save(job.state_path)
-    return words, state
+    return vocab, state
+
+
+def _fingerprint(job: Job, text: Text) -> str:
+    """Returns hex digits that identify the text, and the settings and the vocabulary that decide the shards' bytes."""
+    settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
+    parts = [str(settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
+    if job.user_vocabulary:
+        parts.append(job.user_vocabulary.fingerprint)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _learn_vocabulary(job: Job, text: Text) -> Vocabulary:
@@ -233,9 +238,9 @@ def _default_processes(text: Text) -> int:
     return 1 if text.pairs < FEW_PAIRS else len(os.sched_getaffinity(0))
 
 
-def _write_shards(job: Job, text: Text, words: Vocabulary, state: ResumeState, processes: int) -> None:
+def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState, processes: int) -> None:
     """Reads all text again and writes the shards that `state` does not have."""
-    with encoding.Encoder(words, processes) as encoder:
+    with encoding.Encoder(vocab, processes) as encoder:
         for split, cleaning in text.cleaning.items():
             source = HashedPairs(job.problem.generate(split, job.tmp_dir))
             pairs = progress(cleaning.next_pass(source), split, cleaning.kept, "pairs")
@@ -275,7 +280,7 @@ def _write_missing_shards(
             if path in missing:
                 yield from encoding.portions(shard_pairs)
             else:
-                _exhaust(shard_pairs)
+                _exhaust(shard_pairs)  # skips the pairs of a finished shard
 
     encoded = encoder.encode(portions())  # One stream for all shards: the processes need not wait at a shard's end.
     for path in missing:
@@ -298,15 +303,15 @@ def _write_test_sets(job: Job) -> None:
         test_set_files.write(job.problem, job.data_dir, job.tmp_dir)
 
 
-def _describe(job: Job, text: Text, words: Vocabulary, state: ResumeState) -> Description:
-    digest = hashlib.sha256(words.model)
+def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:
+    digest = hashlib.sha256(vocab.model)
     for shard in state.shards.values():
         digest.update(bytes.fromhex(shard["sha256"]))
     return Description(
         problem=job.name,
         settings=dataclasses.asdict(job.settings),
         vocabulary=job.vocabulary_path.name,
-        vocabulary_fingerprint=words.fingerprint,
+        vocabulary_fingerprint=vocab.fingerprint,
         fingerprint=digest.hexdigest()[:12],
         pairs={split: cleaning.kept for split, cleaning in text.cleaning.items()},
         dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},

@@ -50,7 +50,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the test sets that do not exist yet, and checks all of them.
+    """Writes the missing test sets, and checks all test sets.
 
     Returns:
         As `write`.

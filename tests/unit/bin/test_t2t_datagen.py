@@ -97,12 +97,12 @@ def test_a_wrong_setting_is_an_error(
 
 
 def test_a_supplied_vocabulary_is_copied(tmp_path: Path) -> None:
-    words = vocabulary.train(lines(40), 320)
-    words.save(tmp_path / "old" / "vocab.model")
+    vocab = vocabulary.train(lines(40), 320)
+    vocab.save(tmp_path / "old" / "vocab.model")
     assert generate(tmp_path, f"--vocab_file={tmp_path}/old/vocab.model") == 0
     [copied] = (tmp_path / "data").glob("vocab.*")
-    assert copied.name == f"vocab.text_files.{words.size}.model"
-    assert copied.read_bytes() == words.model
+    assert copied.name == f"vocab.text_files.{vocab.size}.model"
+    assert copied.read_bytes() == vocab.model
 
 
 def test_an_empty_vocab_file_means_a_learned_vocabulary(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
 
 def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
     """Returns the texts that the shards hold."""
-    words = Vocabulary.load(folder / "vocab.toy.400.model")
+    vocab = Vocabulary.load(folder / "vocab.toy.400.model")
     records = Records(find_shards(folder, "toy", split))
-    sides = [words.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
+    sides = [vocab.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
     return list(zip(*sides, strict=True))
 
 
@@ -105,9 +105,9 @@ def test_the_vocabulary_of_a_large_text_is_learned_from_both_sides(
 ) -> None:
     monkeypatch.setattr(vocabulary, "sample", functools.partial(vocabulary.sample, max_bytes=20_000))
     generate_data(Toy(3000), tmp_path, "")
-    words = Vocabulary.load(tmp_path / "vocab.toy.400.model")
+    vocab = Vocabulary.load(tmp_path / "vocab.toy.400.model")
     for text in (*ENGLISH, *GREEK):
-        assert len(words.encode([text])[0]) < len(text)
+        assert len(vocab.encode([text])[0]) < len(text)
 
 
 def test_a_smaller_second_run_deletes_the_old_description_and_the_old_shards(tmp_path: Path) -> None:

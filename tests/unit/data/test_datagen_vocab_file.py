@@ -50,24 +50,24 @@ def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
 def test_all_text_is_encoded_with_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     problem = Toy()
     generate_data(problem, tmp_path / "new", "", vocab_file=user_file)
-    words = Vocabulary.load(user_file)
+    vocab = Vocabulary.load(user_file)
     for split in ("train", "dev"):
         read = Records(find_shards(tmp_path / "new", "toy", split))
         ids = [[side.tolist() for side in read[number]] for number in range(len(read))]
-        assert ids == [words.encode([pair["inputs"], pair["targets"]]) for pair in problem.pairs[split]]
+        assert ids == [vocab.encode([pair["inputs"], pair["targets"]]) for pair in problem.pairs[split]]
 
 
 @pytest.mark.usefixtures("unlearnable")
 def test_the_description_names_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     numbers = registry.problem("numbers_ende", {"train_size": 30})
     made = generate_data(numbers, tmp_path / "new", "", vocab_file=user_file)
-    problem, words, description = load_problem(tmp_path / "new", "numbers_ende")
-    assert words.model == user_file.read_bytes()
+    problem, vocab, description = load_problem(tmp_path / "new", "numbers_ende")
+    assert vocab.model == user_file.read_bytes()
     assert made == description
     assert description.vocabulary_given
-    assert description.vocabulary == f"vocab.numbers_ende.{words.size}.model"
-    assert description.vocabulary_fingerprint == words.fingerprint
-    assert problem.settings == dataclasses.replace(numbers.settings, vocab_size=words.size)
+    assert description.vocabulary == f"vocab.numbers_ende.{vocab.size}.model"
+    assert description.vocabulary_fingerprint == vocab.fingerprint
+    assert problem.settings == dataclasses.replace(numbers.settings, vocab_size=vocab.size)
 
 
 def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_records(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def load_failure(data: Path, name: str = "text_files") -> str:
 
 def test_a_problem_is_loaded_with_the_settings_of_its_data(generated: Path) -> None:
     problem = text_files(generated)
-    loaded, words, description = load_problem(generated / "data", "text_files")
+    loaded, vocab, description = load_problem(generated / "data", "text_files")
     assert loaded.settings == problem.settings
-    assert words.fingerprint == description.vocabulary_fingerprint
+    assert vocab.fingerprint == description.vocabulary_fingerprint
     assert (description.problem, description.vocabulary) == ("text_files", "vocab.text_files.400.model")
     assert len(description.fingerprint) == len(description.vocabulary_fingerprint) == 12
     assert not description.vocabulary_given

@@ -34,7 +34,7 @@ ODD = (
 
 
 @pytest.fixture(scope="module")
-def words() -> Vocabulary:
+def vocab() -> Vocabulary:
     """A vocabulary of English letters only."""
     return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
 
@@ -52,9 +52,9 @@ def some_pairs(count: int) -> list[Pair]:
     ]
 
 
-def encoded(words: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
+def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
     """Returns the records' bytes, their lengths and the counts."""
-    with Encoder(words, processes) as encoder:
+    with Encoder(vocab, processes) as encoder:
         results = list(encoder.encode(portions(pairs)))
     chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
     lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
@@ -63,33 +63,33 @@ def encoded(words: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[b
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 200])
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_all_pairs_are_encoded_in_order(words: Vocabulary, processes: int, count: int) -> None:
+def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, processes: int, count: int) -> None:
     pairs = some_pairs(count)
-    examples = [tuple(words.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
-    contents, lengths, counts = encoded(words, iter(pairs), processes)
+    examples = [tuple(vocab.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
+    contents, lengths, counts = encoded(vocab, iter(pairs), processes)
     assert contents == records.chunk(examples)[0]  # type: ignore[arg-type]
     assert lengths == [list(map(len, example)) for example in examples]
 
     is_byte = re.compile("<0x[0-9A-F]{2}>").fullmatch
-    pieces = [words._processor.IdToPiece(i) for example in examples for ids in example for i in ids]
+    pieces = [vocab._processor.IdToPiece(i) for example in examples for ids in example for i in ids]
     assert counts["text_bytes"] == sum(len(text.encode()) for pair in pairs for text in pair.values())
     assert counts["byte_pieces"] == len([piece for piece in pieces if is_byte(piece)])
     assert count < 2 or counts["byte_pieces"] > 0
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_odd_characters_and_very_long_lines_are_restored(words: Vocabulary, tmp_path: Path, processes: int) -> None:
+def test_odd_characters_and_very_long_lines_are_restored(vocab: Vocabulary, tmp_path: Path, processes: int) -> None:
     texts = [*ODD, "the dog " * 131_072, "ö\u2028" * 250_000, "x" * 1_000_000]
-    with Encoder(words, processes) as encoder:
+    with Encoder(vocab, processes) as encoder:
         pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
         records.write_chunks(tmp_path / "shard", (result.chunk for result in encoder.encode(portions(pairs))))
     stored = Records([tmp_path / "shard"])
     assert len(stored) == len(texts)
     for number, text in enumerate(texts):
-        assert words.decode([ids.tolist() for ids in stored[number]]) == [text, text[::-1]]
+        assert vocab.decode([ids.tolist() for ids in stored[number]]) == [text, text[::-1]]
 
 
-def test_few_portions_are_read_ahead(words: Vocabulary) -> None:
+def test_few_portions_are_read_ahead(vocab: Vocabulary) -> None:
     pairs_read = 0
 
     def pairs() -> Iterator[Pair]:
@@ -98,34 +98,34 @@ def test_few_portions_are_read_ahead(words: Vocabulary) -> None:
             pairs_read += 1
             yield pair
 
-    with Encoder(words, 2) as encoder:
+    with Encoder(vocab, 2) as encoder:
         for done, _ in enumerate(encoder.encode(portions(pairs()))):
             assert pairs_read - 7 * done <= 7 * (3 * 2 + 1)
     assert pairs_read == 1000
 
 
-def test_one_process_is_the_calling_one_and_more_end_with_the_encoder(words: Vocabulary) -> None:
+def test_one_process_is_the_calling_one_and_more_end_with_the_encoder(vocab: Vocabulary) -> None:
     for processes in (1, 2):
-        with Encoder(words, processes) as encoder:
+        with Encoder(vocab, processes) as encoder:
             for _ in encoder.encode(portions(some_pairs(200))):
                 pass
             assert len(multiprocessing.active_children()) == (2 if processes == 2 else 0)
         assert not multiprocessing.active_children()
 
 
-def test_an_error_in_the_text_ends_the_processes(words: Vocabulary) -> None:
+def test_an_error_in_the_text_ends_the_processes(vocab: Vocabulary) -> None:
     def pairs() -> Iterator[Pair]:
         yield from some_pairs(100)
         raise UserError("line 101 is damaged")
 
     with pytest.raises(UserError, match="line 101 is damaged"):
-        encoded(words, pairs(), 2)
+        encoded(vocab, pairs(), 2)
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(("processes", "fewer"), [(2, 1), (4, 2)])
 def test_a_killed_process_is_an_error_of_one_line_that_names_the_flag(
-    words: Vocabulary, processes: int, fewer: int
+    vocab: Vocabulary, processes: int, fewer: int
 ) -> None:
     def pairs() -> Iterator[Pair]:
         for number, pair in enumerate(some_pairs(100_000)):
@@ -136,14 +136,14 @@ def test_a_killed_process_is_an_error_of_one_line_that_names_the_flag(
             yield pair
 
     with pytest.raises(UserError) as error:
-        encoded(words, pairs(), processes)
+        encoded(vocab, pairs(), processes)
     assert "\n" not in str(error.value)
     assert "died" in str(error.value) and f"--num_concurrent_processes={fewer}" in str(error.value)
     assert not multiprocessing.active_children()
 
 
 def test_child_processes_ignore_interrupts_from_their_start(
-    words: Vocabulary, capfd: pytest.CaptureFixture[str]
+    vocab: Vocabulary, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C on a terminal reaches all processes, even starting ones. Children must not print anything."""
     sent = 0
@@ -157,12 +157,12 @@ def test_child_processes_ignore_interrupts_from_their_start(
                 sent += 1
             yield pair
 
-    assert encoded(words, pairs(), 2) == encoded(words, some_pairs(300), 1)
+    assert encoded(vocab, pairs(), 2) == encoded(vocab, some_pairs(300), 1)
     assert sent > 200
     assert capfd.readouterr().err == ""
 
 
-def test_the_calling_process_receives_interrupts(words: Vocabulary) -> None:
+def test_the_calling_process_receives_interrupts(vocab: Vocabulary) -> None:
     def pairs() -> Iterator[Pair]:
         for number, pair in enumerate(some_pairs(100)):
             if number == 60:
@@ -170,12 +170,12 @@ def test_the_calling_process_receives_interrupts(words: Vocabulary) -> None:
             yield pair
 
     with pytest.raises(KeyboardInterrupt):
-        encoded(words, pairs(), 2)
+        encoded(vocab, pairs(), 2)
     assert not multiprocessing.active_children()
 
 
-def test_the_index_of_a_chunk_counts_from_its_first_byte(words: Vocabulary) -> None:
-    with Encoder(words, 2) as encoder:
+def test_the_index_of_a_chunk_counts_from_its_first_byte(vocab: Vocabulary) -> None:
+    with Encoder(vocab, 2) as encoder:
         chunks = [result.chunk for result in encoder.encode(portions(some_pairs(20)))]
     assert [len(index) for _, index in chunks] == [7, 7, 6]
     assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in chunks)

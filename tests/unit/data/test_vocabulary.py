@@ -19,7 +19,7 @@ TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
 
 
 @pytest.fixture(scope="module")
-def words() -> Vocabulary:
+def vocab() -> Vocabulary:
     """A vocabulary of English letters only."""
     return train(TEXTS, 400)
 
@@ -51,57 +51,57 @@ def words() -> Vocabulary:
         "⁇",
     ],
 )
-def test_decoding_restores_every_text(words: Vocabulary, text: str) -> None:
-    [ids] = words.encode([text])
-    assert words.decode([ids]) == [text]
+def test_decoding_restores_every_text(vocab: Vocabulary, text: str) -> None:
+    [ids] = vocab.encode([text])
+    assert vocab.decode([ids]) == [text]
     assert ids[-1] == EOS_ID
     assert not {PAD_ID, EOS_ID, 2} & set(ids[:-1])
-    assert max(ids) < words.size
+    assert max(ids) < vocab.size
 
 
-def test_only_sentencepieces_sign_for_a_space_is_not_restored(words: Vocabulary) -> None:
-    assert words.decode(words.encode(["a\u2581b"])) == ["a b"]
+def test_only_sentencepieces_sign_for_a_space_is_not_restored(vocab: Vocabulary) -> None:
+    assert vocab.decode(vocab.encode(["a\u2581b"])) == ["a b"]
 
 
-def test_an_unseen_character_is_encoded_as_bytes(words: Vocabulary) -> None:
-    long, short = words.encode(["a😀", "a"])
+def test_an_unseen_character_is_encoded_as_bytes(vocab: Vocabulary) -> None:
+    long, short = vocab.encode(["a😀", "a"])
     assert len(long) == len(short) + len("😀".encode())
 
 
-def test_frequent_words_are_one_piece(words: Vocabulary) -> None:
-    assert len(words.encode(["street"])[0]) == 2
+def test_frequent_words_are_one_piece(vocab: Vocabulary) -> None:
+    assert len(vocab.encode(["street"])[0]) == 2
 
 
-def test_texts_are_encoded_independently(words: Vocabulary) -> None:
-    assert words.encode([]) == []
-    assert words.encode(["dog", "", "cat"]) == [words.encode([text])[0] for text in ("dog", "", "cat")]
+def test_texts_are_encoded_independently(vocab: Vocabulary) -> None:
+    assert vocab.encode([]) == []
+    assert vocab.encode(["dog", "", "cat"]) == [vocab.encode([text])[0] for text in ("dog", "", "cat")]
 
 
-def test_decoding_stops_at_the_first_end_or_padding(words: Vocabulary) -> None:
-    dog, cat = (words.encode([text])[0][:-1] for text in ("dog", "cat"))
-    assert words.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
+def test_decoding_stops_at_the_first_end_or_padding(vocab: Vocabulary) -> None:
+    dog, cat = (vocab.encode([text])[0][:-1] for text in ("dog", "cat"))
+    assert vocab.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
 
 
-def test_the_special_ids_equal_tensor2tensors(words: Vocabulary) -> None:
+def test_the_special_ids_equal_tensor2tensors(vocab: Vocabulary) -> None:
     assert (PAD_ID, EOS_ID) == (0, 1)
-    assert words.encode([""]) == [[1]]
+    assert vocab.encode([""]) == [[1]]
 
 
-def test_a_saved_vocabulary_is_loaded(words: Vocabulary, tmp_path: Path) -> None:
-    words.save(tmp_path / "new" / "vocab.model")
+def test_a_saved_vocabulary_is_loaded(vocab: Vocabulary, tmp_path: Path) -> None:
+    vocab.save(tmp_path / "new" / "vocab.model")
     loaded = Vocabulary.load(tmp_path / "new" / "vocab.model")
-    assert loaded.fingerprint == words.fingerprint
-    assert loaded.size == words.size
-    assert loaded.encode(TEXTS[:50]) == words.encode(TEXTS[:50])
+    assert loaded.fingerprint == vocab.fingerprint
+    assert loaded.size == vocab.size
+    assert loaded.encode(TEXTS[:50]) == vocab.encode(TEXTS[:50])
 
 
-def test_other_text_has_another_fingerprint(words: Vocabulary) -> None:
+def test_other_text_has_another_fingerprint(vocab: Vocabulary) -> None:
     other = train(TEXTS[:-1], 399)
-    assert len(words.fingerprint) == 12 and int(words.fingerprint, 16) >= 0
-    assert other.fingerprint != words.fingerprint
+    assert len(vocab.fingerprint) == 12 and int(vocab.fingerprint, 16) >= 0
+    assert other.fingerprint != vocab.fingerprint
 
 
-def test_another_process_learns_the_same_vocabulary(words: Vocabulary, tmp_path: Path) -> None:
+def test_another_process_learns_the_same_vocabulary(vocab: Vocabulary, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("\n".join(TEXTS), "utf-8")
     code = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
@@ -111,7 +111,7 @@ def test_another_process_learns_the_same_vocabulary(words: Vocabulary, tmp_path:
     result = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "text")], capture_output=True, text=True, check=True
     )
-    assert result.stdout.strip() == words.fingerprint
+    assert result.stdout.strip() == vocab.fingerprint
 
 
 def test_the_size_is_as_requested_or_smaller_for_a_small_text() -> None:
@@ -156,14 +156,14 @@ def test_symbols_count_towards_the_smallest_size() -> None:
     assert train(TEXTS, smallest, symbols).size == smallest
 
 
-def test_the_256_bytes_are_marked(words: Vocabulary) -> None:
-    assert words.is_byte.shape == (words.size,) and words.is_byte.dtype == bool
-    pieces = {words._processor.IdToPiece(int(i)) for i in words.is_byte.nonzero()[0]}
+def test_the_256_bytes_are_marked(vocab: Vocabulary) -> None:
+    assert vocab.is_byte.shape == (vocab.size,) and vocab.is_byte.dtype == bool
+    pieces = {vocab._processor.IdToPiece(int(i)) for i in vocab.is_byte.nonzero()[0]}
     assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
-    [[*outside, _]], [[*inside, _]] = words.encode(["😀漢"]), words.encode(["The street"])
+    [[*outside, _]], [[*inside, _]] = vocab.encode(["😀漢"]), vocab.encode(["The street"])
     # A piece for a space may come first.
-    assert words.is_byte[outside].sum() == len("😀漢".encode())
-    assert not words.is_byte[inside].any()
+    assert vocab.is_byte[outside].sum() == len("😀漢".encode())
+    assert not vocab.is_byte[inside].any()
 
 
 def test_learning_without_text_is_an_error() -> None:
@@ -184,17 +184,17 @@ def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) ->
         Vocabulary.load(tmp_path / "bad.model")
 
 
-def test_a_truncated_model_is_named(words: Vocabulary, tmp_path: Path) -> None:
-    (tmp_path / "bad.model").write_bytes(words.model[: len(words.model) // 2])
+def test_a_truncated_model_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "bad.model").write_bytes(vocab.model[: len(vocab.model) // 2])
     with pytest.raises(UserError, match=r"bad\.model"):
         Vocabulary.load(tmp_path / "bad.model")
 
 
-def test_a_model_truncated_anywhere_is_named(words: Vocabulary, tmp_path: Path) -> None:
+def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
     """SentencePiece itself loads a file that was cut between two fields."""
-    for size in range(len(words.model)):
+    for size in range(len(vocab.model)):
         with pytest.raises(UserError, match=r"^cut\.model: "):
-            Vocabulary(words.model[:size], "cut.model")
+            Vocabulary(vocab.model[:size], "cut.model")
 
 
 @pytest.mark.parametrize(

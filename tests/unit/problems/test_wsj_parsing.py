@@ -150,10 +150,10 @@ def test_the_papers_settings() -> None:
 
 def test_each_bracket_is_one_piece() -> None:
     text = "(SBARQ (WHNP WP )WHNP (SQ VBZ (NP PRP$ NN )NP )SQ )SBARQ"
-    words = vocabulary.train([text, "What is its name"] * 9, 500, WsjParsing.symbols)
-    (ids,) = words.encode([text])
+    vocab = vocabulary.train([text, "What is its name"] * 9, 500, WsjParsing.symbols)
+    (ids,) = vocab.encode([text])
     assert len(ids) == len(text.split()) + 1
-    assert words.decode([ids]) == [text]
+    assert vocab.decode([ids]) == [text]
 
 
 def test_outputs_become_trees_over_the_words_of_their_sources() -> None:
@@ -263,20 +263,20 @@ def test_scores_equal_those_of_t2t_evalb(tmp_path: Path, capsys: pytest.CaptureF
     for name, trees in (("gold", GOLD), ("test", PARSED)):
         (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), "utf-8")
     flags = [f"--{name}={tmp_path / name}" for name in ("gold", "test")]
-    given = copy.deepcopy(t2t_evalb.FLAGS)
-    assert program.run(t2t_evalb.main, given, "", ["t2t_evalb.py", "--summary_only", *flags]) == 0
-    of_all = capsys.readouterr().out.partition("-- len<=")[0]
-    printed = dict(line.split("=") for line in of_all.splitlines() if line.count("=") == 1)
+    values = copy.deepcopy(t2t_evalb.FLAGS)
+    assert program.run(t2t_evalb.main, values, "", ["t2t_evalb.py", "--summary_only", *flags]) == 0
+    all_sentences = capsys.readouterr().out.partition("-- len<=")[0]
+    printed = dict(line.split("=") for line in all_sentences.splitlines() if line.count("=") == 1)
     expected = {label: printed[f"{name:<26}"].strip() for label, name in FIGURES.items()}
 
-    found = problem().scores(PARSED, GOLD)
-    assert {score.label: f"{score.score:.2f}" for score in found} == expected
-    assert found[0].label == "F1" and 0 < found[0].score < 100
-    # As by EVALB a sentence without a tree is skipped: it counts in the number of sentences and nowhere else.
+    scores = problem().scores(PARSED, GOLD)
+    assert {score.label: f"{score.score:.2f}" for score in scores} == expected
+    assert scores[0].label == "F1" and 0 < scores[0].score < 100
+    # Like EVALB, it skips a sentence without a tree, which counts only in the number of sentences.
     assert [printed[f"Number of {name:<16}"].strip() for name in ("sentence", "Error sentence", "Skip  sentence")] == [
         *("4", "0", "1"),
     ]
-    assert {score.signature for score in found} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
+    assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
 
 
 def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
@@ -287,5 +287,5 @@ def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
 
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:
     sentences = ["The dog bit the man in the leg", "No. 7 barks ."]
-    found = registry.problem("wsj_parsing_rev").scores(sentences, sentences)
-    assert found[0].label == "BLEU" and found[0].score == pytest.approx(100)
+    scores = registry.problem("wsj_parsing_rev").scores(sentences, sentences)
+    assert scores[0].label == "BLEU" and scores[0].score == pytest.approx(100)
