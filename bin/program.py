@@ -1,4 +1,4 @@
-"""What all programs share: flags, user code, the start of TensorFlow, and errors in one line.
+"""Shared by all programs: flags, user code, the start of TensorFlow, and errors in one line.
 
 absl checks the range of a flag: give DEFINE_integer and DEFINE_float a `lower_bound` or an `upper_bound`. `run` turns
 absl's error, which names flag, value and bound, into one line and exit code 2.

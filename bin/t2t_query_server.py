@@ -188,7 +188,7 @@ class Requests:
         self._given_up = ""
         """Why the rest is given up."""
         self.has_outputs = False
-        """Whether any line has been translated."""
+        """True once a line has been translated."""
         self.lost: list[Lost] = []
 
     def answers(self, lines: Iterable[str]) -> Iterator[list[Answer]]:

@@ -73,7 +73,7 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
 
     Args:
         checkpoint: path of the checkpoint, for the error message.
-        hparams: where the model's hparams come from, for the error message.
+        hparams: source of the model's hparams, for the error message.
         cure: what the user can do, for the error message.
 
     Raises:

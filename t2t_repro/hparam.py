@@ -20,7 +20,7 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 
 @dataclass(frozen=True)
 class HParams:
-    """How to train a model. Names are tensor2tensor's; symbols and sections are the paper's.
+    """The hyper-parameters of a model and its training. Names are tensor2tensor's; symbols and sections are the paper's.
 
     The defaults are the paper's base model (Table 3, first row).
 
@@ -141,7 +141,7 @@ SAMPLING_METHODS = ("argmax", "random")
 
 @dataclass(frozen=True)
 class DecodeHParams:
-    """How to search for the best output (section 6.1), or to sample outputs. docs/decoding.md has the formulas.
+    """The parameters of beam search (section 6.1) and of sampling. docs/decoding.md has the formulas.
 
     Raises:
         UserError: a value is out of range, or two values contradict each other.

@@ -41,7 +41,7 @@ MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model was trained on: the content of problem.json."""
+    """The problem, data and random seed that a model was trained with: the content of problem.json."""
 
     problem: str
     """Name of the problem, with "_rev" if it is reversed."""

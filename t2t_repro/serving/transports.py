@@ -1,4 +1,4 @@
-"""How the client speaks to TensorFlow Serving: over gRPC, or over its REST API, which needs no TensorFlow.
+"""Two ways for the client to reach TensorFlow Serving: gRPC, and the REST API, which needs no TensorFlow.
 
 Neither transport encrypts, and neither goes through a proxy.
 
@@ -33,7 +33,7 @@ class Metadata(NamedTuple):
 
 
 class Transport(Protocol):
-    """What the client needs of a connection to a server. Each method but `close` raises TransportError if it fails."""
+    """A connection to a server. If a request fails, `predict` and `metadata` raise TransportError."""
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
         """Returns the signature's outputs by name, each [B] or [B, n], for the input "inputs" [B]."""
@@ -91,7 +91,7 @@ class TransportError(Exception):
 
 
 class Grpc:
-    """A `Transport` over gRPC. It imports TensorFlow, of which tensorflow-serving-api's messages are a part.
+    """A `Transport` over gRPC. It imports tensorflow-serving-api, which imports TensorFlow.
 
     Args:
         server: host:port.

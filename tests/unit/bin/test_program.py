@@ -1,4 +1,4 @@
-"""How every program starts and ends: flags, exit codes, and errors in one line."""
+"""The start and the end of every program: flags, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
