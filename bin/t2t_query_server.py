@@ -24,7 +24,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.data.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.progress import Progress, say
+from t2t_repro.progress import progress, say
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.textfile import decode_lines, read_lines
 
@@ -123,7 +123,7 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
     requests = Requests(client, values.batch_size, is_stream)
     batches = requests.answers(lines)
     if total is not None and not (is_stream and sys.stdout.isatty()):
-        batches = with_progress(batches, total)
+        batches = progress(batches, "translating", total, "lines", size=len)
     if is_stream:
         for answers in batches:
             write(answers, values)
@@ -230,15 +230,6 @@ class Requests:
         self._failures = 0
         self.has_outputs |= any(answer.outputs for answer in answers)
         return answers, ""
-
-
-def with_progress(batches: Iterator[list[Answer]], total: int) -> Iterator[list[Answer]]:
-    """Yields `batches` and shows how many of `total` lines they have."""
-    progress = Progress("translating", total, "lines")
-    for answers in batches:
-        yield answers
-        progress.advance(len(answers))
-    progress.close()
 
 
 def ranges(lost: Sequence[Lost]) -> str:

@@ -20,7 +20,7 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 
 @dataclass(frozen=True)
 class HParams:
-    """The hyper-parameters of a model and its training. Names are tensor2tensor's; symbols and sections are the paper's.
+    """The hyper-parameters of a model and its training. Names are tensor2tensor's, symbols and sections the paper's.
 
     The defaults are the paper's base model (Table 3, first row).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -73,12 +73,14 @@ class Progress:
         say(", ".join(parts))
 
 
-def progress(items: Iterable[T], description: str, total: int | None, unit: str) -> Iterator[T]:
-    """Yields `items` and shows how many are done."""
+def progress(
+    items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
+) -> Iterator[T]:
+    """Yields `items` and shows how many units are done, of which each item has `size(item)`."""
     meter = Progress(description, total, unit)
     try:
         for item in items:
             yield item
-            meter.advance()
+            meter.advance(size(item))
     finally:
         meter.close()

@@ -103,7 +103,7 @@ def _encoder(model: Any) -> Any:
     hparams: HParams = model.hparams
     spec = TransformerEncoderSpec(**_sizes(hparams))
     spec.embeddings[0].weight = _array(model.embedding.table)
-    positions = _array(model.source_position(0, _position_count(hparams)))[0]
+    positions = _array(model.source_position(0, max(POSITIONS, hparams.max_length)))[0]
     if hparams.use_target_space_embedding:
         positions += _array(model.target_space)[model.target_space_id]
     spec.position_encodings.encodings = positions
@@ -125,7 +125,7 @@ def _decoder(model: Any) -> Any:
     spec.start_from_zero_embedding = True
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
-    spec.position_encodings.encodings = _array(model.target_position(0, _position_count(hparams)))[0]
+    spec.position_encodings.encodings = _array(model.target_position(0, max(POSITIONS, hparams.max_length)))[0]
     for layer, layer_spec in zip(model.decoder, spec.layer, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention, _head_width(hparams))
         _set_cross_attention(layer_spec.attention, layer.cross_attention, _head_width(hparams))
@@ -151,10 +151,6 @@ def _sizes(hparams: HParams) -> dict[str, Any]:
 def _head_width(hparams: HParams) -> int:
     """Returns d."""
     return max(hparams.key_channels, hparams.value_channels) // hparams.num_heads
-
-
-def _position_count(hparams: HParams) -> int:
-    return max(POSITIONS, hparams.max_length)
 
 
 def _set_self_attention(spec: Any, layer: Any, head_width: int) -> None:

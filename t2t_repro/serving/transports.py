@@ -33,19 +33,23 @@ class Metadata(NamedTuple):
 
 
 class Transport(Protocol):
-    """A connection to a server. If a request fails, `predict` and `metadata` raise TransportError."""
+    """A connection to a server. If a request fails, `predict` and `metadata` raise TransportError.
+
+    Args:
+        server: host:port.
+        timeout_secs: longest time that a request may take.
+    """
+
+    def __init__(self, server: str, timeout_secs: float) -> None: ...
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
         """Returns the signature's outputs by name, each [B] or [B, n], for the input "inputs" [B]."""
-        ...
 
     def metadata(self, servable: Servable) -> Metadata:
         """Returns the server's description of a model."""
-        ...
 
     def close(self) -> None:
         """Closes the connection."""
-        ...
 
 
 class Cause(enum.Enum):
@@ -90,13 +94,8 @@ class TransportError(Exception):
         self.cause, self.detail = cause, textwrap.shorten(printable, 300, placeholder=" ...")
 
 
-class Grpc:
-    """A `Transport` over gRPC. It imports tensorflow-serving-api, which imports TensorFlow.
-
-    Args:
-        server: host:port.
-        timeout_secs: longest time that a request may take.
-    """
+class Grpc(Transport):
+    """gRPC. It imports tensorflow-serving-api, which imports TensorFlow."""
 
     def __init__(self, server: str, timeout_secs: float) -> None:
         import grpc
@@ -118,11 +117,9 @@ class Grpc:
         self._stub = PredictionServiceStub(self._channel)
 
     def close(self) -> None:
-        """See `Transport`."""
         self._channel.close()
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """See `Transport`."""
         import tensorflow as tf
         from tensorflow_serving.apis.predict_pb2 import PredictRequest
 
@@ -132,7 +129,6 @@ class Grpc:
         return {name: tensor_values(tensor) for name, tensor in response.outputs.items()}
 
     def metadata(self, servable: Servable) -> Metadata:
-        """See `Transport`."""
         from tensorflow.core.framework.types_pb2 import DataType
         from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest, SignatureDefMap
 
@@ -156,30 +152,22 @@ class Grpc:
             raise TransportError(CAUSES.get(code, Cause.OTHER), detail) from None
 
 
-class Rest:
-    """A `Transport` over TensorFlow Serving's REST API. It keeps its connection open between requests.
-
-    Args:
-        server: host:port.
-        timeout_secs: longest time that a request may take.
-    """
+class Rest(Transport):
+    """TensorFlow Serving's REST API. The connection stays open between requests."""
 
     def __init__(self, server: str, timeout_secs: float) -> None:
         self._connection = HTTPConnection(server, timeout=timeout_secs)
 
     def close(self) -> None:
-        """See `Transport`."""
         self._connection.close()
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """See `Transport`."""
         request = json.dumps({"signature_name": signature, "inputs": {"inputs": list(texts)}}, ensure_ascii=False)
         outputs = self._call("POST", f"{_path(servable)}:predict", request.encode("utf-8")).get("outputs")
         # The API omits the name of an output that is the signature's only one.
         return outputs if isinstance(outputs, dict) else {"": outputs or []}
 
     def metadata(self, servable: Servable) -> Metadata:
-        """See `Transport`."""
         response = self._call("GET", f"{_path(servable)}/metadata")
         try:
             types = {
