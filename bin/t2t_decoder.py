@@ -139,11 +139,7 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
 
 
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
-    """Returns the lines to translate.
-
-    Raises:
-        UserError: the files have different numbers of lines.
-    """
+    """Returns the lines to translate. Raises UserError if the files have different numbers of lines."""
     if values.decode_from_file in program.STANDARD_STREAMS:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
@@ -161,11 +157,7 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
 
 
 def read_pairs(path: str) -> Iterator[Pair]:
-    """Yields the pairs of --score_file.
-
-    Raises:
-        UserError: a line does not have exactly one tab.
-    """
+    """Yields the pairs of --score_file. Raises UserError if a line does not have exactly one tab."""
     for number, line in enumerate(read_lines(path), 1):
         if line.count("\t") != 1:
             raise UserError(f"{path}:{number}: the line has {line.count(chr(9))} tabs; write source<TAB>target")

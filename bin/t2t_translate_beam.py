@@ -86,8 +86,7 @@ def main(values: flags.FlagValues) -> None:
 def pipeline_options(text: str) -> Any:
     """Returns Beam's PipelineOptions.
 
-    Raises:
-        UserError: Beam is not installed, or does not know an option or the runner.
+    Raises UserError if Beam is not installed, or does not know an option or the runner.
     """
     logging.disable(logging.WARNING)  # while Beam is imported, it warns of its extras that are not installed
     try:

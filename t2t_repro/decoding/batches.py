@@ -53,8 +53,7 @@ def run_in_batches(
         lengths: number of tokens of each item.
         batch_size: maximum number of tokens in a batch, with padding. A batch that is too large for memory is halved.
 
-    Raises:
-        UserError: one item is too large for memory.
+    Raises UserError if one item is too large for memory.
     """
 
     def run_batch(batch: list[int]) -> Iterator[tuple[int, Result]]:

@@ -122,8 +122,7 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
     Returns:
         The counters that the runner reports.
 
-    Raises:
-        UserError: a worker raised one.
+    Raises UserError if a worker raised one.
     """
     pipeline = beam.Pipeline(options=options)
     _ = (
@@ -152,9 +151,7 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
     """Keeps a file beside the shards, until all exist, with a fingerprint of everything that they depend on.
 
-    Raises:
-        UserError: shards exist that do not belong to an unfinished run with the same settings, or the file cannot be
-            written.
+    Raises UserError if shards of another run exist, or the file cannot be written.
     """
     path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
     # batch_size changes no translation.
@@ -184,8 +181,7 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
     Args:
         numbered_path: the index of the file in the input, and its path.
 
-    Raises:
-        UserError: the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
+    Raises UserError if the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
     """
     file_number, path = numbered_path
     first_line, lines = 0, list[str]()
@@ -235,8 +231,7 @@ def shard_name(prefix: str, batch: LineBatch) -> str:
 def write(path: str, lines: Iterable[str]) -> None:
     """Writes a file, whole or not at all, to any file system that Beam can write.
 
-    Raises:
-        UserError: the file cannot be written.
+    Raises UserError if the file cannot be written.
     """
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")

@@ -176,7 +176,7 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
     # The K best of these and of those that finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
     finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
-    # [R, K, t] --> [R, K, t + 1], with [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
+    # Their ids: [R, K, t] --> [R, K, t + 1]; + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
     earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
     finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
 
@@ -202,8 +202,8 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     # At most K candidates end, one per hypothesis, so that of C = 2K candidates at least K continue. Greedy search has
     # one candidate and ends when the end token is the likeliest.
     count = 2 * beam_size if beam_size > 1 else 1
-    # All C candidates may extend the same hypothesis, none needs more than its C best tokens. Ranking these by their
-    # logits saves a softmax over V.
+    # A hypothesis supplies at most all C candidates, so its C best tokens suffice. Only their log-probabilities are
+    # computed, not a softmax over V.
     best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
     best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]

@@ -14,7 +14,7 @@ import tensorflow as tf
 class Ensemble:
     """A model that decodes with several models over one vocabulary; each member has its own cache and memory.
 
-    The log-probability of a token is the mean over the members. So is the log-probability of a text.
+    The log-probability of a token is the mean over the members, so the log-probability of a text is too.
     """
 
     name = "ensemble"

@@ -29,8 +29,7 @@ class Journal:
         resume: read the finished translations; otherwise start again.
         strict: with `resume`, refuse a journal with other settings; otherwise start again.
 
-    Raises:
-        UserError: the journal is damaged, has other settings with `resume` and `strict`, or cannot be written.
+    Raises UserError if the journal is damaged, has other settings with `resume` and `strict`, or cannot be written.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -50,11 +49,7 @@ class Journal:
             raise self._unwritable(error) from None
 
     def add(self, number: int, translation: Translation) -> None:
-        """Writes the translation of text `number`.
-
-        Raises:
-            UserError: the disk is full.
-        """
+        """Writes the translation of text `number`. Raises UserError if the disk is full."""
         try:
             self._file.write(json.dumps([number, dataclasses.asdict(translation)]).encode() + b"\n")
             self._file.flush()
@@ -119,8 +114,7 @@ def translate_all(
         journal: keeps finished translations.
         label: the progress bar's label.
 
-    Raises:
-        UserError: the disk is full.
+    Raises UserError if the disk is full.
     """
     translations = dict(journal.done) if journal else {}
     missing = [number for number in range(count) if number not in translations]
@@ -135,7 +129,7 @@ def translate_all(
 
 
 def _translation(fields: dict[str, Any]) -> Translation:
-    """Returns the translation of which `dataclasses.asdict` and JSON made `fields`."""
+    """Returns the translation that `dataclasses.asdict` and JSON turned into `fields`."""
 
     def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from t2t_repro.data.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabulary import Vocabulary
@@ -39,65 +39,44 @@ class Segment:
     """Whether the end of the text was dropped."""
 
 
-class Cutter:
-    """Cuts texts into segments that a model can translate.
+def cut_texts(
+    texts: Sequence[str], vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile
+) -> list[list[Segment]]:
+    """Returns the segments of each text, none for an empty text.
 
     Args:
         longest: maximum number of tokens in a segment, with the end token; 0 for no limit.
         long_lines: what to do with a longer text: "split", "truncate" or "error".
         input_file: where the texts come from.
 
-    Raises:
-        UserError: unknown `long_lines`.
+    Raises UserError if `long_lines` is unknown, or if it is "error" and a text is too long.
     """
+    if long_lines not in LONG_LINES:
+        raise unknown("long_lines", long_lines, LONG_LINES)
 
-    def __init__(self, vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile) -> None:
-        if long_lines not in LONG_LINES:
-            raise unknown("long_lines", long_lines, LONG_LINES)
-        self._vocabulary, self._longest = vocabulary, longest
-        self._long_lines, self._input_file = long_lines, input_file
+    def count(text: str) -> int:
+        return len(vocabulary.encode([text.strip()], num_threads=1)[0])
 
-    def cut(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[list[Segment]]:
-        """Returns the segments of each text, none for an empty text. The first segment of a text has its prefix.
-
-        Args:
-            prefixes: one per text, or none at all.
-
-        Raises:
-            UserError: long_lines is "error" and a text is too long.
-        """
-        segments_of_texts = [
-            self._segments(index, text, ids)
-            for index, (text, ids) in enumerate(zip(texts, self._vocabulary.encode(texts), strict=True))
-        ]
-        for segments, prefix_ids in zip(segments_of_texts, self._vocabulary.encode(prefixes), strict=False):
-            if segments:
-                segments[0] = replace(segments[0], prefix_ids=prefix_ids[:-1])
-        return segments_of_texts
-
-    def _segments(self, index: int, text: str, ids: list[int]) -> list[Segment]:
-        """Returns the segments of a text without its prefix."""
-        line_number = self._input_file.line_number(index)
+    def cut(index: int, text: str, ids: list[int]) -> list[Segment]:
+        line_number = input_file.line_number(index)
         if is_empty(text):
             return []
-        if not self._longest or len(ids) <= self._longest:
+        if not longest or len(ids) <= longest:
             return [Segment(index, 0, line_number, text, ids)]
-        if self._long_lines == "error":
+        if long_lines == "error":
             raise UserError(
-                f"{self._input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {self._longest}; "
-                "shorten the line, use --long_lines=split or truncate, or raise max_input_size"
+                f"{input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {longest}; shorten the line, "
+                "use --long_lines=split or truncate, or raise max_input_size"
             )
-        if self._long_lines == "truncate":
-            return [Segment(index, 0, line_number, text, [*ids[: self._longest - 1], EOS_ID], is_truncated=True)]
-        strings = [string for string in split_text(text, self._longest, self._count) if string.strip()]
-        encoded = self._vocabulary.encode([string.strip() for string in strings])
+        if long_lines == "truncate":
+            return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
+        strings = [string for string in split_text(text, longest, count) if string.strip()]
+        encoded = vocabulary.encode([string.strip() for string in strings])
         return [
-            Segment(index, number, line_number, *string_and_ids)
-            for number, string_and_ids in enumerate(zip(strings, encoded, strict=True))
+            Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
         ]
 
-    def _count(self, text: str) -> int:
-        return len(self._vocabulary.encode([text.strip()], num_threads=1)[0])
+    return [cut(index, *pair) for index, pair in enumerate(zip(texts, vocabulary.encode(texts), strict=True))]
 
 
 def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str]:

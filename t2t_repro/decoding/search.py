@@ -1,4 +1,4 @@
-"""A model's outputs as decode_hparams request them, and its log-probabilities of given outputs: ids in, ids out.
+"""Generates a model's outputs as decode_hparams request, and scores given outputs. Texts are ids here.
 
 The translator and the served graph run these two functions.
 

@@ -20,7 +20,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
-from t2t_repro.decoding.long_lines import Cutter, Segment, join_translations
+from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
@@ -67,8 +67,7 @@ class Translator:
             checkpoint_path: see `ModelFolder.checkpoint`; for an ensemble one per folder, separated by commas.
             decode_hparams: fields of `DecodeHParams` that differ from the problem's defaults.
 
-        Raises:
-            UserError: a folder or checkpoint does not exist, files do not belong together, or a field is unknown.
+        Raises UserError if a folder or checkpoint does not exist, files do not belong together, or a field is unknown.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         return cls.from_folders(folders, checkpoints, _replace(folders[0].problem.decode_hparams, decode_hparams))
@@ -107,9 +106,8 @@ class Translator:
             advance: called with the number of texts that have just been translated.
             decode_hparams: fields of `DecodeHParams` that differ from this translator's.
 
-        Raises:
-            UserError: a field is unknown or out of range, there are not as many prefixes as texts, or long_lines is
-                "error" and a text is too long.
+        Raises UserError if a field is unknown or out of range, if there are not as many prefixes as texts, or if
+        long_lines is "error" and a text is too long.
         """
         translations = {}
         for index, translation in self.stream(
@@ -141,7 +139,10 @@ class Translator:
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
-        segments_of_texts = Cutter(self.vocabulary, longest, long_lines, input_file).cut(texts, prefixes)
+        segments_of_texts = cut_texts(texts, self.vocabulary, longest, long_lines, input_file)
+        for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode(prefixes), strict=False):
+            if segments:  # only the first segment has the prefix, without its end token
+                segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
 
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))
@@ -167,8 +168,7 @@ class Translator:
             sources, targets: one line each.
             advance: called with the number of pairs that have just been scored.
 
-        Raises:
-            UserError: there are not as many sources as targets.
+        Raises UserError if there are not as many sources as targets.
         """
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
@@ -176,11 +176,10 @@ class Translator:
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Checks that the model can decode so.
+        """Raises UserError if the model cannot decode so.
 
-        Raises:
-            UserError: the model cannot decode or lacks the attention that a penalty needs, the beam is larger than the
-                vocabulary, or a field applies only to files.
+        It may lack a method, or the attention that a penalty needs; the beam may be larger than the vocabulary; or a
+        field may apply only to files.
         """
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
