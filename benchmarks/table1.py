@@ -1,11 +1,11 @@
-"""Table 1 measured: what one layer of each kind takes as the sequence gets longer, in time and in memory.
+"""Table 1 measured: time and memory of one layer of each kind, for longer and longer sequences.
 
     python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
 
-A pass is forward and backward (gradients by the input and by all weights) of one sequence, as a compiled graph, on one
-thread. Time is the median of passes, in which layers and lengths take turns. Memory is what resident memory grows by,
-at its peak, in a pass of a fresh process (Linux). Exponents of n are least squares on the logarithms, over the larger
-half of the lengths.
+A pass computes one sequence forward and backward (gradients by the input and by all weights) in a graph, on one
+thread. Time is the median of several passes. Layers and lengths take turns. Memory is the growth of resident memory at
+its peak, in one pass of a new process (Linux). Exponents of n are fitted by least squares on logarithms, over the
+larger half of the lengths.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ OUTPUT = flags.DEFINE_string("output", "table1.png", "the picture")
 
 flags.register_validator(
     "lengths",
-    lambda given: all(length.isdecimal() for length in given),
-    message="whole numbers with commas between them",
+    lambda lengths: all(length.isdecimal() for length in lengths),
+    message="give whole numbers with commas between them",
 )
 
 NEIGHBORHOOD = 64
@@ -52,12 +52,12 @@ TABLE_1 = {
     f"convolutional, k = {KERNEL}": "k · n · d²",
     f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
 }
-"""Layers and their operations in the paper."""
+"""Layers, and their number of operations in the paper."""
 Pass = Callable[[tf.Tensor], Any]
 
 
 class Lstm(Layer):
-    """The function of Keras's LSTM in one kernel: a loop in the graph takes longer than its products."""
+    """Keras's LSTM as one TensorFlow kernel, because a loop in the graph takes longer than its products."""
 
     def __init__(self, width: int) -> None:
         super().__init__("float32", name="lstm")
@@ -67,7 +67,7 @@ class Lstm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """x [1, n, width] -> [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # Not BlockLSTMV2, whose gradient TensorFlow 2.21 takes in the order of BlockLSTM's gates.
+        # BlockLSTMV2 would be wrong: TensorFlow 2.21 computes its gradient with the gates in the order of BlockLSTM.
         outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
             w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
@@ -76,14 +76,14 @@ class Lstm(Layer):
 
 
 def passes(width: int) -> list[Pass]:
-    """The graph of a pass of each layer, for sequences [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # one head: the table's n² · d, and one softmax over n²
+    """Returns the graph of a pass of each layer, for sequences [1, n, width]."""
+    hparams = HParams(hidden_size=width, num_heads=1)  # one head computes n² · d, with one softmax over n²
     full = SelfAttention(hparams, "float32")
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
     convolution.build((1, None, width))
 
-    def both_ways(layer: Any, *arguments: Any) -> Pass:
+    def forward_and_backward(layer: Any, *arguments: Any) -> Pass:
         @tf.function(input_signature=[tf.TensorSpec([1, None, width])], autograph=False)
         def run(x: tf.Tensor) -> list[tf.Tensor]:
             with tf.GradientTape() as tape:
@@ -93,47 +93,51 @@ def passes(width: int) -> list[Pass]:
 
         return run
 
-    return [both_ways(full, None, None), both_ways(Lstm(width)), both_ways(convolution),
-            both_ways(restricted, None, None)]  # fmt: skip
+    return [
+        forward_and_backward(full, None, None),
+        forward_and_backward(Lstm(width)),
+        forward_and_backward(convolution),
+        forward_and_backward(restricted, None, None),
+    ]
 
 
 def sequence(length: int, width: int) -> tf.Tensor:
-    """Noise [1, length, width]."""
+    """Returns noise [1, length, width]."""
     return tf.random.stateless_normal([1, length, width], [1, length])
 
 
-def one_thread() -> None:
-    """For what TensorFlow does from now on; before all else."""
+def use_one_thread() -> None:
+    """Limits TensorFlow to one thread. Must be called before it computes anything."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def seconds(run: Pass, x: tf.Tensor) -> float:
-    """Of a pass."""
+    """Returns the time of a pass."""
     began = time.perf_counter()
     run(x)[0].numpy()
     return time.perf_counter() - began
 
 
 def peak_memory(kind: int, length: int, width: int) -> float:
-    """Of a pass of the layer with this number, in MiB; for a process of its own, as TensorFlow keeps what it had."""
-    one_thread()
+    """Returns the memory of a pass of layer `kind` in MiB. Needs a new process: TensorFlow keeps freed memory."""
+    use_one_thread()
     run, x = passes(width)[kind], sequence(length, width)
-    for _ in range(3):  # the graph is optimised, and what does not depend on the length is there
+    for _ in range(3):  # optimizes the graph and allocates whatever does not depend on the length
         run(sequence(NEIGHBORHOOD, width))
 
     def resident(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """e of values ~ n ** e, over the larger half of the lengths."""
+    """Returns e of values ~ n ** e, over the larger half of the lengths."""
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
@@ -149,7 +153,7 @@ def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
 
 
 def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
-    """Draws tables [layers, lengths] side by side, both axes logarithmic, to the file of the flag."""
+    """Draws tables [layers, lengths] side by side with logarithmic axes, to --output."""
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for panel, (unit, table) in zip(panels, tables.items(), strict=True):
         for (name, complexity), values, marker in zip(TABLE_1.items(), table, "osD^", strict=True):
@@ -165,24 +169,24 @@ def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Measures, prints and draws."""
-    one_thread()
+    """Measures all layers, prints tables and draws them."""
+    use_one_thread()
     lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
     runs = passes(width)
     times = np.zeros((len(runs), len(lengths), PASSES))
-    for turn in range(-1, PASSES):  # the first turn makes room; the last one writes over it
+    for turn in range(-1, PASSES):  # turn -1 is a warm-up, overwritten by the last turn
         for column, length in enumerate(lengths):
             x = sequence(length, width)
             for row, run in enumerate(runs):
                 times[row, column, turn] = seconds(run, x)
     medians = 1000 * np.median(times, axis=2)
     show("ms", lengths, medians)
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as fresh:
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as new_processes:
         cells = [(kind, length, width) for kind in range(len(runs)) for length in lengths]
-        memory = np.reshape(fresh.starmap(peak_memory, cells, chunksize=1), (len(runs), len(lengths)))
+        memory = np.reshape(new_processes.starmap(peak_memory, cells, chunksize=1), (len(runs), len(lengths)))
     show("MiB", lengths, memory)
-    above = 100 * (np.median(times, axis=2) / times.min(axis=2) - 1)
-    print(f"Medians of {PASSES} passes are {np.median(above):.0f}% above the fastest, {above.max():.0f}% at most.")
+    excess = 100 * (np.median(times, axis=2) / times.min(axis=2) - 1)
+    print(f"Medians of {PASSES} passes are {np.median(excess):.0f}% above the fastest, {excess.max():.0f}% at most.")
     draw(lengths, {"ms": medians, "MiB": memory})
 
 

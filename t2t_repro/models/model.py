@@ -1,4 +1,4 @@
-"""What a model provides: the interface of training, decoding and serving, and the one check of a registered model.
+"""The interface between a model and training, decoding and serving, and the one check of a registered model.
 
 `Model` trains and scores. `DecodingModel` also writes text. `make_model` returns an object that has this interface,
 whatever was registered: the Transformer has it already, and `KerasModel` gives it to an ordinary keras.Model.
@@ -28,7 +28,7 @@ Tensor = Any
 
 
 class Memory(NamedTuple):
-    """What the Transformer's decoder attends to."""
+    """Keys and values that the Transformer's decoder attends to."""
 
     bias: Tensor
     """[B, 1, 1, S]: 0 for tokens, a large negative number for padding."""
@@ -47,9 +47,9 @@ class Model(Protocol):
 
     name: str
     has_attention: bool
-    """Whether `decode` and `decode_step` take `save_weights_to`."""
+    """True if `decode` and `decode_step` take `save_weights_to`."""
     is_normalized: bool
-    """Whether outputs are log-probabilities; if not, they are logits."""
+    """True if outputs are log-probabilities, false if they are logits."""
     missing_methods: tuple[str, ...]
     """Methods that decoding needs and the model lacks; empty for a `DecodingModel`."""
 
@@ -129,8 +129,10 @@ class KerasModel:
             "save_weights_to" in inspect.signature(method).parameters for method in (model.decode, model.decode_step)
         )
         self.is_normalized = bool(getattr(model, "is_normalized", False))
-        # Keras makes the variables of most models at the first call.
-        logits = self(ops.ones((1, 3), "int32"), ops.ones((1, 2), "int32"))
+        try:  # most Keras models create their variables at their first call
+            logits = self(ops.ones((1, 3), "int32"), ops.ones((1, 2), "int32"))
+        except Exception as error:
+            raise UserError(f"model {name!r} fails at its first call ({_describe(error)}); correct it there") from error
         if tuple(logits.shape) != (1, 2, vocab_size):
             raise UserError(
                 f"model {name!r}: call returned shape {list(logits.shape)} for 2 target tokens; return logits of shape "
@@ -186,18 +188,25 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
     reset_uids()
     name = hparams.model
     try:
-        made = registry.model(name)(hparams, vocab_size, target_space_id, precision)
-        model = made if isinstance(made, Model) else KerasModel(made, name, vocab_size)
+        registered = registry.model(name)(hparams, vocab_size, target_space_id, precision)
+        model = registered if isinstance(registered, Model) else KerasModel(registered, name, vocab_size)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
         raise UserError(
-            f"model {name!r} does not fit the hparams set ({place.filename}:{place.lineno}: "
-            f"{type(error).__name__}: {error}); give the set that it was made for, or another --model"
+            f"model {name!r} does not fit the hparams set ({_describe(error)}); correct it there, or give the set that "
+            "it was made for"
         ) from error
     paths = Counter(variable.path for variable in model.trainable_variables)
     if repeated := [path for path, count in paths.items() if count > 1]:
         raise UserError(f"model {name!r}: two variables are named {repeated[0]}; give their layers different names")
     return model
+
+
+def _describe(error: Exception) -> str:
+    """Returns the innermost file and line outside of installed libraries, and the error, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = [frame for frame in frames if "site-packages" not in frame.filename][-1]
+    message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras adds the arguments of each call
+    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {message}"
 
 
 def parameter_count(model: Model) -> int:

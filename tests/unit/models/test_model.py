@@ -154,6 +154,11 @@ class SameNames(Embedded):
         return self.logits(self.second(self.first(self.embedding(targets))))
 
 
+class Failing(Embedded):
+    def call(self, inputs: Any, targets: Any) -> Any:
+        return self.logits(ops.reshape(self.embedding(targets), (7,)) + ops.ones(5))
+
+
 class Misfit(Embedded):
     def __init__(self, hparams: Any, *arguments: Any) -> None:
         super().__init__(hparams, *arguments)
@@ -170,9 +175,13 @@ class Misfit(Embedded):
         (SameNames, r"two variables are named same_names/dense/kernel; give their layers different names"),
         (
             Misfit,
-            r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); give the set",
+            r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); correct it",
         ),
-        (lambda hparams: None, r"does not fit the hparams set \(.*: TypeError: .*\); give the set"),
+        (lambda hparams: None, r"does not fit the hparams set \(.*: TypeError: .*\); correct it there"),
+        (
+            Failing,
+            r"'mine' fails at its first call \(.*test_model.py:\d+: \w+: [^\n]*16 values[^\n]*\); correct it there$",
+        ),
     ],
 )
 def test_a_wrong_model_is_refused_with_what_is_missing(factory: Any, message: str) -> None:
