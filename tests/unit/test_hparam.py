@@ -45,22 +45,18 @@ def test_fields_cannot_be_changed() -> None:
 
 
 def test_an_override_has_the_type_of_its_field() -> None:
-    changed = override(HParams(), "hidden_size=256, norm_before=true,norm_epsilon=1e-5,pos=emb,label_smoothing=0")
+    base = HParams()
+    changed = override(base, "hidden_size=256, norm_before=true,norm_epsilon=1e-5,pos=emb,label_smoothing=0")
     assert changed == dataclasses.replace(
         HParams(), hidden_size=256, norm_before=True, norm_epsilon=1e-5, pos="emb", label_smoothing=0.0
     )
     assert type(changed.label_smoothing) is float
+    assert base == HParams()
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", "hidden_size=512", "hidden_size=512,"])
 def test_an_empty_override_and_a_trailing_comma_are_accepted(text: str) -> None:
     assert override(HParams(), text) == HParams()
-
-
-def test_the_original_is_not_changed() -> None:
-    base = HParams()
-    override(base, "hidden_size=64")
-    assert base.hidden_size == 512
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("1", True), ("0", False)])
@@ -84,17 +80,13 @@ def test_bools_are_true_false_1_and_0(text: str, value: bool) -> None:
         ("hidden_size=256 num_heads=4", "hidden_size=256 num_heads=4: the value must be of type int"),
         ("=256", "unknown field of HParams ''"),
         ("key_channels=64", "unknown field of HParams 'key_channels'"),
+        ("num_heads=7", "num_heads=7 does not divide hidden_size=512"),
     ],
 )
 def test_an_invalid_override_is_an_error_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         override(HParams(), text)
     assert message in str(error.value)
-
-
-def test_an_override_is_validated_like_any_other_value() -> None:
-    with pytest.raises(UserError, match="num_heads=7 does not divide"):
-        override(HParams(), "num_heads=7")
 
 
 def test_any_dataclass_can_be_overridden() -> None:
