@@ -178,15 +178,23 @@ class Decoder:
 
     def decode(self, lines: Sequence[Line]) -> None:
         """Translates the input, or a shard of it, and writes the outputs."""
+        from t2t_repro.decoding.journal import translate_all
         from t2t_repro.decoding.output import finish_translations
 
         values = self.values
         first, end = (len(lines) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
         texts, prefixes, references = ([line[column] for line in lines[first:end]] for column in range(3))
         output = self._output()
+
+        def stream(missing: Sequence[int]) -> Iterator[tuple[int, Translation]]:
+            missing_prefixes = [prefixes[number] for number in missing] if self.decode_hparams.prefix_file else []
+            return self._stream(
+                [texts[number] for number in missing], missing_prefixes, [first + number for number in missing]
+            )
+
         with contextlib.ExitStack() as stack:
             journal = stack.enter_context(self._journal(output, texts, prefixes, first)) if output else None
-            translations = self._translate(texts, prefixes, first, journal)
+            translations = translate_all(len(texts), stream, journal, "decoding")
             for kind, count in (
                 ("translated in segments", sum(translation.segments > 1 for translation in translations)),
                 ("truncated", sum(translation.is_truncated for translation in translations)),
@@ -207,16 +215,10 @@ class Decoder:
     def converse(self) -> None:
         """Translates lines as they are typed."""
         from t2t_repro.decoding.output import finish_translations
-        from t2t_repro.decoding.translation import InputFile
 
         for number, text in enumerate(program.typed_lines("> ", HISTORY)):
             try:
-                ((_, translation),) = self.translator.stream(
-                    [text],
-                    long_lines=self.values.long_lines,
-                    details=self.values.output_format == "jsonl",
-                    input_file=InputFile("standard input", [number]),
-                )
+                ((_, translation),) = self._stream([text], [], [number])
             except UserError as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
@@ -263,25 +265,19 @@ class Decoder:
             self.values.resume,
         )
 
-    def _translate(
-        self, texts: Sequence[str], prefixes: Sequence[str], first: int, journal: Journal | None
-    ) -> list[Translation]:
-        """Translates the texts from line `first` of the input on."""
-        from t2t_repro.decoding.journal import translate_all
+    def _stream(
+        self, texts: Sequence[str], prefixes: Sequence[str], line_numbers: Sequence[int]
+    ) -> Iterator[tuple[int, Translation]]:
+        """Yields (index in `texts`, translation)."""
         from t2t_repro.decoding.translation import InputFile
 
-        def stream(missing: Sequence[int]) -> Iterator[tuple[int, Translation]]:
-            return self.translator.stream(
-                [texts[number] for number in missing],
-                [prefixes[number] for number in missing] if self.decode_hparams.prefix_file else [],
-                long_lines=self.values.long_lines,
-                details=self.values.output_format == "jsonl",
-                input_file=InputFile(
-                    self.values.decode_from_file or "standard input", [first + number for number in missing]
-                ),
-            )
-
-        return translate_all(len(texts), stream, journal, "decoding")
+        return self.translator.stream(
+            texts,
+            prefixes,
+            long_lines=self.values.long_lines,
+            details=self.values.output_format == "jsonl",
+            input_file=InputFile(self.values.decode_from_file or "standard input", line_numbers),
+        )
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns the lines to write."""
