@@ -90,7 +90,7 @@ def define_flags(values: flags.FlagValues) -> None:
     )
     flags.register_multi_flags_validator(
         ["dry_run", "generate_data"],
-        lambda given: not (given["dry_run"] and given["generate_data"]),
+        lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
         "a dry run writes nothing; leave out --generate_data",
         flag_values=values,
     )

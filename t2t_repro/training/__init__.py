@@ -1,1 +1,1 @@
-"""How a model is trained: schedule, loss, step, loop, checkpoints, evaluation."""
+"""Training: schedule, loss, step, loop, checkpoints, evaluation, logs."""

@@ -50,7 +50,7 @@ class Checkpoints:
             "data_fingerprint": folder.origin.data_fingerprint,
             "random_seed": str(folder.origin.random_seed),
         }
-        """What must be the same when the run resumes."""
+        """Values that must be the same when the run resumes."""
         self._saved_identity = {name: tf.Variable(value) for name, value in self._identity.items()}
         self._state = {
             "weights": _by_name(model.trainable_variables),

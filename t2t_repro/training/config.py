@@ -1,4 +1,4 @@
-"""How a training run saves, evaluates, logs and uses its devices."""
+"""The settings of a training run for saving, evaluation, logs and devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a training run that are neither hparams nor the random seed."""
+    """Settings of a training run besides hparams and random seed."""
 
     local_eval_frequency: int = 1500
     """Steps between two evaluations on the dev split."""

@@ -1,4 +1,4 @@
-"""On what devices a training runs: those of this machine, or of all that TF_CONFIG names."""
+"""The devices of a training run: those of this machine, or of all machines that TF_CONFIG names."""
 
 from __future__ import annotations
 
@@ -22,92 +22,90 @@ from t2t_repro.progress import say
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
         tf.errors.CancelledError, tf.errors.FailedPreconditionError)  # fmt: skip
-"""What TensorFlow raises in the other workers where one has gone; `lost` says it in a line."""
+"""Errors that TensorFlow raises in the other workers when one worker ends; `lost` turns them into one line."""
 
 
 def make_strategy(worker_gpu: int = 0) -> Any:
-    """A strategy over this machine's GPUs, its CPU where it has none, or over all workers of TF_CONFIG.
+    """Returns a strategy over this machine's GPUs, over its CPU if it has none, or over all workers of TF_CONFIG.
 
-    It must be made before TensorFlow has computed anything. With several workers it waits until all are there, an hour
-    at most.
+    Call this before TensorFlow computes anything. With several workers it waits for all of them, an hour at most.
 
     Args:
-        worker_gpu: GPUs to use of each machine; 0 is all.
+        worker_gpu: number of GPUs to use on each machine; 0 uses all.
 
     Raises:
-        UserError: fewer GPUs than that, a TF_CONFIG that is none, an address of it that cannot be taken, or workers
-            that do not come.
+        UserError: if there are fewer GPUs, TF_CONFIG is wrong, its address is in use, or a worker does not start.
     """
     devices.use_exact_float32()
-    addresses, own = _cluster()
+    addresses, index = _cluster()
     _choose_gpus(worker_gpu)
     if len(addresses) == 1:
         return tf.distribute.MirroredStrategy()
-    awaited = f"the chief, {addresses[0]}" if own else f"the other {len(addresses) - 1}"
-    say(f"worker {own} of {len(addresses)}, {addresses[own]}: waiting for {awaited}")
+    others = f"the chief, {addresses[0]}" if index else f"the other {len(addresses) - 1}"
+    say(f"worker {index} of {len(addresses)}, {addresses[index]}: waiting for {others}")
     try:
-        with _signals_as_before():
+        with _python_signals():
             return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.DeadlineExceededError:
         raise UserError(
-            f"waited an hour for {awaited}; start all workers together, each with its own TF_CONFIG, and see that they "
-            "reach each other's ports"
+            f"waited an hour for {others}; start all workers together, each with its own TF_CONFIG, and check that "
+            "they reach each other's ports"
         ) from None
     except tf.errors.OpError as error:
         if "server" not in error.message.lower():  # "Could not start gRPC server"
             raise lost(error) from None
         raise UserError(
-            f"TF_CONFIG: {addresses[own]} cannot be listened on ({_first_line(error)}); end the process that has this "
+            f"TF_CONFIG: cannot listen on {addresses[index]} ({_first_line(error)}); end the process that uses this "
             "port, or give another"
         ) from None
 
 
 def count_replicas(worker_gpu: int = 0) -> int:
-    """The devices of this machine that `make_strategy` would take; no other worker is waited for.
+    """Returns the number of replicas that `make_strategy` would use on this machine; waits for no other worker.
 
     Raises:
-        UserError: fewer GPUs than `worker_gpu`, or a TF_CONFIG that is none.
+        UserError: if there are fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
     """
     _choose_gpus(worker_gpu)
-    devices = tf.config.list_logical_devices("GPU")
-    return len(devices) or (len(tf.config.list_logical_devices("CPU")) if workers() == 1 else 1)
+    gpus = tf.config.list_logical_devices("GPU")
+    return len(gpus) or (len(tf.config.list_logical_devices("CPU")) if workers() == 1 else 1)
 
 
 def _choose_gpus(worker_gpu: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if worker_gpu > len(gpus):
-        raise UserError(f"--worker_gpu={worker_gpu}: TensorFlow sees {len(gpus)} GPUs here; 0 takes all there are")
+        raise UserError(f"--worker_gpu={worker_gpu}: TensorFlow sees {len(gpus)} GPUs here; give 0 to use all of them")
     if worker_gpu:
         tf.config.set_visible_devices(gpus[:worker_gpu], "GPU")
 
 
 @contextmanager
-def _signals_as_before() -> Iterator[None]:
-    """Lets Ctrl-C end the process while TensorFlow waits, and afterwards takes SIGTERM back from it."""
-    if threading.current_thread() is not threading.main_thread():  # no other may handle signals
+def _python_signals() -> Iterator[None]:
+    """Lets Ctrl-C end the process while TensorFlow waits, and removes TensorFlow's handler of SIGTERM afterwards."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if before[signal.SIGINT] == signal.default_int_handler:  # which would come to nothing before the wait is over
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if handlers[signal.SIGINT] == signal.default_int_handler:  # it would run only after TensorFlow returns
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def workers() -> int:
-    """How many processes train together, by TF_CONFIG; 1 without it.
+    """Returns the number of processes that train together, from TF_CONFIG; 1 without it.
 
     Raises:
-        UserError: TF_CONFIG is not what docs/distributed.md describes.
+        UserError: if TF_CONFIG is not as docs/distributed.md describes.
     """
     return len(_cluster()[0])
 
 
 def _cluster() -> tuple[list[str], int]:
-    """The addresses in TF_CONFIG, the chief's first, and which of them is this process's."""
+    """Returns the addresses in TF_CONFIG, the chief's first, and the index of this process."""
     cure = "see docs/distributed.md, or unset it"
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -116,74 +114,75 @@ def _cluster() -> tuple[list[str], int]:
     cluster = config.get("cluster", {}) if isinstance(config, dict) else None
     if not isinstance(cluster, dict) or not all(map(_are_addresses, cluster.values())):
         raise UserError(f'TF_CONFIG: its "cluster" is not like {{"worker": ["host:port", "host:port"]}}; {cure}')
-    chiefs, others = cluster.get("chief", []), cluster.get("worker", [])
-    if kinds := sorted(cluster.keys() - {"chief", "worker"}):
-        raise UserError(f"TF_CONFIG: tasks of type {kinds[0]!r}; there may be workers, and a chief; {cure}")
-    if len(chiefs) > 1 or len({*chiefs, *others}) < len(chiefs + others):
-        raise UserError(f"TF_CONFIG: two chiefs, or the same address twice; {cure}")
-    if len(chiefs + others) <= 1:
-        return [*chiefs, *others, ""][:1], 0
+    if types := sorted(cluster.keys() - {"chief", "worker"}):
+        raise UserError(f"TF_CONFIG: it has tasks of type {types[0]!r}; use only workers and one chief; {cure}")
+    chiefs = cluster.get("chief", [])
+    addresses = chiefs + cluster.get("worker", [])
+    if len(chiefs) > 1 or len(set(addresses)) < len(addresses):
+        raise UserError(f"TF_CONFIG: it has two chiefs, or the same address twice; {cure}")
+    if len(addresses) <= 1:
+        return addresses or [""], 0
     task = config.get("task")
-    kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
-    own = cluster.get(kind, []) if isinstance(kind, str) else []
-    if not isinstance(index, int) or not 0 <= index < len(own):
+    task_type, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
+    candidates = cluster.get(task_type, []) if isinstance(task_type, str) else []
+    if not isinstance(index, int) or not 0 <= index < len(candidates):
         raise UserError(
             f'TF_CONFIG: its "task" is {json.dumps(task)}, not like {{"type": "worker", "index": 0}} with a place in '
             f'"cluster"; {cure}'
         )
-    return chiefs + others, (chiefs + others).index(own[index])
+    return addresses, addresses.index(candidates[index])
 
 
-def _are_addresses(found: Any) -> bool:
-    return isinstance(found, list) and all(re.fullmatch(r"[^\s/]+:\d+", str(each)) for each in found)
+def _are_addresses(value: Any) -> bool:
+    return isinstance(value, list) and all(re.fullmatch(r"[^\s/]+:\d+", str(address)) for address in value)
 
 
 def is_chief(strategy: Any) -> bool:
-    """Whether this process is the one that writes."""
+    """Returns whether this process is the one that writes files."""
     return bool(strategy.extended.should_checkpoint)
 
 
 def from_all(strategy: Any, value: int) -> list[int]:
-    """The `value` of each replica's process, the chief's first, in every process; all must call it."""
+    """Returns the `value` of every replica's process, the chief's first, in every process; all must call it."""
     if workers() == 1:
         return [value] * strategy.num_replicas_in_sync
-    places = value * np.eye(strategy.num_replicas_in_sync, dtype=np.int64)
-    own = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant(places[context.replica_id_in_sync_group])
+    one_hot = value * np.eye(strategy.num_replicas_in_sync, dtype=np.int64)
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(one_hot[context.replica_id_in_sync_group])
     )
-    return [int(found) for found in _sum_of(strategy)(own).numpy()]
+    return [int(number) for number in _sum_graph(strategy)(values).numpy()]
 
 
 @functools.cache
-def _sum_of(strategy: Any) -> Any:
-    # As a graph: outside of one TensorFlow makes a pool of threads, and leaves it open where another worker is lost.
-    return tf.function(lambda own: strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None), autograph=False)
+def _sum_graph(strategy: Any) -> Any:
+    # Without a graph, TensorFlow creates a thread pool and leaves it open if another worker is lost.
+    return tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None), autograph=False)
 
 
 def from_chief(strategy: Any, value: int) -> int:
-    """The chief's `value`, in every process; all must call it."""
+    """Returns the chief's `value` in every process; all must call it."""
     return from_all(strategy, value)[0]
 
 
 def refuse_other_flags(strategy: Any, **values: int) -> None:
-    """Refuses flags that are not the same in all processes, in each of them; all must call it.
+    """Compares flags between all processes, which must all call it.
 
     Raises:
-        UserError: names the flag and its values.
+        UserError: if a flag differs; the error names its values.
     """
     for name, value in values.items():
-        found = sorted(set(from_all(strategy, value)))
-        if len(found) > 1:
+        distinct = sorted(set(from_all(strategy, value)))
+        if len(distinct) > 1:
             raise UserError(
-                f"--{name} is {' and '.join(map(str, found))} on different workers; start all with the same command"
+                f"--{name} is {' and '.join(map(str, distinct))} on different workers; start all with the same command"
             )
 
 
 def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Refuses variables that are not the same in all processes, in each of them; all must call it.
+    """Compares variables between all processes, which must all call it.
 
     Raises:
-        UserError: names the folders from which they may have come.
+        UserError: if they differ.
     """
     if workers() == 1:
         return
@@ -192,20 +191,19 @@ def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
         checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
     if len(set(from_all(strategy, checksum))) > 1:
         raise UserError(
-            "the workers begin with different weights; --output_dir and --warm_start_from must be on a disk that all "
-            "share"
+            "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all share"
         )
 
 
 def lost(error: tf.errors.OpError) -> UserError:
-    """What to say where one of `LOST` was raised and there are other workers."""
-    found = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
-    reason = found[1].rstrip(":") if found else _first_line(error)
+    """Returns the error for the user if one of `LOST` was raised and there are other workers."""
+    cause = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
+    reason = cause[1].rstrip(":") if cause else _first_line(error)
     if "joining a group with size" in reason:
         return UserError("the machines of TF_CONFIG have different numbers of GPUs; give each --worker_gpu=N")
     return UserError(
-        f"lost touch with the other workers ({reason}): see what they said last, and start all again with the same "
-        "command: they go on from the last checkpoint"
+        f"lost the connection to the other workers ({reason}); read their last lines, then start all again with the "
+        "same command: they resume from the last checkpoint"
     )
 
 

@@ -105,7 +105,7 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the steps of the first epoch are cut into micro-batches, at most `COUNTED_STEPS` of them."""
+    """The way the steps of the first epoch are cut into micro-batches, at most `COUNTED_STEPS` of them."""
 
     steps: list[list[size.Shape]]
     """Shapes of each step's micro-batches, including empty ones."""

@@ -1,4 +1,4 @@
-"""What is due after a training step."""
+"""The tasks that are due after a training step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from t2t_repro.training.config import RunConfig
 
 @dataclass(frozen=True)
 class Due:
-    """What the training loop has to do after a step."""
+    """Tasks of the training loop after a step."""
 
     logs: bool = False
     """Log the step."""
@@ -34,7 +34,7 @@ def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
 
 
 def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop_requested: bool) -> Due:
-    """Returns what is due after a step.
+    """Returns the tasks that are due after a step.
 
     Args:
         step: number of steps taken.

@@ -25,7 +25,7 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model predicts each target token, given the correct tokens before it."""
+    """Accuracy and loss of a model that predicts each target token from the correct tokens before it."""
 
     loss: float
     """Negative log-likelihood in nats per target token, with the end token, without label smoothing."""

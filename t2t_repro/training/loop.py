@@ -135,7 +135,7 @@ class Loop:
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._start))
 
     def _due_after(self, step: int, previous: Result | None) -> Due:
-        """Returns what is due after a step.
+        """Returns the tasks that are due after a step.
 
         Args:
             step: number of steps taken.

@@ -14,26 +14,26 @@ Tensor = Any
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """The cross-entropy of each target token, in nats, summed over all that are not padding.
+    """Returns the cross-entropy in nats, summed over all target tokens without padding.
 
-    As in tensor2tensor, the right token's probability is 1 - e and each other's e / (V - 1), and the entropy of that
-    distribution is taken off, so that a perfect model's loss is 0.
+    As in tensor2tensor, the correct token has probability 1 - e and each other token e / (V - 1). The entropy of that
+    distribution is subtracted, so that a perfect model's loss is 0.
 
     Args:
         logits: float32 [B, T, V].
-        targets: int32 [B, T]; 0 is padding.
+        targets: int32 [B, T], padded with 0.
         label_smoothing: e; 0 gives the negative log-likelihood.
 
     Returns:
         float32 [].
     """
     vocab_size = logits.shape[-1]
-    right, other = 1.0 - label_smoothing, label_smoothing / (vocab_size - 1)
-    entropy = -(right * math.log(right) + (vocab_size - 1) * other * math.log(other + 1e-20))
+    correct, other = 1.0 - label_smoothing, label_smoothing / (vocab_size - 1)
+    entropy = -(correct * math.log(correct) + (vocab_size - 1) * other * math.log(other + 1e-20))
     weights = ops.cast(targets != 0, "float32")
 
-    # The gradient is written out, softmax minus smoothed target, since V is where a small model spends its time:
-    # differentiating the operations one by one passes over [B, T, V] twice as often.
+    # The gradient is written by hand: softmax minus smoothed target. A small model spends most of its time on arrays
+    # [B, T, V], and automatic differentiation reads and writes them twice as often.
     @ops.custom_gradient
     def cross_entropy(logits: Tensor) -> Any:
         softmax = ops.softmax(logits)
@@ -41,12 +41,12 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
         log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
         target_logits = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         others = other * (vocab_size * ops.mean(logits, axis=-1) - target_logits)
-        loss = log_normalizer - right * target_logits - others - entropy
+        loss = log_normalizer - correct * target_logits - others - entropy
 
         def gradient(upstream: Tensor) -> Tensor:
-            # As floats, since TensorFlow compares int32 on the host even where all else is on a GPU.
+            # Compared as floats, because TensorFlow compares int32 on the CPU even if all else is on a GPU.
             is_target = ops.arange(vocab_size, dtype="float32") == ops.cast(targets, "float32")[..., None]
-            smoothed = ops.where(is_target, right, other)
+            smoothed = ops.where(is_target, correct, other)
             return (softmax - smoothed) * (upstream * weights)[..., None]
 
         return ops.sum(loss * weights), gradient

@@ -37,7 +37,7 @@ SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on on
 
 @dataclass(frozen=True)
 class Run:
-    """A training run: what to train, how, and on which devices."""
+    """The inputs of a training run: its data, its settings and its devices."""
 
     output_dir: str
     """Model folder, which may not exist yet."""
@@ -67,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the training loop works with."""
+    """The parts of a prepared training run."""
 
     run: Run
     pipeline: Pipeline

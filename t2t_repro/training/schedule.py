@@ -11,23 +11,23 @@ from t2t_repro.hparam import HParams
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The product of the factors that `learning_rate_schedule` names, separated by "*", as tensor2tensor has them.
+    """The product of the factors that `learning_rate_schedule` names, separated by "*", as in tensor2tensor.
 
-    With s steps taken before this one, w warmup steps, n train_steps, and a width of d:
+    Let s be the number of steps before this one, w the warmup steps, n train_steps, and d the model's width:
 
     - constant: learning_rate_constant
     - noam: d^-0.5 * min((s+1)^-0.5, (s+1) * w^-1.5), equation 3 with the step number counted from 1
     - linear_warmup: min(1, s / w)
     - rsqrt_decay: max(s, w)^-0.5
     - rsqrt_hidden_size: d^-0.5
-    - linear_decay: 1 until w, then down on a line that reaches 0 at n
+    - linear_decay: 1 until w, then a straight line down to 0 at n
     """
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
 
     def __call__(self, step: Any) -> Any:
-        """The rate, float32 [], of the step before which `step` were taken."""
+        """Returns the learning rate, float32 [], of the step that follows `step` steps."""
         hparams = self.hparams
         s = ops.cast(step, "float32")
         w = float(hparams.learning_rate_warmup_steps)
@@ -46,5 +46,5 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, as Keras asks."""
+        """Returns the constructor's arguments, which Keras requires."""
         return {"hparams": self.hparams}

@@ -1,4 +1,4 @@
-"""One training step: gradients of its micro-batches, summed over micro-batches and replicas, then Adam (section 5.3).
+"""A training step: the gradients of its micro-batches, summed over micro-batches and replicas, then Adam (section 5.3).
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which the plan knows. So a
 step is the same on any number of devices, and in any number of micro-batches.
@@ -30,68 +30,74 @@ further. With more, gradients accumulate from graph to graph, and memory holds t
 
 
 def adam(hparams: HParams) -> Any:
-    """Keras's Adam with the constants and the schedule of `hparams`."""
+    """Returns Keras's Adam with the constants and the schedule of `hparams`."""
     return keras.optimizers.Adam(
         learning_rate=Schedule(hparams),
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
         epsilon=hparams.optimizer_adam_epsilon,
-        name="adam",  # or Keras numbers its optimizers, and a checkpoint fits the first of a process alone
+        name="adam",  # by default Keras numbers the optimizers of a process, and checkpoints would not fit the second
     )
 
 
 class Result(NamedTuple):
-    """What a step tells; `TrainStep.read` makes it of what the step returned."""
+    """The result of a step."""
 
     loss: float
-    """Smoothed, per target token."""
+    """Label-smoothed loss per target token."""
     gradient_norm: float
-    """Euclidean norm of all gradients together; not finite where a step of "mixed_float16" was skipped."""
+    """Euclidean norm of all gradients together; not finite if a step of "mixed_float16" was skipped."""
     votes: float
     """Sum of the replicas' votes."""
     loss_scale: float
     """1 unless the precision is "mixed_float16"."""
     learning_rate: float
-    """The step's."""
+    """Learning rate of the step."""
 
 
 class LossScale:
     """The factor that keeps small gradients from vanishing in float16 (Micikevicius et al. 2018, section 3.2).
 
-    It is halved where a gradient is not finite, and that step changes nothing else; doubled after so many good steps.
+    If a gradient is not finite, the factor is halved and the step changes nothing else. After `GOOD_STEPS` steps with
+    finite gradients it is doubled.
     """
 
-    FIRST, GOOD_STEPS = 2.0**15, 2000
+    INITIAL, GOOD_STEPS = 2.0**15, 2000
 
     def __init__(self) -> None:
-        self.factor = keras.Variable(self.FIRST, dtype="float32", trainable=False, name="loss_scale")
+        self.factor = keras.Variable(self.INITIAL, dtype="float32", trainable=False, name="loss_scale")
         self.good_steps = keras.Variable(0, dtype="int64", trainable=False, name="loss_scale_good_steps")
 
     @property
     def variables(self) -> list[Any]:
-        """Its state, for checkpoints."""
+        """State to save in checkpoints."""
         return [self.factor, self.good_steps]
 
     def update(self, strategy: Any, is_finite: Any) -> None:
-        """Follows whether the last gradients were finite; in cross-replica context."""
+        """Adjusts the factor after a step; must be called in cross-replica context.
 
-        def assign(factor: Any, good: Any, is_finite: tf.Tensor) -> None:
-            due = good + 1 >= self.GOOD_STEPS
-            factor.assign(tf.where(is_finite, tf.where(due, factor * 2.0, factor), factor / 2.0))
-            good.assign(tf.where(tf.logical_and(is_finite, tf.logical_not(due)), good + 1, 0))
+        Args:
+            strategy: the strategy of the variables.
+            is_finite: whether the gradients of the step were finite.
+        """
+
+        def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
+            is_due = good_steps + 1 >= self.GOOD_STEPS
+            factor.assign(tf.where(is_finite, tf.where(is_due, factor * 2.0, factor), factor / 2.0))
+            good_steps.assign(tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0))
 
         strategy.extended.update(self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False)
 
 
 class TrainStep:
-    """Takes steps with a model and an optimizer that were made under a strategy.
+    """Takes training steps. Model, optimizer and loss scale must have been created in the strategy's scope.
 
     Args:
         model: called as model(inputs, targets, seed) -> logits.
         optimizer: a Keras optimizer.
         label_smoothing: see `smoothed_cross_entropy`.
         strategy: a `tf.distribute` strategy.
-        loss_scale: made under the strategy, for "mixed_float16".
+        loss_scale: loss scale for "mixed_float16".
     """
 
     def __init__(
@@ -101,6 +107,7 @@ class TrainStep:
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
         self._replicas = strategy.num_replicas_in_sync
         self._sums: list[Any] = []
+        """Sums of loss and gradients, created for the first step of more than ROUNDS_AT_ONCE rounds."""
         self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
         self._accumulate = self._graph(self._run_accumulate, 1)
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
@@ -110,7 +117,7 @@ class TrainStep:
         """Variables that change from step to step, besides the weights."""
 
     def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns `function` as a graph of `rounds` rounds, each with a micro-batch of any shape for each replica."""
+        """Returns `function` as a graph of `rounds` rounds, each of one micro-batch of any shape per replica."""
         one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
         return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR, SCALAR])
 
@@ -121,12 +128,12 @@ class TrainStep:
 
         Args:
             micro_batches: the step's examples; the number of micro-batches is a multiple of the number of replicas.
-            num_tokens: target tokens of the step, padding not counted.
-            seed: decides the step's dropout.
-            vote: summed over all replicas of all workers, so that each of them knows what one asks for.
+            num_tokens: number of target tokens in the step, without padding.
+            seed: seed of the step's dropout.
+            vote: whether this worker wants to stop. All workers get the sum of the votes.
 
         Returns:
-            float32 [5], what `read` takes; on a GPU the step may still be running.
+            float32 [5], the argument of `read`. On a GPU the step may still be running.
         """
         count, replicas = len(micro_batches), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
@@ -138,28 +145,36 @@ class TrainStep:
         if len(rounds) <= ROUNDS_AT_ONCE:
             return self._whole[len(rounds)](rounds, tokens, votes)
         if not self._sums:
-            with self._strategy.scope():
-                shapes = [variable.shape for variable in self._model.trainable_variables]
-                self._sums = [
-                    tf.Variable(
-                        tf.zeros(shape),
-                        trainable=False,
-                        aggregation=tf.VariableAggregation.SUM,
-                        synchronization=tf.VariableSynchronization.ON_READ,
-                    )
-                    for shape in ((), *shapes)
-                ]
+            self._sums = self._zeros()
         for one_round in rounds:
             self._accumulate([one_round], tokens, votes)
         return self._finish(votes)
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
-        """What a step returned, once it is done."""
+        """Waits for a step and returns its result."""
         return Result(*map(float, returned.numpy()))
 
+    def _zeros(self) -> list[Any]:
+        """Creates variables for the sums of the loss and of all gradients, one on each replica."""
+        with self._strategy.scope():
+            return [
+                tf.Variable(
+                    tf.zeros(shape),
+                    trainable=False,
+                    aggregation=tf.VariableAggregation.SUM,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                )
+                for shape in ((), *(variable.shape for variable in self._model.trainable_variables))
+            ]
+
     def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the loss of one replica's micro-batches, (inputs, targets, seed) each, and its scaled gradients."""
+        """Returns the loss of one replica's micro-batches, and its gradients times the loss scale.
+
+        Args:
+            rounds: (inputs, targets, seed) of each micro-batch.
+            tokens: number of target tokens in the whole step.
+        """
         with tf.GradientTape() as tape:
             losses = [
                 smoothed_cross_entropy(self._model(inputs, targets, seed), targets, self._label_smoothing)
@@ -171,9 +186,9 @@ class TrainStep:
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _update(self, loss: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
-        """Sums over all replicas and updates the weights; in each replica. Returns what `read` takes."""
+        """Sums over all replicas and updates the weights; called in each replica. Returns the argument of `read`."""
         context = tf.distribute.get_replica_context()
-        told, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.stack([loss, votes]), *gradients])
+        sums, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.stack([loss, votes]), *gradients])
         scale = self._loss_scale.factor.value + 0.0 if self._loss_scale else tf.constant(1.0)
         if self._loss_scale:
             gradients = [gradient / scale for gradient in gradients]
@@ -183,10 +198,10 @@ class TrainStep:
         context.merge_call(self._apply, args=(gradients, rate, is_finite))
         step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
         self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
-        return tf.stack([told[0], norm, told[1], scale, rate])
+        return tf.stack([sums[0], norm, sums[1], scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], rate: Any, is_finite: Any) -> None:
-        """Updates each weight by its gradient, which is the sum over all replicas; in cross-replica context."""
+        """Updates each weight by its gradient, the sum over all replicas; called in cross-replica context."""
 
         def update(variable: Any, gradient: tf.Tensor, rate: tf.Tensor, is_finite: tf.Tensor) -> None:
             def apply() -> None:
@@ -197,14 +212,14 @@ class TrainStep:
             else:
                 apply()
 
-        # Keras's own apply() would sum the gradients once more, and keep the sum, whose norm is wanted, to itself.
+        # Keras's apply() would sum the gradients over the replicas again, and it does not return their norm.
         for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
             strategy.extended.update(variable.value, update, args=(gradient, rate, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 
-    def _own(self, rounds: Any) -> Any:
-        """Hands the micro-batches of each round out to the replicas."""
+    def _distribute(self, rounds: Any) -> Any:
+        """Gives each replica its micro-batch of each round."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
@@ -215,23 +230,23 @@ class TrainStep:
             for one_round in rounds
         ]
 
-    def _each_replica(self, function: Any, *arguments: Any) -> Any:
-        """Runs `function` on each replica; what the first of this process returns."""
+    def _on_replicas(self, function: Any, *arguments: Any) -> Any:
+        """Runs `function` on each replica; returns the result of this process's first replica."""
         return self._strategy.experimental_local_results(self._strategy.run(function, arguments))[0]
 
     def _run_whole(self, rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-        def step(own: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-            return self._update(*self._gradients(own, tokens), votes)
+        def step(rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+            return self._update(*self._gradients(rounds, tokens), votes)
 
-        return self._each_replica(step, self._own(rounds), tokens, votes)
+        return self._on_replicas(step, self._distribute(rounds), tokens, votes)
 
     def _run_accumulate(self, rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> None:
-        def add(own: Any, tokens: tf.Tensor) -> None:
-            loss, gradients = self._gradients(own, tokens)
+        def add(rounds: Any, tokens: tf.Tensor) -> None:
+            loss, gradients = self._gradients(rounds, tokens)
             for total, value in zip(self._sums, (loss, *gradients), strict=True):
                 total.assign_add(value)
 
-        self._each_replica(add, self._own(rounds), tokens)
+        self._on_replicas(add, self._distribute(rounds), tokens)
 
     def _run_finish(self, votes: tf.Tensor) -> tf.Tensor:
         def finish(votes: tf.Tensor) -> tf.Tensor:
@@ -241,7 +256,7 @@ class TrainStep:
                 total.assign(tf.zeros_like(total))
             return returned
 
-        return self._each_replica(finish, votes)
+        return self._on_replicas(finish, votes)
 
 
 def out_of_memory(error: Exception, positions: int) -> UserError:
@@ -254,6 +269,6 @@ def out_of_memory(error: Exception, positions: int) -> UserError:
     tensor = re.search(r"OOM when allocating .*?(?= on /job|\n|$)", str(error))
     return UserError(
         f"the device has too little memory ({tensor[0] if tensor else type(error).__name__}); give "
-        f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which goes on from the last "
+        f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which resumes from the last "
         "checkpoint; if that does not help, the model is too large for the device"
     )

@@ -192,7 +192,7 @@ def test_what_is_lost_is_taken_up_again(data: Path, tmp_path: Path) -> None:
         both[victim].kill()
         results = ended(*both)
         assert results[victim].returncode == -signal.SIGKILL
-        refused(results[1 - victim], "lost touch with the other workers", "start all again")
+        refused(results[1 - victim], "lost the connection to the other workers", "start all again")
         assert "grpc_status" not in results[1 - victim].stderr
 
     both = start_two(data, broken, *flags, dropout=0.1)

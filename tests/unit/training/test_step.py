@@ -182,9 +182,9 @@ def test_the_scale_grows_after_so_many_good_steps(tiny_hparams: HParams) -> None
     half = Half(tiny_hparams)
     half.scale.good_steps.assign(LossScale.GOOD_STEPS - 2)
     half.take()
-    assert float(half.scale.factor.numpy()) == LossScale.FIRST
+    assert float(half.scale.factor.numpy()) == LossScale.INITIAL
     half.take()
-    assert float(half.scale.factor.numpy()) == 2 * LossScale.FIRST and int(half.scale.good_steps.numpy()) == 0
+    assert float(half.scale.factor.numpy()) == 2 * LossScale.INITIAL and int(half.scale.good_steps.numpy()) == 0
 
 
 TWO_REPLICAS = """
