@@ -50,7 +50,7 @@ PRINTED = (
     Column("paper_flops_enfr", "FLOPs EN-FR", _power),
     Column("paper_f1", "F1", _decimals(1)),
 )
-"""What the paper prints, and the hparams sets for it."""
+"""Columns that the paper prints, and our hparams sets for its rows."""
 COMPUTED = (
     Column("vocab_size", "vocabulary here", _count),
     Column("parameters", "params here", _count),
@@ -66,7 +66,7 @@ COMPUTED = (
     Column("parameters_enfr", "params EN-FR", _count),
     Column("flops_by_products_enfr", "FLOPs EN-FR by products", _power),
 )
-"""What follows from the hparams sets."""
+"""Columns computed from the hparams sets."""
 MEASURED = (
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
@@ -76,7 +76,7 @@ MEASURED = (
     Column("measured_perplexity", "PPL, measured", _decimals(2)),
     Column("measured_bleu_dev", "BLEU dev, measured", _decimals(2)),
 )
-"""What was measured for a model folder, up to its test sets."""
+"""Measured columns of a model folder that precede its test sets."""
 MEASURED_REST = (
     Column("measured_f1", "F1, measured", _decimals(2)),
     Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
@@ -84,7 +84,7 @@ MEASURED_REST = (
     Column("hardware", "hardware"),
     Column("measured_flops_by_time", "FLOPs by time, measured", _power),
 )
-"""What was measured for a model folder, after its test sets."""
+"""Measured columns of a model folder that follow its test sets."""
 
 _KEYS = ("row", "training", "hparams_set")
 _SHAPE = ("paper_n", "paper_d_model", "paper_d_ff", "paper_h", "paper_d_k", "paper_d_v")

@@ -199,8 +199,8 @@ def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Tabl
 def _printed(row: Row) -> Line:
     """Returns the cells that the paper prints."""
     cells = dataclasses.asdict(row)
-    ours = {name: cells.pop(name) or None for name in ("row", "training", "hparams_set", "hparams_set_enfr")}
-    return ours | {f"paper_{name}": value for name, value in cells.items()}
+    labels = {name: cells.pop(name) or None for name in ("row", "training", "hparams_set", "hparams_set_enfr")}
+    return labels | {f"paper_{name}": value for name, value in cells.items()}
 
 
 def _computed(row: Row, vocab_size: int) -> Line:

@@ -16,7 +16,7 @@ PAIRS = ("EQ_LABEL", "EQ_WORD")
 
 @dataclass(frozen=True)
 class Parameters:
-    """What EVALB counts. The defaults are COLLINS.prm, which published results on the Penn Treebank use.
+    """The choices of what EVALB counts. The defaults are COLLINS.prm's, as in published results on the Penn Treebank.
 
     Attributes:
         max_error: scoring stops at the second error beyond this number, as in EVALB.

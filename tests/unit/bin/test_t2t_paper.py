@@ -128,9 +128,9 @@ def test_by_default_a_table_fits_into_120_characters(table: str, capsys: pytest.
 def test_chosen_columns_come_in_the_chosen_order(capsys: pytest.CaptureFixture[str], folders: Folders) -> None:
     path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
     names = "output_dir,row,measured_bleu:wmt14"
-    chosen = lines(capsys, "--table=3", f"--output_dirs={path}", f"--columns={names}")
-    assert list(chosen[0]) == ["table", *names.split(",")]
-    assert list(chosen[0].values()) == ["3", path, "base", "26.25"]
+    rows = lines(capsys, "--table=3", f"--output_dirs={path}", f"--columns={names}")
+    assert list(rows[0]) == ["table", *names.split(",")]
+    assert list(rows[0].values()) == ["3", path, "base", "26.25"]
     text = output(capsys, "--table=3", "--columns=row,difference").splitlines()
     assert text[-1].split() == ["big", "+148.0"]
     message = failure(capsys, "--columns=row,paramters")

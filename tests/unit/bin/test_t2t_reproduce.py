@@ -25,6 +25,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (["--row=base", "--hparams_set=transformer_base"], "--row and --hparams_set: give one of them"),
         (["--row=base", "--eval_steps=3"], "flag --eval_steps=3: the report needs the whole dev split; omit the flag"),
+        (["--row=base", "--generate_data", "--dry_run"], "flags dry_run=True, generate_data=True: "),
         (["--row=base", "--problem="], "--problem is required: "),
         ([], "--row is required: its hparams set without transformer_"),
         (["--row=bsae"], "unknown row 'bsae'; did you mean 'base'?"),
