@@ -108,7 +108,7 @@ def _encoder(model: Any) -> Any:
         positions += _array(model.target_space)[model.target_space_id]
     spec.position_encodings.encodings = positions
     for layer, layer_spec in zip(model.encoder, spec.layer, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attention, _head_width(hparams))
+        _set_self_attention(layer_spec.self_attention, layer.self_attention)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
         for residual, sublayer_spec in zip(layer.residuals, (layer_spec.self_attention, layer_spec.ffn), strict=True):
             _set_norm(sublayer_spec.layer_norm, residual.norm)
@@ -127,8 +127,8 @@ def _decoder(model: Any) -> Any:
     spec.projection.weight = _array(model.softmax.table)
     spec.position_encodings.encodings = _array(model.target_position(0, max(POSITIONS, hparams.max_length)))[0]
     for layer, layer_spec in zip(model.decoder, spec.layer, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attention, _head_width(hparams))
-        _set_cross_attention(layer_spec.attention, layer.cross_attention, _head_width(hparams))
+        _set_self_attention(layer_spec.self_attention, layer.self_attention)
+        _set_cross_attention(layer_spec.attention, layer.cross_attention)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
         sublayer_specs = layer_spec.self_attention, layer_spec.attention, layer_spec.ffn
         for residual, sublayer_spec in zip(layer.residuals, sublayer_specs, strict=True):
@@ -148,35 +148,35 @@ def _sizes(hparams: HParams) -> dict[str, Any]:
     }
 
 
-def _head_width(hparams: HParams) -> int:
-    """Returns d."""
-    return max(hparams.key_channels, hparams.value_channels) // hparams.num_heads
+def _head_width(sizes: Any) -> int:
+    """Returns d of HParams or of an attention layer."""
+    return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
 
 
-def _set_self_attention(spec: Any, layer: Any, head_width: int) -> None:
+def _set_self_attention(spec: Any, layer: Any) -> None:
     q, k, v = np.split(_array(layer.qkv_kernel).T, (layer.key_channels, 2 * layer.key_channels))
-    spec.linear[0].weight = np.concatenate([_padded(kernel, layer.num_heads, head_width) for kernel in (q, k, v)])
-    _set_output(spec, layer, head_width)
+    spec.linear[0].weight = np.concatenate([_padded(kernel, layer) for kernel in (q, k, v)])
+    _set_output(spec, layer)
 
 
-def _set_cross_attention(spec: Any, layer: Any, head_width: int) -> None:
+def _set_cross_attention(spec: Any, layer: Any) -> None:
     k, v = np.split(_array(layer.kv_kernel).T, (layer.key_channels,))
-    spec.linear[0].weight = _padded(_array(layer.q_kernel).T, layer.num_heads, head_width)
-    spec.linear[1].weight = np.concatenate([_padded(kernel, layer.num_heads, head_width) for kernel in (k, v)])
-    _set_output(spec, layer, head_width)
+    spec.linear[0].weight = _padded(_array(layer.q_kernel).T, layer)
+    spec.linear[1].weight = np.concatenate([_padded(kernel, layer) for kernel in (k, v)])
+    _set_output(spec, layer)
 
 
-def _set_output(spec: Any, layer: Any, head_width: int) -> None:
-    spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer.num_heads, head_width).T
+def _set_output(spec: Any, layer: Any) -> None:
+    spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
     # By default CTranslate2 computes the scale from d, not from d_k.
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
-def _padded(rows: np.ndarray, num_heads: int, head_width: int) -> np.ndarray:
+def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
     """Appends rows of zeros to those of each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
-    rows = rows.reshape(num_heads, -1, rows.shape[-1])
-    rows = np.pad(rows, ((0, 0), (0, head_width - rows.shape[1]), (0, 0)))
-    return rows.reshape(num_heads * head_width, -1)
+    rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
+    rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
+    return rows.reshape(-1, rows.shape[-1])
 
 
 def _set_feed_forward(spec: Any, layer: Any) -> None:
