@@ -79,6 +79,14 @@ def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) 
         os.utime(path, (1, 1))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_graphs() -> Iterator[None]:
+    """Runs TensorFlow functions eagerly: tracing a graph takes longer than decoding three short lines."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> MakeFolder:
     """Makes a model folder, or opens the existing one with other hparams."""
