@@ -26,7 +26,8 @@ def _count(value: int) -> str:
     return f"{value:,}"
 
 
-PRINTED = (
+COLUMNS = (
+    # What the paper prints.
     Column("row", "row", is_key=True),
     Column("training", "training"),
     Column("hparams_set", "hparams_set", is_key=True),
@@ -49,9 +50,7 @@ PRINTED = (
     Column("paper_flops_ende", "FLOPs EN-DE", _power),
     Column("paper_flops_enfr", "FLOPs EN-FR", _power),
     Column("paper_f1", "F1", _decimals(1)),
-)
-"""Columns that the paper prints, and our hparams sets for its rows."""
-COMPUTED = (
+    # What follows from the hparams sets.
     Column("vocab_size", "vocabulary here", _count),
     Column("parameters", "params here", _count),
     Column("paper_difference", "Δ paper (M)", lambda value: f"{value / 1e6:+.0f}"),
@@ -65,9 +64,7 @@ COMPUTED = (
     Column("flops_by_products", "FLOPs by products", _power),
     Column("parameters_enfr", "params EN-FR", _count),
     Column("flops_by_products_enfr", "FLOPs EN-FR by products", _power),
-)
-"""Columns computed from the hparams sets."""
-MEASURED = (
+    # What was measured for a model folder.
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
     Column("measured_steps", "steps taken", _count),
@@ -75,42 +72,38 @@ MEASURED = (
     Column("measured_parameters", "its params", _count),
     Column("measured_perplexity", "PPL, measured", _decimals(2)),
     Column("measured_bleu_dev", "BLEU dev, measured", _decimals(2)),
-)
-"""Measured columns of a model folder that precede its test sets."""
-MEASURED_REST = (
     Column("measured_f1", "F1, measured", _decimals(2)),
     Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
     Column("gpu_count", "devices"),
     Column("hardware", "hardware"),
     Column("measured_flops_by_time", "FLOPs by time, measured", _power),
 )
-"""Measured columns of a model folder that follow its test sets."""
-
-_KEYS = ("row", "training", "hparams_set")
-_SHAPE = ("paper_n", "paper_d_model", "paper_d_ff", "paper_h", "paper_d_k", "paper_d_v")
-_VARIATION = (*_SHAPE, "paper_p_drop", "paper_eps_ls", "paper_note")
-_FIGURES = {
+"""All columns except those of the test sets, which stand before "measured_f1"."""
+FIGURES = {
     "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "flops_by_products"),
     "3": ("paper_perplexity", "paper_bleu_dev", "paper_parameters", "parameters"),
     "4": ("paper_f1", "parameters"),
     "": (),
 }
-"""The figures that a reader compares, by the table's name; "" is the table of model folders that fit no row."""
-_HIDDEN = ("measured_vocab_size", "measured_parameters", "gpu_count", "hardware")
-"""Measured columns that are not shown by default."""
+"""The figures that a reader compares, by table; "" is the table of model folders that fit no row."""
+VARIATION = tuple(f"paper_{name}" for name in ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls", "note"))
+MEASURED = (
+    *("output_dir", "problem", "measured_steps", "measured_perplexity", "measured_bleu_dev", "measured_f1"),
+    *("train_seconds", "measured_flops_by_time"),
+)
+"""The measured columns that are shown by default, besides those of the test sets."""
 
 
 def all_columns(tables: Sequence[Table]) -> list[Column]:
     """Returns all columns of the tables, including one per test set that was measured."""
     names = {name: None for table in tables for line in table.lines for name in line}
-    test_sets = [name for name in names if name.startswith(TEST_SET_PREFIX)]
-    return [
-        *PRINTED,
-        *COMPUTED,
-        *MEASURED,
-        *(Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _decimals(2)) for name in test_sets),
-        *MEASURED_REST,
+    test_sets = [
+        Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _decimals(2))
+        for name in names
+        if name.startswith(TEST_SET_PREFIX)
     ]
+    position = [column.name for column in COLUMNS].index("measured_f1")
+    return [*COLUMNS[:position], *test_sets, *COLUMNS[position:]]
 
 
 def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
@@ -131,11 +124,10 @@ def compared_only(table: Table) -> Table:
     Without model folders these are the paper's figures and ours. With model folders the measured figures replace the
     columns that describe Table 3's variations.
     """
-    names = {*_KEYS, *_FIGURES[table.name]}
-    if any("output_dir" in line for line in table.lines):
-        measured = [name for line in table.lines for name in line if name.startswith(TEST_SET_PREFIX)]
-        names |= {column.name for column in (*MEASURED, *MEASURED_REST)} - {*_HIDDEN} | {*measured}
-    else:
-        names |= {*_VARIATION}
-    lines = [{name: value for name, value in line.items() if name in names} for line in table.lines]
+    has_models = any("output_dir" in line for line in table.lines)
+    names = ("row", "training", "hparams_set", *FIGURES[table.name], *(MEASURED if has_models else VARIATION))
+    lines = [
+        {name: value for name, value in line.items() if name in names or name.startswith(TEST_SET_PREFIX)}
+        for line in table.lines
+    ]
     return dataclasses.replace(table, lines=lines)

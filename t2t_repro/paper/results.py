@@ -97,13 +97,14 @@ def read_results(folder: str | Path) -> Results | None:
         raise UserError(f"{path}: not JSON ({error}); delete it, and measure again") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: holds no JSON object; delete it, and measure again")
-    names = [item.name for item in fields(Results)]
-    values = {name: values[name] for name in names if values.get(name) is not None}
-    for name, value in values.items():
-        description, is_valid = _CHECKS[name]
-        if not is_valid(value):
-            raise UserError(f"{path}: {name}={value!r} must be {description}; delete the file, and measure again")
-    return Results(**values)
+    results = {item.name: values[item.name] for item in fields(Results) if values.get(item.name) is not None}
+    for item in fields(Results):
+        description, is_valid = _CHECKS[str(item.type)]
+        if item.name in results and not is_valid(results[item.name]):
+            raise UserError(
+                f"{path}: {item.name}={results[item.name]!r} must be {description}; delete the file, and measure again"
+            )
+    return Results(**results)
 
 
 def _is_count(value: Any) -> bool:
@@ -118,22 +119,14 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-_Check = tuple[str, Callable[[Any], bool]]
-_COUNT: _Check = ("a whole number, 0 or more", _is_count)
-_FIGURE: _Check = ("a number, 0 or more", _is_figure)
-_TEXT: _Check = ("a string", _is_text)
-_CHECKS: dict[str, _Check] = {
-    "steps": _COUNT,
-    "dev_perplexity": _FIGURE,
-    "dev_bleu": _FIGURE,
-    "bleu": (
+_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int | None": ("a whole number, 0 or more", _is_count),
+    "float | None": ("a number, 0 or more", _is_figure),
+    "str": ("a string", _is_text),
+    "list[str]": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+    "dict[str, float]": (
         "an object of numbers by test set",
         lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
     ),
-    "f1": _FIGURE,
-    "train_seconds": _FIGURE,
-    "hardware": _TEXT,
-    "gpu_count": _COUNT,
-    "search": _TEXT,
-    "signatures": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
 }
+"""What a value must be, and its test, by the type of its field."""
