@@ -104,11 +104,11 @@ class Encoder:
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
     """Submits a portion. This may start a process, in which SIGINT stays blocked: only the parent handles Ctrl-C."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.submit(_encode, portion)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 _vocabulary: Vocabulary
