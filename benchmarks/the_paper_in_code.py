@@ -2,7 +2,7 @@
 
     python benchmarks/the_paper_in_code.py --work=FOLDER
 
-Trains a small model on numbers_ende in FOLDER (about two minutes on a CPU), sends one sentence through it, draws the
+Trains a small model on numbers_ende in FOLDER (a few minutes on a CPU), sends one sentence through it, draws the
 pictures in docs/the_paper_in_code/, and rewrites the blocks of the page between `<!-- measured: NAME -->` and
 `<!-- end -->`. A second run with the same FOLDER does not train again.
 

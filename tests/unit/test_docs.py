@@ -1,0 +1,67 @@
+"""What README and the docs pages quote, link to and tell readers to type."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from t2t_repro import registry
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
+QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
+PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
+COMMON_FLAGS = {"help", "registry_help", "t2t_usr_dir"}
+
+
+def test_all_python_on_the_papers_page_is_a_quote() -> None:
+    assert QUOTES
+    assert len(QUOTES) == PAPER.count("```python")
+
+
+@pytest.mark.parametrize(("path", "quote"), QUOTES)
+def test_a_quote_is_verbatim(path: str, quote: str) -> None:
+    source = (ROOT / path).read_text("utf-8").splitlines()
+    start = 0
+    for fragment in quote.rstrip("\n").split("\n...\n"):
+        fragment = textwrap.dedent(fragment)
+        count = fragment.count("\n") + 1
+        places = (i for i in range(start, len(source)) if textwrap.dedent("\n".join(source[i : i + count])) == fragment)
+        start = next(places, -1)
+        assert start >= 0, f"{path} does not contain:\n{fragment}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if target.startswith("http"):
+            continue
+        path, _, heading = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)", linked.read_text("utf-8"), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings], target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_flags_that_exist(page: Path) -> None:
+    settings = {field.name for name in PROBLEMS for field in dataclasses.fields(registry.problem_class(name).Settings)}
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for line in itertools.chain.from_iterable(block.replace("\\\n", " ").splitlines() for block in blocks):
+        if command := re.match(r"\s*(?:\w+=\S+ )?t2t-([\w-]+) (.*)", line):
+            program = importlib.import_module(f"t2t_repro.bin.t2t_{command[1].replace('-', '_')}")
+            options = re.sub(r'"[^"]*"|#.*', "", command[2])
+            for flag in re.findall(r"--(\w+)", options):
+                assert flag in {*program.FLAGS, *settings, *COMMON_FLAGS}, line
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 150
