@@ -28,7 +28,7 @@ TITLES = {
     "3": "Table 3: variations on base, EN-DE, newstest2013",
     "4": "Table 4: English constituency parsing, labelled F1 on section 23",
 }
-NO_ROW_TITLE = "Model folders of no row above"
+NO_ROW_TITLE = "Model folders that fit no row above"
 Line = dict[str, Any]
 
 

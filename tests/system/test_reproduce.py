@@ -124,6 +124,6 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
 
     listed = run("paper", "--table=3", f"--output_dirs={model}", flags[-2])
     assert listed.returncode == 0, listed.stderr
-    _, _, of_no_row = listed.stdout.partition("Model folders of no row above")
-    (line,) = (line for line in of_no_row.splitlines() if "published" in line)
+    _, _, other_models = listed.stdout.partition("Model folders that fit no row above")
+    (line,) = (line for line in other_models.splitlines() if "published" in line)
     assert f"{model}  published" in line and f"{found['dev_perplexity']:.2f}" in line

@@ -218,7 +218,7 @@ def test_a_folder_with_another_problem_or_other_hparams_fits_no_row(
     vocab_size = folders.vocabulary.size
     assert line["measured_vocab_size"] == str(vocab_size)
     assert line["measured_parameters"] == str(size.parameters(hparams, vocab_size))
-    assert "Model folders of no row above\n\n" in output(capsys, f"--output_dirs={path}")
+    assert "Model folders that fit no row above\n\n" in output(capsys, f"--output_dirs={path}")
 
 
 def test_without_results_the_metrics_of_the_training_are_shown(
@@ -255,7 +255,7 @@ def test_precision_and_warm_starts_are_noted(capsys: pytest.CaptureFixture[str],
     path = folders.make("tuned", "wmt_ende", hparams, {"steps": 500}, warm_start_from="/models/finished")
     rows = [line["row"] for line in lines(capsys, "--table=3", f"--output_dirs={path}") if line["output_dir"]]
     assert rows == [""]
-    _, _, others = output(capsys, f"--output_dirs={path}").partition("Model folders of no row above")
+    _, _, others = output(capsys, f"--output_dirs={path}").partition("Model folders that fit no row above")
     assert f"{path}: fits no row, because it started with the weights of /models/finished" in others
 
 
