@@ -1,11 +1,15 @@
 """What all tests need."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 import clusters
+
+# Programs switch TF32 off when they set up devices. Tests that build layers themselves need exact float32 on GPUs too.
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
 # Where a shell starts the tests in the background, SIGINT is ignored, here and in all programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
