@@ -50,8 +50,8 @@ class WsjParsing(Problem):
     file_suffixes = ("words", "trees")
     # Table 4: beam 21, alpha 0.3, the input's length plus 300.
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
-    # "▁" is SentencePiece's space, with which pieces begin. SentencePiece never learns a piece of signs and letters;
-    # without these symbols a tree would have 50% more pieces.
+    # "▁" is SentencePiece's space, with which pieces begin. SentencePiece never learns a piece of a bracket and
+    # letters; without these symbols a tree would have 50% more pieces.
     symbols: ClassVar[tuple[str, ...]] = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
