@@ -5,8 +5,8 @@ of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "ta
 "hardware" and "gpu_count".
 
 After each evaluation: "step", "dev_loss", "dev_perplexity" and "dev_accuracy"; "eval_steps" if that flag skipped
-batches; if lines were decoded, "dev_bleu" or "dev_f1", its "signature", and the first lines as "dev_translations"
-(source, reference and output).
+batches; if lines were decoded, the problem's main score ("dev_bleu", "dev_f1", "dev_exact_matches"), its "signature",
+and the first lines as "dev_translations" (source, reference and output).
 """
 
 from __future__ import annotations
