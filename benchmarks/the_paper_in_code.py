@@ -166,7 +166,7 @@ def draw_attention(walk: Walk) -> None:
     (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
     layers = len(walk.model.encoder)
     uses = {"encoder self-attention": (weights[layers - 1], source, source),
-            "decoder self-attention": (weights[-2], target, target),
+            "decoder self-attention": (weights[-2], target, ["zeros", *target[:-1]]),
             "cross-attention": (weights[-1], target, source)}  # fmt: skip
     figure = Figure((9, 3.2), layout="constrained")
     for panel, (name, (of_heads, queries, keys)) in zip(figure.subplots(1, 3), uses.items(), strict=True):
