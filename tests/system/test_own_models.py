@@ -76,7 +76,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         (folder / "mine" / f"{name}.py").write_text(code)
 
     def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
-        return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
+        # Tracing takes longer than decoding three lines. The trainer and the exporter trace the same functions.
+        tf.config.run_functions_eagerly(program == "decoder")
+        try:
+            return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
+        finally:
+            tf.config.run_functions_eagerly(False)
 
     run_in_folder("datagen", "--problem=shouting", "--vocab_size=300", "--data_dir=data")
     run_in_folder.folder = folder  # type: ignore[attr-defined]
