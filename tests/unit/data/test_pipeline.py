@@ -1,4 +1,4 @@
-"""Batches of ids: the same from any start, each example once an epoch, padded with 0."""
+"""Batches do not depend on the first step, hold each example once an epoch, and are padded with 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 60
 
 
 def pairs(count: int = COUNT) -> list[tuple[list[int], list[int]]]:
-    """Different pairs, of 2 to 11 tokens a side."""
+    """Returns different pairs, of 2 to 11 tokens a side."""
     random = np.random.default_rng(0)
     return [
         ([number + 2] * int(random.integers(1, 11)) + [1], [number + 2] * int(random.integers(1, 11)) + [1])
@@ -40,18 +40,18 @@ def pipeline(
 
 def unpadded(micro_batches: Iterable[MicroBatch]) -> list[tuple[list[int], list[int]]]:
     """Returns the pairs in micro-batches; checks that padding is zeros, at the end, and no longer than needed."""
-    found = []
+    batch_pairs = []
     for sides in micro_batches:
         for ids in sides:
             assert ids.dtype == np.int32
             lengths = (ids != 0).sum(axis=1)
             np.testing.assert_array_equal(ids != 0, np.arange(ids.shape[1]) < lengths[:, None])
             assert ids.shape[1] == max(lengths, default=1)
-        found += [
+        batch_pairs += [
             tuple(side[side != 0].tolist() for side in pair)  # type: ignore[misc]
             for pair in zip(*sides, strict=True)
         ]
-    return found
+    return batch_pairs
 
 
 def same(ours: list[Batch], theirs: list[Batch]) -> None:
@@ -74,12 +74,12 @@ def test_batches_are_the_same_from_any_start(records: Records) -> None:
     same(list(once.batches(1, 3)), unbroken[1:3])
 
 
-def test_no_steps(records: Records) -> None:
+def test_an_empty_range_has_no_batches(records: Records) -> None:
     assert list(pipeline(records).batches(5, 5)) == []
     assert list(pipeline(records).batches(6, 5)) == []
 
 
-def test_an_epoch_holds_every_pair_once_and_whole(records: Records) -> None:
+def test_an_epoch_holds_every_pair_once(records: Records) -> None:
     ours = pipeline(records)
     steps = ours.steps_per_epoch
     batches = list(ours.batches(0, 3 * steps))
@@ -91,13 +91,13 @@ def test_an_epoch_holds_every_pair_once_and_whole(records: Records) -> None:
 
 def test_tokens_are_counted_without_padding(records: Records) -> None:
     for batch in pipeline(records).batches(0, 5):
-        found = unpadded(batch.micro_batches)
-        assert batch.source_tokens == sum(len(source) for source, _ in found)
-        assert batch.target_tokens == sum(len(target) for _, target in found)
+        batch_pairs = unpadded(batch.micro_batches)
+        assert batch.source_tokens == sum(len(source) for source, _ in batch_pairs)
+        assert batch.target_tokens == sum(len(target) for _, target in batch_pairs)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 8])
-def test_micro_batches_suit_the_devices_and_hold_the_same(records: Records, replicas: int) -> None:
+def test_micro_batches_fit_the_devices_and_hold_the_same_pairs(records: Records, replicas: int) -> None:
     one, ours = pipeline(records, max_tokens=1000), pipeline(records, max_tokens=30, replicas=replicas)
     for whole, batch in zip(one.batches(0, 8), ours.batches(0, 8), strict=True):
         assert len(batch.micro_batches) % replicas == 0
@@ -106,7 +106,7 @@ def test_micro_batches_suit_the_devices_and_hold_the_same(records: Records, repl
         assert all(ids.ndim == 2 for sides in batch.micro_batches for ids in sides)
 
 
-def test_longer_pairs_are_left_out_and_counted(records: Records) -> None:
+def test_longer_pairs_are_skipped_and_counted(records: Records) -> None:
     ours = pipeline(records, max_length=6)
     kept = [pair for pair in pairs() if max(map(len, pair)) <= 6]
     assert 0 < len(kept) < COUNT
@@ -116,7 +116,7 @@ def test_longer_pairs_are_left_out_and_counted(records: Records) -> None:
     assert pipeline(records).too_long == 0
 
 
-def test_all_too_long(records: Records) -> None:
+def test_data_with_only_longer_pairs_is_refused(records: Records) -> None:
     with pytest.raises(UserError, match="all 60 pairs are longer than max_length=1 tokens"):
         pipeline(records, max_length=1)
 
@@ -141,11 +141,11 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [1, 11, 40, 10_000])
-def test_once_is_every_pair_once_shortest_first(records: Records, max_tokens: int) -> None:
+def test_batches_once_hold_every_pair_once_shortest_first(records: Records, max_tokens: int) -> None:
     batches = list(batches_once(records, max_tokens))
-    found = unpadded(batches)
-    assert sorted(found) == sorted(pairs())
-    targets = [len(target) for _, target in found]
+    batch_pairs = unpadded(batches)
+    assert sorted(batch_pairs) == sorted(pairs())
+    targets = [len(target) for _, target in batch_pairs]
     assert targets == sorted(targets)
     assert all(ids.size <= max_tokens or len(ids) == 1 for sides in batches for ids in sides)
     if max_tokens == 10_000:

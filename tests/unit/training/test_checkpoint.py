@@ -1,4 +1,4 @@
-"""Checkpoints: exact, whole or not there, averaged."""
+"""Checkpoints are exact, are written whole or not at all, and can be averaged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Training:
         return {variable.path: variable.value.numpy() for variable in variables}
 
     def draw(self, seed: int) -> None:
-        """Gives all variables values of that seed."""
+        """Sets all variables to random values."""
         random = np.random.default_rng(seed)
         for variable in [*self.model.trainable_variables, *self.optimizer.variables]:
             variable.assign(random.integers(-1000, 1000, variable.shape))
@@ -75,11 +75,11 @@ def refused(call: Any, *arguments: Any) -> str:
     return str(error.value)
 
 
-def test_nothing_to_restore(folder: ModelFolder) -> None:
+def test_a_folder_without_checkpoints_restores_nothing(folder: ModelFolder) -> None:
     assert Training(folder).checkpoints.restore() == 0
 
 
-def test_everything_comes_back_to_the_bit(folder: ModelFolder) -> None:
+def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
     before = Training(folder).saved(3, 12)
     after = Training(folder, seed=2)
     assert not same(after.variables(), before.variables())
@@ -87,7 +87,7 @@ def test_everything_comes_back_to_the_bit(folder: ModelFolder) -> None:
     assert same(after.variables(), before.variables())
 
 
-def test_a_resumed_training_is_as_if_never_stopped(folder: ModelFolder) -> None:
+def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
     def take(training: Training, steps: range) -> dict[str, np.ndarray]:
         step = TrainStep(training.model, training.optimizer, 0.1, training.strategy)
         for number in steps:
@@ -103,7 +103,7 @@ def test_a_resumed_training_is_as_if_never_stopped(folder: ModelFolder) -> None:
 
 
 @pytest.mark.parametrize("what", ["hparams fingerprint", "vocabulary fingerprint", "data fingerprint", "random seed"])
-def test_a_checkpoint_of_another_training_is_refused(folder: ModelFolder, what: str) -> None:
+def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, what: str) -> None:
     def all_of() -> dict[str, str]:
         return {
             "hparams fingerprint": hparams_fingerprint(folder.hparams),
@@ -128,13 +128,13 @@ def test_a_checkpoint_of_another_training_is_refused(folder: ModelFolder, what: 
     assert f"{what} {before}, now it is {now}" in message and "--warm_start_from" in message
 
 
-def test_a_longer_training_goes_on(folder: ModelFolder) -> None:
+def test_a_longer_run_resumes(folder: ModelFolder) -> None:
     Training(folder).saved(1)
     folder.hparams = replace(folder.hparams, train_steps=10**6, local_eval_frequency=7, num_last_checkpoints=3)
     assert Training(folder).checkpoints.restore() == 1
 
 
-def test_weights_are_readable_under_the_models_names(folder: ModelFolder) -> None:
+def test_weights_are_stored_under_the_models_names(folder: ModelFolder) -> None:
     training = Training(folder).saved(5)
     content = read_checkpoint(folder.checkpoint())
     weights = {variable.path: variable.value.numpy() for variable in training.model.trainable_variables}
@@ -142,7 +142,7 @@ def test_weights_are_readable_under_the_models_names(folder: ModelFolder) -> Non
     assert (content.step, content.vocabulary_fingerprint) == (5, folder.vocabulary.fingerprint)
 
 
-def test_only_so_many_are_kept(folder: ModelFolder) -> None:
+def test_only_the_last_checkpoints_are_kept(folder: ModelFolder) -> None:
     Training(folder, keep=2).saved(9, 10, 100)
     assert numbers(folder) == [10, 100]
     resumed = Training(folder, keep=2)
@@ -210,7 +210,7 @@ def test_tensorflow_finds_a_checkpoint_after_a_kill(
     assert listed(folder.path)[-1] == str(last)
 
 
-def test_what_was_saved_out_of_turn_goes_when_the_next_comes(folder: ModelFolder) -> None:
+def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
     assert numbers(folder) == [5, 7]
@@ -227,12 +227,10 @@ def test_what_was_saved_out_of_turn_goes_when_the_next_comes(folder: ModelFolder
     assert Training(folder).saved(20).checkpoints.restore() == 20
 
 
-def test_what_was_saved_out_of_turn_goes_though_a_process_was_killed(
-    folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_by_request_is_deleted_after_a_kill(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
-    monkeypatch.setattr(checkpoint_files, "delete", lambda path: None)  # it comes to nothing
+    monkeypatch.setattr(checkpoint_files, "delete", lambda path: None)  # the process is killed first
     training.checkpoints.save(10)
     monkeypatch.undo()
     assert numbers(folder) == [5, 7, 10]
@@ -240,7 +238,7 @@ def test_what_was_saved_out_of_turn_goes_though_a_process_was_killed(
     assert numbers(folder) == [5, 10]
 
 
-def test_checkpoints_of_before_they_said_so_are_taken(folder: ModelFolder) -> None:
+def test_checkpoints_without_the_request_variable_are_restored(folder: ModelFolder) -> None:
     training = Training(folder)
     training.checkpoints._step.assign(3)
     tf.train.Checkpoint(**training.checkpoints._state).write(str(folder.path / "model.ckpt-3"))
@@ -248,17 +246,17 @@ def test_checkpoints_of_before_they_said_so_are_taken(folder: ModelFolder) -> No
 
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
-def test_one_that_may_be_whole_is_not_called_damaged(folder: ModelFolder, ending: str) -> None:
+def test_an_unreadable_checkpoint_is_not_called_damaged(folder: ModelFolder, ending: str) -> None:
     Training(folder).saved(1, 2)
     path = folder.path / f"model.ckpt-2.{ending}"
     path.unlink()
-    path.mkdir()  # as good as a disk that fails: something is there, but it cannot be read
+    path.mkdir()  # like a disk that fails: the file exists but cannot be read
     message = refused(Training(folder).checkpoints.restore)
     assert message.startswith(f"{path}: cannot be read (")
     assert numbers(folder) == [1, 2]
 
 
-def test_a_checkpoint_written_over_another_is_never_half_of_each(
+def test_a_checkpoint_written_over_another_is_never_a_mixture(
     folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(folder).saved(1, 2)
@@ -278,7 +276,7 @@ def test_a_checkpoint_written_over_another_is_never_half_of_each(
     assert Training(folder).checkpoints.restore() == 1
 
 
-def test_the_average_is_the_mean_of_the_last(folder: ModelFolder) -> None:
+def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) -> None:
     training = Training(folder)
     weights = []
     for step in (1, 2, 10):
@@ -294,7 +292,7 @@ def test_the_average_is_the_mean_of_the_last(folder: ModelFolder) -> None:
     assert numbers(folder) == [1, 2, 10]
 
 
-def test_a_newer_checkpoint_outranks_an_older_average(folder: ModelFolder) -> None:
+def test_a_newer_checkpoint_is_used_before_an_older_average(folder: ModelFolder) -> None:
     training = Training(folder).saved(1, 2)
     path, _ = average_checkpoints(folder, 2)
     assert folder.checkpoint() == path
@@ -305,7 +303,7 @@ def test_a_newer_checkpoint_outranks_an_older_average(folder: ModelFolder) -> No
     assert folder.checkpoint() == again != path
 
 
-def test_without_a_number_as_many_are_averaged_as_the_hparams_say_or_as_there_are(folder: ModelFolder) -> None:
+def test_by_default_the_hparams_decide_how_many_are_averaged(folder: ModelFolder) -> None:
     folder.hparams = replace(folder.hparams, num_last_checkpoints=3)
     training = Training(folder).saved(1, 2)
     assert [step_of(name) for name in average_checkpoints(folder, 0)[1]] == [1, 2]
@@ -314,14 +312,14 @@ def test_without_a_number_as_many_are_averaged_as_the_hparams_say_or_as_there_ar
 
 
 @pytest.mark.parametrize("last", [3, -1])
-def test_an_average_of_what_is_not_there(folder: ModelFolder, last: int) -> None:
+def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last: int) -> None:
     Training(folder).saved(1, 2)
     before = contents(folder)
     assert f"--num_last_checkpoints={last}" in refused(average_checkpoints, folder, last)
     assert contents(folder) == before
 
 
-def test_an_average_over_another_models_checkpoint(folder: ModelFolder) -> None:
+def test_an_average_with_another_models_checkpoint_is_refused(folder: ModelFolder) -> None:
     Training(folder).saved(1)
     tf.train.Checkpoint(
         weights={"other": tf.Variable(0.0)},
@@ -352,7 +350,7 @@ def test_a_damaged_checkpoint_is_refused(folder: ModelFolder, ending: str, damag
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "changed"])
-def test_of_a_damaged_checkpoint_the_one_before_is_restored(
+def test_the_checkpoint_before_a_damaged_one_is_restored(
     folder: ModelFolder, ending: str, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(folder).saved(1)
@@ -377,7 +375,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_restored(
     assert Training(folder, seed=3).checkpoints.restore() == 2
 
 
-def test_where_none_is_whole_none_is_restored(folder: ModelFolder) -> None:
+def test_nothing_is_restored_if_all_checkpoints_are_damaged(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     for path in folder.path.glob("model.ckpt-*.data-*"):
         path.write_bytes(b"")
@@ -385,7 +383,7 @@ def test_where_none_is_whole_none_is_restored(folder: ModelFolder) -> None:
     assert numbers(folder) == [1, 2]
 
 
-def test_the_best_is_kept_beside_the_others(folder: ModelFolder) -> None:
+def test_the_best_checkpoint_is_kept_apart(folder: ModelFolder) -> None:
     training = Training(folder, keep=1).saved(1)
     first = training.variables()
     assert training.checkpoints.save_best(1) == str(folder.path / "best/model.ckpt-1")
@@ -400,7 +398,7 @@ def test_the_best_is_kept_beside_the_others(folder: ModelFolder) -> None:
     assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
 
 
-def test_what_a_killed_process_left_half_saved_is_removed(folder: ModelFolder) -> None:
+def test_unfinished_files_of_a_killed_process_are_deleted(folder: ModelFolder) -> None:
     Training(folder).saved(1, 10).checkpoints.save_best(10)
     whole = contents(folder)
     for place in (folder.path, folder.path / "best"):
@@ -417,7 +415,7 @@ def test_what_a_killed_process_left_half_saved_is_removed(folder: ModelFolder) -
 
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
-def test_a_process_killed_as_a_file_is_about_to_appear(
+def test_a_kill_before_a_file_appears_leaves_the_older_checkpoint(
     folder: ModelFolder, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(folder).saved(1)
@@ -440,18 +438,18 @@ def test_a_process_killed_as_a_file_is_about_to_appear(
     assert same(resumed.variables(), before)
 
 
-def test_a_warm_start_takes_the_weights_alone(folder: ModelFolder) -> None:
+def test_a_warm_start_takes_only_the_weights(folder: ModelFolder) -> None:
     other = Training(folder).saved(5)
     [path] = folder.checkpoints()
-    for given in (str(folder.path), path):
+    for source in (str(folder.path), path):
         training = Training(folder, seed=2)
         fresh = training.variables()
-        assert warm_start(training.model, folder.vocabulary, given) == path
+        assert warm_start(training.model, folder.vocabulary, source) == path
         weights = {variable.path for variable in training.model.trainable_variables}
         assert same(training.variables(), {k: (other.variables() if k in weights else fresh)[k] for k in fresh})
 
 
-def test_a_warm_start_from_what_does_not_fit(folder: ModelFolder, tmp_path: Path) -> None:
+def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
     Training(folder).saved(5)
     training = Training(folder, seed=2)
     before = training.variables()
@@ -466,7 +464,7 @@ def test_a_warm_start_from_what_does_not_fit(folder: ModelFolder, tmp_path: Path
     assert same(training.variables(), before)
 
 
-def test_a_changed_byte_is_never_read_as_if_whole(folder: ModelFolder) -> None:
+def test_a_changed_byte_is_never_read_as_if_correct(folder: ModelFolder) -> None:
     Training(folder).saved(1)
     name = folder.checkpoint()
     exact = read_checkpoint(name)
@@ -485,7 +483,7 @@ def test_a_changed_byte_is_never_read_as_if_whole(folder: ModelFolder) -> None:
         path.write_bytes(content)
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoints(folder: ModelFolder) -> None:
+def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
     training = Training(folder).saved(1, 2)
     before = contents(folder)
     with largest_file(4096):
@@ -497,7 +495,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(folder: ModelFolder) -> None
     assert Training(folder, seed=2).checkpoints.restore() == 3
 
 
-def test_a_full_disk_takes_no_checkpoint_whose_number_begins_alike(folder: ModelFolder) -> None:
+def test_a_full_disk_keeps_a_checkpoint_whose_number_starts_alike(folder: ModelFolder) -> None:
     training = Training(folder).saved(100)
     before = contents(folder)
     with largest_file(4096):
@@ -505,7 +503,7 @@ def test_a_full_disk_takes_no_checkpoint_whose_number_begins_alike(folder: Model
     assert contents(folder) == before
 
 
-def test_a_full_disk_leaves_no_half_average(folder: ModelFolder) -> None:
+def test_a_full_disk_leaves_no_unfinished_average(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     before = contents(folder)
     with largest_file(4096):

@@ -1,4 +1,4 @@
-"""Who trains together, by TF_CONFIG, and what they tell each other."""
+"""Workers of TF_CONFIG find each other, compare their flags and weights, and end together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs" / "distributed.md"
         (tf_config({"chief": ["[::1]:2222"], "worker": TWO}, "chief"), 3),
     ],
 )
-def test_tf_config_says_how_many_train_together(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf_config_decides_the_number_of_workers(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
     assert workers() == count
     monkeypatch.delenv("TF_CONFIG")
@@ -71,21 +71,21 @@ def test_a_wrong_tf_config_is_named(text: str, words: str, monkeypatch: pytest.M
     assert "\n" not in str(raised.value)
 
 
-def test_more_gpus_than_there_are_are_refused() -> None:
-    here = len(tf.config.list_physical_devices("GPU"))
-    with pytest.raises(UserError, match=rf"^--worker_gpu={here + 1}: TensorFlow sees {here} GPUs here"):
-        make_strategy(here + 1)
+def test_more_gpus_than_the_machine_has_are_refused() -> None:
+    count = len(tf.config.list_physical_devices("GPU"))
+    with pytest.raises(UserError, match=rf"^--worker_gpu={count + 1}: TensorFlow sees {count} GPUs here"):
+        make_strategy(count + 1)
 
 
-def test_a_process_alone_is_the_chief() -> None:
+def test_a_single_process_is_the_chief() -> None:
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     assert is_chief(strategy)
     assert from_chief(strategy, 7) == 7
     assert from_all(strategy, 7) == [7]
 
 
-# What TensorFlow 2.21 raised where a worker was killed, where one left before it was heard of, and where one had two
-# devices and the other one.
+# Messages of TensorFlow 2.21: a worker was killed; a worker ended before it connected; one worker had two devices, the
+# other one.
 KILLED = """Graph execution error:
 
 Detected at node CollectiveReduceV2 defined at (most recent call last):
@@ -111,9 +111,9 @@ UNEQUAL = "Collective ops is aborted by: Device CPU:0 is joining a group with si
     ],
 )
 def test_a_lost_worker_is_one_line(message: str, line: str) -> None:
-    said = str(lost(tf.errors.UnavailableError(None, None, message)))
-    assert line in said
-    assert "\n" not in said
+    message_of_lost = str(lost(tf.errors.UnavailableError(None, None, message)))
+    assert line in message_of_lost
+    assert "\n" not in message_of_lost
 
 
 MEETING = """
@@ -124,7 +124,7 @@ from t2t_repro.training.distribution import (
     from_all, from_chief, is_chief, make_strategy, refuse_other_flags, refuse_other_weights
 )
 
-own = int(sys.argv[1])
+index = int(sys.argv[1])
 strategy = make_strategy()
 weights = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
 
@@ -134,40 +134,39 @@ def refused(function, *arguments, **values):
     except UserError as error:
         return str(error)
 
-found = [is_chief(strategy), from_chief(strategy, 10 + own), from_all(strategy, (10 + own) << 33)]
-found += [refused(refuse_other_flags, train_steps=5, max_tokens_per_replica=5 + own)]
-found += [refused(refuse_other_flags, train_steps=5), refused(refuse_other_weights, weights)]
-weights[own].assign_add(tf.fill(weights[own].shape, 1e-7 + own))
-found += [refused(refuse_other_weights, weights)]
-print(json.dumps(found), flush=True)
-from_all(strategy, 0)  # the other has printed too
+results = [is_chief(strategy), from_chief(strategy, 10 + index), from_all(strategy, (10 + index) << 33)]
+results += [refused(refuse_other_flags, train_steps=5, max_tokens_per_replica=5 + index)]
+results += [refused(refuse_other_flags, train_steps=5), refused(refuse_other_weights, weights)]
+weights[index].assign_add(tf.fill(weights[index].shape, 1e-7 + index))
+results += [refused(refuse_other_weights, weights)]
+print(json.dumps(results), flush=True)
+from_all(strategy, 0)  # waits until the other worker has printed
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)
 """
 
 
-def test_a_chief_and_a_worker_hear_of_each_other() -> None:
+def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
     chief, worker = free_addresses(2)
     cluster = {"worker": [worker], "chief": [chief]}
     processes = [
-        start(MEETING, str(own), config=tf_config(cluster, kind)) for own, kind in enumerate(("chief", "worker"))
+        start(MEETING, str(index), config=tf_config(cluster, kind)) for index, kind in enumerate(("chief", "worker"))
     ]
-    for own, process in enumerate(processes):
+    for index, process in enumerate(processes):
         output, errors = process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGTERM, (
-            errors
-        )  # TensorFlow takes SIGTERM to itself, and then it does not end
-        awaited = "the other 1" if own == 0 else f"the chief, {chief}"
-        assert f"worker {own} of 2, {(chief, worker)[own]}: waiting for {awaited}\n" in errors
+        # The process ends with the signal because make_strategy removes TensorFlow's own handler.
+        assert process.returncode == -signal.SIGTERM, errors
+        awaited = "the other 1" if index == 0 else f"the chief, {chief}"
+        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {awaited}\n" in errors
         chiefs, first, everyone, flags, nothing, same, other = json.loads(output)
-        assert (chiefs, first, everyone) == (own == 0, 10, [10 << 33, 11 << 33])
+        assert (chiefs, first, everyone) == (index == 0, 10, [10 << 33, 11 << 33])
         assert flags == "--max_tokens_per_replica is 5 and 6 on different workers; start all with the same command"
         assert nothing is None
         assert same is None
         assert "different weights" in other
 
 
-ALONE = """
+WAITING = """
 from t2t_repro.errors import UserError
 from t2t_repro.training.distribution import make_strategy
 try:
@@ -181,7 +180,9 @@ def test_waiting_can_be_interrupted_and_an_address_in_use_is_named() -> None:
     addresses = free_addresses(2)
     with socket.create_server(("localhost", 0)) as taken:
         refused = f"localhost:{taken.getsockname()[1]}"
-        processes = [start(ALONE, config=tf_config({"worker": [own, addresses[1]]})) for own in (addresses[0], refused)]
+        processes = [
+            start(WAITING, config=tf_config({"worker": [address, addresses[1]]})) for address in (addresses[0], refused)
+        ]
         output, errors = processes[1].communicate(timeout=120)
     assert output.startswith(f"TF_CONFIG: cannot listen on {refused} ("), errors
     assert processes[0].stderr
@@ -202,14 +203,14 @@ if [ "$1" = show ]; then printf 'gpu-a\\ngpu-b\\n'; else echo "$*" > "$OUT/reque
 """
 SRUN = """#!/bin/bash
 shift
-for each in 0 1; do SLURM_PROCID=$each "$@" || failed=2; done
+for number in 0 1; do SLURM_PROCID=$number "$@" || failed=2; done
 exit $failed
 """
 
 
 @pytest.fixture
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where programs that stand for the schedulers' own and for the trainer leave what they were told."""
+    """A folder in which stand-ins for the trainer and the schedulers' commands record their arguments."""
     for name, text in (("t2t-trainer", TRAINER), ("scontrol", SCONTROL), ("srun", SRUN)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -221,30 +222,32 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The addresses of all workers, this one's first, as each was told."""
-    found = []
+    """Returns the addresses that each worker received, its own address first."""
+    received = []
     for index in range(2):
         text = (out / str(index)).read_text()
         monkeypatch.setenv("TF_CONFIG", text)
         assert workers() == 2
         addresses = json.loads(text)["cluster"]["worker"]
-        own = json.loads(text)["task"]["index"]
-        found.append([addresses[own], addresses[1 - own]])
+        index = json.loads(text)["task"]["index"]
+        received.append([addresses[index], addresses[1 - index]])
     monkeypatch.delenv("TF_CONFIG")
-    return found
+    return received
 
 
 @pytest.mark.parametrize("exits", ["0", "2"])
-def test_the_slurm_script_tells_each_who_it_is(exits: str, stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slurm_script_gives_each_worker_its_index(
+    exits: str, stand_ins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = DOCS.read_text("utf-8").partition("```bash\n")[2].partition("```")[0]
     monkeypatch.setenv("TRAINER_EXITS", exits)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.returncode == int(exits), done.stderr
     assert told(stand_ins, monkeypatch) == [["gpu-a:2222", "gpu-b:2222"], ["gpu-b:2222", "gpu-a:2222"]]
-    assert (stand_ins / "requeued").exists() == (exits == "0")  # stopped as asked, before the last step
+    assert (stand_ins / "requeued").exists() == (exits == "0")  # the run was stopped before the last step
 
 
-def test_the_kubernetes_script_tells_each_who_it_is(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kubernetes_script_gives_each_worker_its_index(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = DOCS.read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
     script = textwrap.dedent(manifest.partition("- |\n")[2].partition("          ports:")[0])
     monkeypatch.setenv("WAITS", "yes")
@@ -253,7 +256,7 @@ def test_the_kubernetes_script_tells_each_who_it_is(stand_ins: Path, monkeypatch
         while not (stand_ins / "waits").exists():
             time.sleep(0.01)
         process.terminate()
-        assert process.wait(timeout=30) == 1  # without the last step's checkpoint, it is to be made again
+        assert process.wait(timeout=30) == 1  # the pod fails without the last step's checkpoint
         assert (stand_ins / "asked").exists()
         for name in ("waits", "asked"):
             (stand_ins / name).unlink()

@@ -1,4 +1,4 @@
-"""What a dry run says is what the training's own batches are."""
+"""A dry run describes the batches of the training run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GPU = Hardware("a GPU", 1, "float32")
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """500 pairs of up to 18 tokens a side, most of them short and with longer targets."""
+    """500 pairs of up to 18 tokens a side; most are short, and their targets are longer."""
     random = np.random.default_rng(0)
     path = shard_path(tmp_path_factory.mktemp("data"), "toy", "train", 0, 1)
     sides = np.array([[2], [4]]) + random.binomial([[7], [14]], random.uniform(0.1, 0.7, 500))
@@ -45,7 +45,7 @@ def described(records: Records, max_tokens: int, hardware: Hardware = GPU) -> st
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
-    """An epoch as it is trained on."""
+    """Returns the batches of an epoch."""
     pipeline = Pipeline(records, HPARAMS, 1, max_tokens, replicas)
     return list(pipeline.batches(0, pipeline.steps_per_epoch))
 
@@ -54,7 +54,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def test_the_plan(records: Records) -> None:
+def test_the_facts_describe_the_plan(records: Records) -> None:
     text, epoch = described(records, 10_000), batches(records, 10_000)
     examples = sum(len(inputs) for batch in epoch for inputs, _ in batch.micro_batches)
     assert 0 < examples < 500
@@ -74,7 +74,7 @@ def test_the_plan(records: Records) -> None:
 
 
 @pytest.mark.parametrize(("max_tokens", "replicas"), [(10_000, 1), (60, 1), (100, 2), (10_000, 4)])
-def test_the_micro_batches(records: Records, max_tokens: int, replicas: int) -> None:
+def test_the_table_counts_the_micro_batches(records: Records, max_tokens: int, replicas: int) -> None:
     text, epoch = (
         described(records, max_tokens, replace(GPU, replicas=replicas)),
         batches(records, max_tokens, replicas),
@@ -98,7 +98,7 @@ def test_the_micro_batches(records: Records, max_tokens: int, replicas: int) -> 
     [(10_000, 1, False), (40, 1, True), (10_000, 4, False), (100, 4, False), (40, 3, True)],
 )
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_memory_is_of_the_worst_that_a_replica_computes_at_once(
+def test_memory_is_that_of_the_largest_micro_batches_computed_together(
     records: Records, max_tokens: int, replicas: int, accumulates: bool, precision: str
 ) -> None:
     epoch = batches(records, max_tokens, replicas)
@@ -106,12 +106,12 @@ def test_memory_is_of_the_worst_that_a_replica_computes_at_once(
     worst = 0
     for batch in epoch:
         shapes = [(*inputs.shape, targets.shape[1]) for inputs, targets in batch.micro_batches if inputs.size]
-        each = [size.activations(HPARAMS, VOCAB, shape, precision) for shape in shapes]
+        sizes = [size.activations(HPARAMS, VOCAB, shape, precision) for shape in shapes]
         if len(batch.micro_batches) <= replicas or len(batch.micro_batches) > 2 * replicas:
-            worst = max(worst, *each)
+            worst = max(worst, *sizes)
         else:
-            assert len(each) == 2 * replicas
-            worst = max(worst, *(each[i] + each[replicas + i] for i in range(replicas)))
+            assert len(sizes) == 2 * replicas
+            worst = max(worst, *(sizes[i] + sizes[replicas + i] for i in range(replicas)))
     text = described(records, max_tokens, Hardware("a GPU", replicas, precision))
     memory = dict(re.findall(r"^(\S.*?)  +([\d,]+)$", text.partition("Memory")[2], re.MULTILINE))
     [activations] = [value for name, value in memory.items() if name.startswith("activations of ")]

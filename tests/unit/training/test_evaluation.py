@@ -1,4 +1,4 @@
-"""The figures of a split against those of its sentences one by one; its decoded text against what ought to come out."""
+"""The figures of a split agree with those of its sentences one by one, and its decoded text is scored as expected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHORT = DecodeHParams(extra_length=3)
 
 @pytest.fixture(scope="module")
 def model(tiny_hparams: HParams) -> Transformer:
-    keras.utils.set_random_seed(4)  # with which two of the twelve tokens are right, one of them an end
+    keras.utils.set_random_seed(4)  # with this seed two of the twelve tokens are correct, one of them an end token
     return Transformer(tiny_hparams, 12)
 
 
@@ -76,7 +76,9 @@ def log_probs(model: Transformer, source: list[int], target: list[int]) -> np.nd
 
 
 @pytest.mark.parametrize("max_tokens", [1, 8, 1000])
-def test_the_figures_are_those_of_each_sentence_alone(model: Transformer, records: Records, max_tokens: int) -> None:
+def test_the_figures_agree_with_those_of_single_sentences(
+    model: Transformer, records: Records, max_tokens: int
+) -> None:
     result = Evaluator(model, records, max_tokens)()
     rows = [(row, token) for pair in PAIRS for row, token in zip(log_probs(model, *pair), pair[1], strict=True)]
     loss = -sum(row[token] for row, token in rows) / len(rows)
@@ -87,7 +89,7 @@ def test_the_figures_are_those_of_each_sentence_alone(model: Transformer, record
     assert result.accuracy == right / len(rows) > 0
 
 
-def test_padding_is_never_right_and_of_equals_the_first_is_the_likeliest(records: Records) -> None:
+def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: Records) -> None:
     def right_if_even(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return tf.one_hot(targets - targets % 2, 12)
 
@@ -99,15 +101,15 @@ def test_padding_is_never_right_and_of_equals_the_first_is_the_likeliest(records
     assert Evaluator(undecided_between_5_and_9, records, 1000)().accuracy == 1 / 12
 
 
-def test_so_many_batches_alone(model: Transformer, records: Records) -> None:
-    # Of a batch for each target, 2, 2, 3 and 5 tokens long: one of the shorter half, one of the longer.
-    part, whole = (Evaluator(model, records, 1, max_batches=batches)() for batches in (2, 9))
-    assert (part.batches, whole.batches) == (2, 0)  # none is left out where there are no more
-    assert part.tokens in (2 + 3, 2 + 5)
+def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:
+    # Each target is a batch, of 2, 2, 3 and 5 tokens. One batch is from the shorter half, one from the longer.
+    sample, whole = (Evaluator(model, records, 1, max_batches=batches)() for batches in (2, 9))
+    assert (sample.batches, whole.batches) == (2, 0)  # the split has no more batches to skip
+    assert sample.tokens in (2 + 3, 2 + 5)
     assert whole.tokens == 12
 
 
-def test_it_measures_the_model_as_it_is_now(model: Transformer, records: Records) -> None:
+def test_the_current_weights_are_measured(model: Transformer, records: Records) -> None:
     evaluator = Evaluator(model, records, 1000)
     before = evaluator()
     table = model.embedding.table
@@ -119,12 +121,12 @@ def test_perplexity_of_a_hopeless_model_is_finite() -> None:
     assert math.isfinite(Evaluation(1e6, 0.0, 1).perplexity)
 
 
-def of_label(found: Decoded, label: str) -> float:
-    return next(score.score for score in found.scores if score.label == label)
+def of_label(decoded: Decoded, label: str) -> float:
+    return next(score.score for score in decoded.scores if score.label == label)
 
 
 class Knower(Copier):
-    """A model that knows what to say of each source, which it tells by the sum of its ids."""
+    """A model that knows the output of each source. It recognizes a source by the sum of its ids."""
 
     def __init__(self, words: Vocabulary, answers: Sequence[tuple[str, str]]) -> None:
         super().__init__(words.size)
@@ -139,7 +141,7 @@ class Knower(Copier):
 
 
 class Lengths(Copier):
-    """A copier that remembers how long the inputs were that it was given, padding left out."""
+    """A copier that records the lengths of its inputs without padding."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)
@@ -150,21 +152,19 @@ class Lengths(Copier):
         return inputs
 
 
-def test_the_score_is_sacrebleus_of_the_text(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_the_score_is_that_of_sacrebleu(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     problem = registry.problem("text_files")
     sources, references = (list(side) for side in zip(*TEXTS, strict=True))
-    found = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, len(TEXTS))()
+    decoded = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, len(TEXTS))()
     expected = sacrebleu.corpus_bleu(sources, [references])
-    assert found.scores[0].label == "BLEU"
-    assert 20 < found.scores[0].score < 80
-    assert found.scores[0].score == pytest.approx(expected.score)
-    assert found.samples == [Sample(*pair, pair[0]) for pair in TEXTS[:5]]
+    assert decoded.scores[0].label == "BLEU"
+    assert 20 < decoded.scores[0].score < 80
+    assert decoded.scores[0].score == pytest.approx(expected.score)
+    assert decoded.samples == [Sample(*pair, pair[0]) for pair in TEXTS[:5]]
 
 
-def test_it_decodes_with_the_model_as_it_is_now(
-    tmp_path: Path, tiny_vocabulary: Vocabulary, tiny_hparams: HParams
-) -> None:
+def test_the_current_weights_decode(tmp_path: Path, tiny_vocabulary: Vocabulary, tiny_hparams: HParams) -> None:
     keras.utils.set_random_seed(1)
     model = Transformer(tiny_hparams, tiny_vocabulary.size, precision="mixed_bfloat16")
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
@@ -172,16 +172,16 @@ def test_it_decodes_with_the_model_as_it_is_now(
     before = decoder()
     table = model.embedding.table
     table.assign(-1.0 * table)
-    found = decoder()
-    assert found.samples != before.samples
+    decoded = decoder()
+    assert decoded.samples != before.samples
     sources, references = (list(side) for side in zip(*TEXTS, strict=True))
-    outputs = [each.text for each in Translator(model, tiny_vocabulary, SHORT).translate(sources)]
-    assert [sample.output for sample in found.samples] == outputs[:5]
-    assert of_label(found, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
-    assert of_label(found, "chrF") > 0
+    outputs = [translation.text for translation in Translator(model, tiny_vocabulary, SHORT).translate(sources)]
+    assert [sample.output for sample in decoded.samples] == outputs[:5]
+    assert of_label(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+    assert of_label(decoded, "chrF") > 0
 
 
-def test_a_model_that_has_diverged_is_scored_too(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_a_model_that_has_diverged_is_scored(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     class Diverged(Copier):
         def decode_step(
             self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
@@ -191,8 +191,8 @@ def test_a_model_that_has_diverged_is_scored_too(tmp_path: Path, tiny_vocabulary
 
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     model = Diverged(tiny_vocabulary.size)
-    found = dev_decoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 3, SHORT)()
-    assert found.scores[0].score == 0
+    decoded = dev_decoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 3, SHORT)()
+    assert decoded.scores[0].score == 0
 
 
 TREES = [
@@ -216,15 +216,15 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
 
     def decoded_by(answers: list[tuple[str, str]]) -> tuple[float, list[Sample]]:
         model = Knower(parsing_vocabulary, answers)
-        found = dev_decoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
-        assert found.scores[0].label == "F1"
-        assert "sentences:2|errors:0|skipped:0" in found.scores[0].signature
-        return found.scores[0].score, found.samples
+        decoded = dev_decoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
+        assert decoded.scores[0].label == "F1"
+        assert "sentences:2|errors:0|skipped:0" in decoded.scores[0].signature
+        return decoded.scores[0].score, decoded.samples
 
     f1, samples = decoded_by(TREES)
     assert f1 == 100
     assert samples == [Sample(words, tree, tree) for (words, _), tree in zip(TREES, BRACKETED, strict=True)]
-    # Of the first tree's three brackets one is found and one is wrong; all four of the second are right.
+    # The first tree has one of three brackets and a wrong one; the second tree has all four.
     f1, samples = decoded_by([(TREES[0][0], "(S (NP DT NN VBZ )NP ."), TREES[1]])
     precision, recall = 5 / 6, 5 / 7
     assert f1 == pytest.approx(200 * precision * recall / (precision + recall))
@@ -235,13 +235,13 @@ def test_the_reversed_problem_is_scored_by_its_sentences(tmp_path: Path, parsing
     dev = written(tmp_path, encoded(parsing_vocabulary, TREES), was_reversed=True)
     turned = [(tree, words) for words, tree in TREES]
     model = Knower(parsing_vocabulary, turned)
-    found = dev_decoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
-    assert found.scores[0].label == "BLEU"
-    assert found.scores[0].score == pytest.approx(100)
-    assert found.samples == [Sample(tree, words, words) for tree, words in turned]
+    decoded = dev_decoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
+    assert decoded.scores[0].label == "BLEU"
+    assert decoded.scores[0].score == pytest.approx(100)
+    assert decoded.samples == [Sample(tree, words, words) for tree, words in turned]
 
 
-def test_it_ends_between_two_batches_where_it_is_asked_to(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
 
@@ -253,18 +253,18 @@ def test_it_ends_between_two_batches_where_it_is_asked_to(tmp_path: Path, tiny_v
         Evaluator(knows_nothing, dev, max_tokens=60),
         dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 40, search),
     ):
-        asked: list[None] = []
+        calls: list[None] = []
 
-        def third(asked: list[None] = asked) -> bool:
-            asked.append(None)
-            return len(asked) == 3
+        def third(calls: list[None] = calls) -> bool:
+            calls.append(None)
+            return len(calls) == 3
 
         with pytest.raises(Stopped):
             evaluation(third)
-        assert len(asked) == 3
+        assert len(calls) == 3
 
 
-def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_lines_longer_than_in_training_are_cut(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     texts = [("the cat sat . the dog sat .", "a cat")]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
     model, problem = Lengths(tiny_vocabulary.size), registry.problem("text_files")
@@ -275,31 +275,31 @@ def test_lines_longer_than_in_training_are_cut_as_by_the_decoder(tmp_path: Path,
         assert (max(model.seen) < length) == cut
 
 
-def test_some_lines_alone(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
     problem = registry.problem("text_files")
     for lines in (3, 8):
-        found = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, lines)()
+        decoded = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, lines)()
         picked = [texts[number] for number in spread(40, lines)]
         sources, references = (list(side) for side in zip(*picked, strict=True))
-        assert found.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]
-        assert of_label(found, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+        assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]
+        assert of_label(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1014])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 50, 99, 5000])
 def test_lines_are_spread_evenly(size: int, count: int) -> None:
-    found = spread(size, count)
+    numbers = spread(size, count)
     count = min(size, count)
-    assert len(found) == count
-    assert all(0 <= number < size for number in found)
-    assert all(one < other for one, other in itertools.pairwise(found))
-    for stop in range(size + 1):  # of the first `stop` lines as large a share as of all
-        assert abs(sum(number < stop for number in found) - count * stop / size) <= 1
+    assert len(numbers) == count
+    assert all(0 <= number < size for number in numbers)
+    assert all(one < other for one, other in itertools.pairwise(numbers))
+    for stop in range(size + 1):  # the first `stop` lines have their share of the sample
+        assert abs(sum(number < stop for number in numbers) - count * stop / size) <= 1
 
 
-def test_the_same_lines_in_every_run() -> None:
+def test_every_run_has_the_same_lines() -> None:
     assert spread(1000, 8) == [108, 174, 347, 488, 553, 630, 783, 998]
 
 

@@ -1,4 +1,4 @@
-"""The smoothed cross-entropy against its definition, and its gradient against differences."""
+"""The smoothed cross-entropy agrees with its definition, and its gradient with finite differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ smoothings = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
 
 
 def smoothed(smoothing: float) -> np.ndarray:
-    """The distribution that each target stands for."""
+    """Returns the smoothed distribution of each target."""
     return np.where(np.eye(VOCAB)[TARGETS] == 1, 1 - smoothing, smoothing / (VOCAB - 1))
 
 
@@ -39,7 +39,7 @@ def gradient(logits: np.ndarray, smoothing: float, factor: float = 1.0) -> np.nd
 
 
 @smoothings
-def test_definition(smoothing: float) -> None:
+def test_the_loss_agrees_with_its_definition(smoothing: float) -> None:
     expected = 0.0
     for logits, target, wanted in zip(
         LOGITS.reshape(-1, VOCAB), TARGETS.reshape(-1), smoothed(smoothing).reshape(-1, VOCAB), strict=True
@@ -59,7 +59,7 @@ def test_a_perfect_model_has_loss_0(smoothing: float) -> None:
     assert loss(perfect + LOGITS * 0.1, smoothing) > 1e-4
 
 
-def test_without_smoothing_it_is_the_negative_log_likelihood() -> None:
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood() -> None:
     expected = -sum(
         math.log(softmax(LOGITS)[place][TARGETS[place]]) for place in zip(*np.nonzero(TARGETS), strict=True)
     )
@@ -68,7 +68,7 @@ def test_without_smoothing_it_is_the_negative_log_likelihood() -> None:
 
 
 @smoothings
-def test_padding_counts_nothing(smoothing: float) -> None:
+def test_padding_does_not_count(smoothing: float) -> None:
     other = np.where(TARGETS[..., None] == 0, 100 * LOGITS[::-1], LOGITS)
     assert loss(other, smoothing) == loss(LOGITS, smoothing)
     assert np.all(gradient(other, smoothing)[TARGETS == 0] == 0)
@@ -77,14 +77,14 @@ def test_padding_counts_nothing(smoothing: float) -> None:
 
 
 @smoothings
-def test_gradient_is_softmax_minus_smoothed_target(smoothing: float) -> None:
+def test_the_gradient_is_softmax_minus_smoothed_target(smoothing: float) -> None:
     expected = (softmax(LOGITS) - smoothed(smoothing)) * (TARGETS != 0)[..., None]
     np.testing.assert_allclose(gradient(LOGITS, smoothing), expected, atol=1e-6)
     np.testing.assert_allclose(gradient(LOGITS, smoothing, factor=-3.0), -3 * expected, atol=1e-5)
 
 
 @smoothings
-def test_gradient_is_that_of_differences(smoothing: float) -> None:
+def test_the_gradient_agrees_with_finite_differences(smoothing: float) -> None:
     ours, step = gradient(LOGITS, smoothing), 1e-2
     for place in np.ndindex(2, 4, VOCAB):
         above, below = LOGITS.copy(), LOGITS.copy()
@@ -108,5 +108,5 @@ def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
     assert np.abs(slope).max() <= 1
 
 
-def test_logits_of_one_sign_far_from_0() -> None:
+def test_logits_far_from_0_give_an_exact_loss() -> None:
     assert loss(LOGITS + 1e4, 0.1) == pytest.approx(loss(LOGITS, 0.1), abs=0.05)

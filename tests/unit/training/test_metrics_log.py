@@ -1,4 +1,4 @@
-"""metrics.jsonl: what is added is read back, and nothing is kept of steps that a killed process took in vain."""
+"""Lines of metrics.jsonl are read back, and lines of steps after the last checkpoint are removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(log: MetricsLog, lines: list[dict[str, Any]]) -> None:
         log.add(**line)
 
 
-def test_what_is_added_is_read_back_a_json_object_a_line(tmp_path: Path) -> None:
+def test_lines_are_json_objects_and_are_read_back(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     log = MetricsLog(tmp_path, 0)
     assert (log.seconds_before, log.dev_losses) == (0.0, {})
@@ -42,7 +42,7 @@ def test_what_is_added_is_read_back_a_json_object_a_line(tmp_path: Path) -> None
     ("start", "kept", "seconds", "losses"),
     [(0, 0, 0, {}), (10, 2, 1.5, {10: 3.5}), (15, 2, 1.5, {10: 3.5}), (20, 4, 2.5, {10: 3.5, 20: 2.5})],
 )
-def test_a_training_goes_on_with_the_lines_up_to_its_checkpoint(
+def test_a_resumed_run_keeps_the_lines_up_to_its_checkpoint(
     start: int, kept: int, seconds: float, losses: dict[int, float], tmp_path: Path
 ) -> None:
     add(MetricsLog(tmp_path, 0), LINES)
@@ -53,14 +53,14 @@ def test_a_training_goes_on_with_the_lines_up_to_its_checkpoint(
     assert read_metrics(tmp_path) == [*LINES[:kept], {"step": 30, "dev_loss": 1.0}]
 
 
-def test_a_checkpoint_that_was_saved_and_not_evaluated(tmp_path: Path) -> None:
+def test_a_checkpoint_without_an_evaluation_has_no_dev_loss(tmp_path: Path) -> None:
     add(MetricsLog(tmp_path, 0), LINES[:3])
     log = MetricsLog(tmp_path, 20)
     assert (log.seconds_before, log.dev_losses) == (2.5, {10: 3.5})
 
 
 @pytest.mark.parametrize("torn", ['{"step": 30, "secon', "{", '{"step": 30', "30", "null", '{"dev_loss": 1.0}', "\n\n"])
-def test_what_is_no_line_of_ours_is_left_aside_and_then_gone(torn: str, tmp_path: Path) -> None:
+def test_a_damaged_line_is_skipped_and_then_removed(torn: str, tmp_path: Path) -> None:
     add(MetricsLog(tmp_path, 0), LINES)
     with open(tmp_path / FILE, "a", encoding="utf-8") as file:
         file.write(torn)
@@ -71,7 +71,7 @@ def test_what_is_no_line_of_ours_is_left_aside_and_then_gone(torn: str, tmp_path
     ]
 
 
-def test_bytes_that_are_not_utf8_and_a_step_that_is_no_number(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_and_steps_that_are_no_numbers_are_skipped(tmp_path: Path) -> None:
     add(MetricsLog(tmp_path, 0), LINES[:2])
     with open(tmp_path / FILE, "ab") as file:
         file.write(b'{"step": 20, "\xff\xfe\n{"step": "20"}\n')
@@ -79,7 +79,7 @@ def test_bytes_that_are_not_utf8_and_a_step_that_is_no_number(tmp_path: Path) ->
     assert list(MetricsLog(tmp_path, 20).dev_losses) == [10]
 
 
-def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_deletes_nothing(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, 0)
     add(log, LINES)
     with largest_file(50):

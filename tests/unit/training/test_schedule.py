@@ -1,4 +1,4 @@
-"""Learning rates against equation 3 and against each factor worked out by hand."""
+"""Learning rates agree with equation 3 and with factors computed by hand."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from t2t_repro.training.schedule import Schedule
 
 
 def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
-    """The rate of the step before which `step` were taken."""
-    given = {"hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, **changes}
-    return float(Schedule(HParams(learning_rate_schedule=schedule, **given))(step))
+    """Returns the learning rate after `step` steps."""
+    values = {"hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, **changes}
+    return float(Schedule(HParams(learning_rate_schedule=schedule, **values))(step))
 
 
 @pytest.mark.parametrize("step_num", [1, 2, 3999, 4000, 4001, 100_000])
-def test_equation_3(step_num: int) -> None:
+def test_noam_is_equation_3(step_num: int) -> None:
     expected = 512**-0.5 * min(step_num**-0.5, step_num * 4000**-1.5)
     assert float(Schedule(HParams())(step_num - 1)) == pytest.approx(expected, rel=1e-5)
 
@@ -54,7 +54,7 @@ def test_the_peak_is_at_the_end_of_the_warmup() -> None:
         ("linear_decay", 600, 0.0),
     ],
 )
-def test_each_factor(factor: str, step: int, expected: float) -> None:
+def test_a_factor_by_hand(factor: str, step: int, expected: float) -> None:
     assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
 
 
@@ -65,6 +65,6 @@ def test_factors_are_multiplied() -> None:
     assert rate(50, "constant*constant", learning_rate_constant=0.5) == 0.25
 
 
-def test_a_training_shorter_than_its_warmup() -> None:
+def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
     assert rate(99, "linear_decay", train_steps=50) == 1.0
     assert np.isfinite(rate(200, "linear_decay", train_steps=50))

@@ -1,4 +1,4 @@
-"""Tokens a second and padding are those of the steps counted, by a clock that the test sets."""
+"""Tokens a second and padding, measured with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from t2t_repro.training.speed import Speed
 
 
 def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
-    """A step of micro-batches (examples, source length, target length) with so many tokens that are no padding."""
+    """Returns a step of micro-batches (examples, source length, target length) with `filled` tokens on each side."""
     micro_batches = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
     source, target = filled
     return Batch(step=0, micro_batches=micro_batches, source_tokens=source, target_tokens=target, examples=np.arange(3))
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_tokens_a_second_leave_out_the_first_step_and_all_that_is_no_step(clock: Clock) -> None:
+def test_the_first_step_and_pauses_do_not_count(clock: Clock) -> None:
     speed = Speed()
     clock.now += 7  # building the graph
     speed.count(batch((10, 5, 6), filled=(40, 50)))
@@ -45,18 +45,18 @@ def test_tokens_a_second_leave_out_the_first_step_and_all_that_is_no_step(clock:
     assert speed.figures() == {
         "source_tokens_per_second": 20.0,
         "target_tokens_per_second": 24.0,
-        # of 110 + 2 * 124 positions 90 + 2 * 110 are filled
+        # 90 + 2 * 110 of the 110 + 2 * 124 positions are filled.
         "padding": round(1 - 310 / 358, 5),
     }
     assert str(speed) == "24 target tokens/s"
 
 
-def test_a_restart_counts_from_then_on(clock: Clock) -> None:
+def test_a_restart_starts_a_new_measurement(clock: Clock) -> None:
     speed = Speed()
     speed.count(batch((10, 5, 6), filled=(1, 1)))
     clock.now += 50
     speed.restart()
     clock.now += 4
     speed.count(batch((10, 5, 5), filled=(30, 50)))
-    found = {"source_tokens_per_second": 7.5, "target_tokens_per_second": 12.5, "padding": 0.2}
-    assert speed.figures() == found
+    expected = {"source_tokens_per_second": 7.5, "target_tokens_per_second": 12.5, "padding": 0.2}
+    assert speed.figures() == expected

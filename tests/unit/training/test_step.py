@@ -29,8 +29,8 @@ Run = Callable[[list[list[MicroBatch]]], tuple[list[float], list[np.ndarray]]]
 
 def padded(rows: list[list[int]]) -> np.ndarray:
     ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
-    for row, given in zip(ids, rows, strict=True):
-        row[: len(given)] = given
+    for row, numbers in zip(ids, rows, strict=True):
+        row[: len(numbers)] = numbers
     return ids
 
 
@@ -66,7 +66,7 @@ def model(tiny_hparams: HParams) -> Transformer:
 
 @pytest.fixture(scope="module")
 def descend(model: Transformer) -> Run:
-    """Takes steps of plain gradient descent from the same weights each time; gives losses and weights."""
+    """A function that takes steps of gradient descent from the same weights, and returns losses and weights."""
     before = values(model)
     step = descent(model, 0.1)
 
@@ -81,7 +81,7 @@ def descend(model: Transformer) -> Run:
     return run
 
 
-def test_a_step_goes_down_the_gradient_of_the_loss_a_token(model: Transformer, descend: Run) -> None:
+def test_a_step_follows_the_gradient_of_the_loss_per_token(model: Transformer, descend: Run) -> None:
     _, before = descend([])
     with tf.GradientTape() as tape:
         loss = smoothed_cross_entropy(model(*micro_batch(0, 1, 2, 3, 4)), micro_batch(0, 1, 2, 3, 4)[1], 0.1) / TOKENS
@@ -120,16 +120,16 @@ def test_a_step_returns_the_norm_of_its_gradient_and_the_sum_of_the_votes(
 ) -> None:
     step = descent(model, 0.1)
     before = values(model)
-    told = [TrainStep.read(step(cut, TOKENS, (1, 1), vote)) for vote in (False, True, False)]
-    assert [each.votes for each in told] == [0.0, 1.0, 0.0]
-    assert [each.loss_scale for each in told] == [1.0] * 3
+    results = [TrainStep.read(step(cut, TOKENS, (1, 1), vote)) for vote in (False, True, False)]
+    assert [result.votes for result in results] == [0.0, 1.0, 0.0]
+    assert [result.loss_scale for result in results] == [1.0] * 3
     for variable, value in zip(model.trainable_variables, before, strict=True):
         variable.assign(value)
     again = TrainStep.read(step(cut, TOKENS, (1, 1)))
-    # Plain gradient descent at a rate of 1 takes the gradient off the weights.
-    gone = [value - now for value, now in zip(before, values(model), strict=True)]
-    norm = math.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in gone))
-    assert again.gradient_norm == told[0].gradient_norm == pytest.approx(norm, rel=1e-4)
+    # Gradient descent at a rate of 1 subtracts the gradient from the weights.
+    gradients = [value - now for value, now in zip(before, values(model), strict=True)]
+    norm = math.sqrt(sum(float((gradient.astype(np.float64) ** 2).sum()) for gradient in gradients))
+    assert again.gradient_norm == results[0].gradient_norm == pytest.approx(norm, rel=1e-4)
     for variable, value in zip(model.trainable_variables, before, strict=True):
         variable.assign(value)
 
@@ -149,7 +149,7 @@ class Half:
         return TrainStep.read(self.step([micro_batch(0, 1, 2, 3, 4)], TOKENS, (1, 1)))
 
 
-def test_float16_takes_the_same_steps_as_float32_but_for_rounding(tiny_hparams: HParams, model: Transformer) -> None:
+def test_float16_takes_the_same_steps_as_float32_up_to_rounding(tiny_hparams: HParams, model: Transformer) -> None:
     half = Half(tiny_hparams)
     for ours, theirs in zip(half.model.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs.value)
@@ -164,13 +164,13 @@ def test_float16_takes_the_same_steps_as_float32_but_for_rounding(tiny_hparams: 
         variable.assign(value)
 
 
-def test_a_gradient_that_overflows_changes_the_scale_alone(tiny_hparams: HParams) -> None:
+def test_a_gradient_that_overflows_changes_only_the_scale(tiny_hparams: HParams) -> None:
     half = Half(tiny_hparams)
     half.take()
     before, moments = values(half.model), [variable.value.numpy() for variable in half.optimizer.variables]
     half.scale.factor.assign(2.0**120)
-    told = half.take()
-    assert math.isfinite(told.loss) and not math.isfinite(told.gradient_norm) and told.loss_scale == 2.0**120
+    results = half.take()
+    assert math.isfinite(results.loss) and not math.isfinite(results.gradient_norm) and results.loss_scale == 2.0**120
     for ours, theirs in zip(values(half.model), before, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     for variable, moment in zip(half.optimizer.variables, moments, strict=True):
@@ -178,7 +178,7 @@ def test_a_gradient_that_overflows_changes_the_scale_alone(tiny_hparams: HParams
     assert float(half.scale.factor.numpy()) == 2.0**119 and int(half.scale.good_steps.numpy()) == 0
 
 
-def test_the_scale_grows_after_so_many_good_steps(tiny_hparams: HParams) -> None:
+def test_the_scale_is_doubled_after_enough_good_steps(tiny_hparams: HParams) -> None:
     half = Half(tiny_hparams)
     half.scale.good_steps.assign(LossScale.GOOD_STEPS - 2)
     half.take()
@@ -216,7 +216,7 @@ def run(devices, cuts, precision="float32"):
     for number, (source, target) in enumerate(zip(inputs, targets)):
         micro_batches = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
         losses.append(TrainStep.read(step(micro_batches, target.size, (1, number))).loss)
-    if scale:  # the next gradient overflows: on all replicas the step is left out, and the scale halved
+    if scale:  # the next gradient overflows: all replicas skip the step and halve the scale
         before = [variable.numpy() for variable in model.trainable_variables]
         scale.factor.assign(2.0 ** 127)
         assert not np.isfinite(TrainStep.read(step(micro_batches, 1, (1, 9))).gradient_norm)
@@ -248,7 +248,7 @@ def test_two_replicas_take_the_same_steps() -> None:
 
 
 class Rows:
-    """Logits that are rows of a table, dropped out by the seed."""
+    """A model whose logits are rows of a table, with dropout by the seed."""
 
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate

@@ -1,4 +1,4 @@
-"""A training that is asked to stop: what the first signal does, what the second, and whose handlers are touched."""
+"""The first signal requests a stop, the second ends the process, and other handlers are restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from t2t_repro.training.stop import StopSignals
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-UNTIL_ASKED = """
+UNTIL_REQUESTED = """
 import time
 from t2t_repro.training.stop import StopSignals
 with StopSignals() as signals:
@@ -24,17 +24,17 @@ with StopSignals() as signals:
     end = time.monotonic() + 30
     while not signals.requested and time.monotonic() < end:
         time.sleep(0.01)"""
-"""A program that waits for a signal; what follows is inside its `with`."""
+"""A program that waits for a signal; code after it runs inside its `with` block."""
 
 
 def other(number: int, frame: FrameType | None) -> None:
-    """A handler of whoever calls."""
+    """A handler that the caller had set."""
     raise AssertionError("not to be called")
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Both signals have another handler before, and get back the test run's own after."""
+    """Sets another handler for both signals during a test."""
     before = {number: signal.signal(number, other) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -46,7 +46,7 @@ def handled() -> list[object]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_asks_and_a_second_of_either_kind_would_end(
+def test_the_first_signal_requests_a_stop_and_a_second_would_end_the_process(
     number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with StopSignals() as signals:
@@ -54,21 +54,21 @@ def test_the_first_signal_asks_and_a_second_of_either_kind_would_end(
         os.kill(os.getpid(), number)
         assert signals.requested
         assert handled() == [signal.SIG_DFL, signal.SIG_DFL]
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert f"{number.name}: finishing the step, then saving" in said.err and "once more" in said.err
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert f"{number.name}: finishing the step, then saving" in output.err and "once more" in output.err
     assert handled() == [other, other]
     assert signals.requested
 
 
-def test_without_a_signal_all_is_as_before() -> None:
+def test_handlers_are_restored_without_a_signal() -> None:
     with StopSignals() as signals:
         assert other not in handled()
     assert not signals.requested
     assert handled() == [other, other]
 
 
-def test_after_an_error_all_is_as_before() -> None:
+def test_handlers_are_restored_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), StopSignals():
         raise ZeroDivisionError
     assert handled() == [other, other]
@@ -76,7 +76,7 @@ def test_after_an_error_all_is_as_before() -> None:
 
 @pytest.mark.parametrize("ignored", SIGNALS)
 def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None:
-    """As SIGINT is for what nohup or a shell's "&" starts."""
+    """nohup, and "&" in a shell, start programs that ignore SIGINT."""
     [answered] = (number for number in SIGNALS if number != ignored)
     signal.signal(ignored, signal.SIG_IGN)
     with StopSignals() as signals:
@@ -84,29 +84,29 @@ def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None
         assert not signals.requested
         os.kill(os.getpid(), answered)
         assert signals.requested
-        os.kill(os.getpid(), ignored)  # or this test would end here
+        os.kill(os.getpid(), ignored)  # without the handler, this would end the test
         assert signal.getsignal(ignored) == signal.SIG_IGN
     assert signal.getsignal(ignored) == signal.SIG_IGN
     assert signal.getsignal(answered) == other
 
 
-def test_a_thread_trains_without_signals() -> None:
-    found = []
+def test_a_thread_can_train_without_signals() -> None:
+    states = []
 
     def train() -> None:
         with StopSignals() as signals:
-            found.append((signals.requested, handled()))
+            states.append((signals.requested, handled()))
 
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert found == [(False, [other, other])]
+    assert states == [(False, [other, other])]
 
 
 @pytest.mark.parametrize("first", SIGNALS)
 @pytest.mark.parametrize("second", SIGNALS)
 def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: signal.Signals) -> None:
-    code = f"""{UNTIL_ASKED}
+    code = f"""{UNTIL_REQUESTED}
     print("finishing" if signals.requested else "not asked", flush=True)
     time.sleep(30)
 """
@@ -117,15 +117,15 @@ def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: s
     assert process.stdout.readline() == "finishing\n"
     assert process.poll() is None
     process.send_signal(second)
-    _, said = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=30)
     assert process.returncode == -second
-    assert said.count(f"{first.name}: finishing the step") == 1 and "Traceback" not in said
+    assert output.count(f"{first.name}: finishing the step") == 1 and "Traceback" not in output
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) -> None:
-    """As under `2>&1 | tee log`, where Ctrl-C ends tee too."""
-    code = f"""{UNTIL_ASKED}
+def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -> None:
+    """With `2>&1 | tee log`, Ctrl-C ends tee too."""
+    code = f"""{UNTIL_REQUESTED}
     from t2t_repro.progress import say
     say("saved")
     say("saved")
@@ -141,12 +141,12 @@ def test_it_is_heard_though_nobody_reads_what_is_said(number: signal.Signals) ->
     process.stdout.close()
 
 
-def test_a_training_goes_on_though_nothing_takes_what_it_says() -> None:
+def test_training_continues_if_standard_error_is_closed() -> None:
     speaks = "meter.advance(); say('saved')"
     code = f"from t2t_repro.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
-    # A terminal that is closed in the middle, after its bar was drawn.
+    # The terminal is closed after the bar was drawn.
     opened = "import os; ours, theirs = os.openpty(); os.dup2(theirs, 2); os.close(theirs)"
     closed = "os.close(ours); import time; time.sleep(0.2)"
     script = f"{opened}\n{code}\n{closed}\n{speaks}; print('done', flush=True)"
@@ -155,7 +155,7 @@ def test_a_training_goes_on_though_nothing_takes_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("second", SIGNALS)
-def test_a_second_signal_ends_a_process_that_hangs_outside_of_python(second: signal.Signals) -> None:
+def test_a_second_signal_ends_a_process_that_hangs_outside_python(second: signal.Signals) -> None:
     code = """
 import hashlib
 from t2t_repro.training.stop import StopSignals
@@ -166,7 +166,7 @@ with StopSignals():
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)  # so that it is in there
+    time.sleep(0.5)  # until the call hangs
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)

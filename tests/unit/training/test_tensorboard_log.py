@@ -1,4 +1,4 @@
-"""Event files as TensorBoard's own reader sees them."""
+"""Event files, read by TensorBoard's own reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from t2t_repro.training.tensorboard_log import FOLDER, TensorBoardLog
 
 
 def png(shade: int) -> bytes:
-    """A grey picture, 3 wide and 2 high."""
+    """Returns a grey picture of 3 x 2 pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -30,24 +30,24 @@ def png(shade: int) -> bytes:
 
 
 def add(log: TensorBoardLog, step: int, loss: float) -> None:
-    """One of each kind."""
+    """Adds a value of each kind."""
     log.scalars(step, {"train/loss": loss, "train/rate": loss / 8})
     log.text(step, "sample", f"**{loss}** | κόκκινο σπίτι")
     log.image(step, "attention", png(int(10 * loss)), 3, 2)
 
 
 def read(folder: Path, reader: type = PluginEventAccumulator) -> EventAccumulator | PluginEventAccumulator:
-    """All that TensorBoard would show."""
+    """Returns what TensorBoard would show."""
     sizes = {"scalars": 0, "images": 0, "tensors": 0}
     return reader(str(folder / FOLDER), size_guidance=sizes, purge_orphaned_data=True).Reload()
 
 
 def shown(folder: Path, tag: str = "train/loss") -> list[tuple[int, object]]:
-    """Step and value of each point of a tag, as TensorBoard's server has them."""
-    found = read(folder)
-    if tag not in found.Tags()["tensors"]:
+    """Returns step and value of each point of a tag, as TensorBoard's server has them."""
+    events = read(folder)
+    if tag not in events.Tags()["tensors"]:
         return []
-    values = [(event.step, make_ndarray(event.tensor_proto)) for event in found.Tensors(tag)]
+    values = [(event.step, make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
     return [(step, value.item() if value.ndim == 0 else value.tolist()) for step, value in values]
 
 
@@ -55,7 +55,7 @@ def files(folder: Path) -> list[Path]:
     return sorted((folder / FOLDER).iterdir())
 
 
-def test_tensorboard_shows_what_was_added(tmp_path: Path) -> None:
+def test_tensorboard_shows_all_values(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path, 0)
     for step, loss in ((0, 4.5), (10, 4.0)):
         add(log, step, loss)
@@ -73,16 +73,16 @@ def test_tensorboard_shows_what_was_added(tmp_path: Path) -> None:
     assert read(tmp_path).SummaryMetadata("attention").plugin_data.plugin_name == "images"
 
 
-def test_each_thing_can_be_seen_at_once(tmp_path: Path) -> None:
+def test_values_are_visible_at_once(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path, 0)
-    found = read(tmp_path, EventAccumulator)
+    events = read(tmp_path, EventAccumulator)
     for step in range(1, 5):
         log.scalars(step, {"train/loss": 1 / step})
-        assert [point.step for point in found.Reload().Scalars("train/loss")] == list(range(1, step + 1))
+        assert [point.step for point in events.Reload().Scalars("train/loss")] == list(range(1, step + 1))
 
 
 @pytest.mark.parametrize(("start", "kept"), [(0, 0), (10, 2), (15, 2), (20, 3), (40, 4)])
-def test_what_a_killed_process_logged_in_vain_is_not_shown(start: int, kept: int, tmp_path: Path) -> None:
+def test_steps_after_the_last_checkpoint_are_not_shown(start: int, kept: int, tmp_path: Path) -> None:
     steps, log = [0, 10, 20, 30], TensorBoardLog(tmp_path, 0)
     for step in steps:
         add(log, step, 4.0)
@@ -97,20 +97,20 @@ def test_what_a_killed_process_logged_in_vain_is_not_shown(start: int, kept: int
     assert [point.step for point in older.Images("attention")] == [*steps[:kept], start + 1]
 
 
-def test_a_tensorboard_that_was_open_all_the_time_forgets_it_too(tmp_path: Path) -> None:
+def test_a_tensorboard_that_is_open_drops_them_too(tmp_path: Path) -> None:
     log, last = TensorBoardLog(tmp_path, 0), 0
-    found = read(tmp_path)
+    events = read(tmp_path)
     for process, start in enumerate((10, 10, 20)):
         for step in range(last + 5, start + 20, 5):
             log.scalars(step, {"train/loss": float(process)})
-        found.Reload()
+        events.Reload()
         log, last = TensorBoardLog(tmp_path, start), start
     log.scalars(21, {"train/loss": 3.0})
-    points = [(event.step, make_ndarray(event.tensor_proto).item()) for event in found.Reload().Tensors("train/loss")]
+    points = [(event.step, make_ndarray(event.tensor_proto).item()) for event in events.Reload().Tensors("train/loss")]
     assert points == shown(tmp_path) == [(5, 0.0), (10, 0.0), (15, 2.0), (20, 2.0), (21, 3.0)]
 
 
-def test_a_process_writes_to_a_file_of_its_own_even_within_a_second(tmp_path: Path) -> None:
+def test_each_process_has_its_own_file_even_within_a_second(tmp_path: Path) -> None:
     for number in range(12):
         TensorBoardLog(tmp_path, number).scalars(number + 1, {"train/loss": float(number)})
     assert len(files(tmp_path)) == 12
@@ -121,14 +121,14 @@ def test_a_process_writes_to_a_file_of_its_own_even_within_a_second(tmp_path: Pa
 
 
 def cuts(folder: Path) -> Iterator[int]:
-    """Lengths to which a kill may have cut the last record."""
+    """Returns lengths to which a kill may cut the last record."""
     size = files(folder)[-1].stat().st_size
     last = len(list(tf.data.TFRecordDataset(str(files(folder)[-1])))[-1].numpy()) + 16
     yield from {size - 1, size - 4, size - last // 2, size - last + 12, size - last + 1}
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_a_record_that_was_half_written_hides_nothing_else(cut: int, tmp_path: Path) -> None:
+def test_a_half_written_record_hides_no_other(cut: int, tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path, 0)
     for step in (10, 20):
         log.scalars(step, {"train/loss": 4.0})
@@ -139,7 +139,7 @@ def test_a_record_that_was_half_written_hides_nothing_else(cut: int, tmp_path: P
     assert shown(tmp_path) == [(10, 4.0), (20, 3.0)]
 
 
-def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_deletes_nothing(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path, 0)
     log.scalars(10, {"train/loss": 4.0})
     path = files(tmp_path)[0]
@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_with_the_cure_and_takes_nothing_away(tmp_path: Path
     assert shown(tmp_path) == [(10, 4.0), (20, 2.0)]
 
 
-def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
     with pytest.raises(UserError, match=rf"{FOLDER}/.*: cannot be written \(File exists\)"):
         TensorBoardLog(tmp_path, 0)
