@@ -21,7 +21,7 @@ DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of data, model and outputs", required=True)
 HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the hparams in docs/parsing.md")
 TRAIN_STEPS = flags.DEFINE_integer("train_steps", 4000, "training steps", lower_bound=1)
-SHAPE = (
+SMALL_PARSER = (
     "num_hidden_layers=4,max_length=512,norm_before=true,layer_prepostprocess_dropout=0.2,"
     "learning_rate_constant=0.003,learning_rate_warmup_steps=500"
 )
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
         f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=250",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
-        f"--hparams={SHAPE}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
+        f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
     minutes = (time.monotonic() - start) / 60
     run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
     rows = []

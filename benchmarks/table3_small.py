@@ -113,10 +113,12 @@ def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -
 
 
 def print_table() -> None:
-    """Prints the means, each seed's figures, and whether the row is better than base in the paper and here."""
+    """Prints each row's mean figures, its figures by seed, and whether it is better than base in the paper and here."""
     figures = {row: list(zip(*seeds.values(), strict=True)) for row, seeds in read_runs().items()}
     printed = {name: ([row.perplexity or 0.0], [row.bleu_dev or 0.0]) for name, row in PAPER.items()}
-    print("| paper's row | here | PPL | BLEU | PPLs | BLEUs | paper's PPL, BLEU | here |")
+    print(
+        "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | better in the paper? | better here? |"
+    )
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
     for row, (name, change) in ROWS.items():
         paper_signs = signs(printed[name], printed["base"])

@@ -26,8 +26,8 @@ flags.DEFINE_string("reference", "", "file of reference lines, plain or .gz", fl
 flags.DEFINE_string(
     "test_set",
     "",
-    'published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in $SACREBLEU; "list" names those of '
-    "the language pair",
+    'published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in $SACREBLEU; "list" prints the '
+    "names of the language pair's sets",
     flag_values=FLAGS,
 )
 flags.DEFINE_string(
@@ -36,7 +36,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "language",
     "",
-    "target language, e.g. fr, whose Moses rules tokenise for the paper's way; default: that of --language_pair, or de",
+    'target language, e.g. fr, of the Moses rules for "BLEU, the paper\'s way"; default: as --language_pair, or de',
     flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
@@ -109,7 +109,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _published(test_set: str, language_pair: str, source: str) -> list[str]:
-    """Returns the reference lines of a published test set, which is called `source` in errors."""
+    """Returns the reference lines of a published test set. Error messages call it `source`."""
     from t2t_repro.metrics import test_sets
 
     _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)

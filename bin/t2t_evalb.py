@@ -49,12 +49,12 @@ def main(values: flags.FlagValues) -> None:
         if sentence.message:
             print(f"{sentence.number} : {sentence.message}", file=sys.stderr)
         sentences.append(sentence)
-    everything = evalb.summarise(sentences)
+    all_sentences = evalb.summarise(sentences)
     short = evalb.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)
     if not values.summary_only:
-        print(HEADER, *map(row, sentences), LINE, totals(everything), sep="\n")
+        print(HEADER, *map(row, sentences), LINE, totals(all_sentences), sep="\n")
     print("=== Summary ===\n")
-    print("-- All --", summary_lines(everything), sep="\n", end="\n\n")
+    print("-- All --", summary_lines(all_sentences), sep="\n", end="\n\n")
     print(f"-- len<={parameters.cutoff_len} --", summary_lines(short), sep="\n")
 
 
@@ -69,7 +69,7 @@ def row(sentence: Sentence) -> str:
 
 
 def totals(summary: Summary) -> str:
-    """Returns the line below the table. Like EVALB, omits the brackets if either file has none."""
+    """Returns the line below the table. Like EVALB, it omits the brackets' figures if either file has no brackets."""
     brackets = (
         f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
         f" {summary.gold:5d} {summary.test:5d}  {summary.crossing:5d}"

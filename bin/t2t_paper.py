@@ -4,10 +4,10 @@
     t2t-paper --table=3 --columns=hparams_set,paper_parameters,parameters,difference
     t2t-paper --format=csv --output_dirs=M1,M2
 
-By default a table has the columns that a reader compares. --columns=all or --format=csv prints every column; CSV's
-header has the names that --columns takes. Nothing is built or trained: parameters and operations follow from the
-hparams sets. A model folder's figures appear in the row that it was trained for, one line per folder. Folders that fit
-no row have a table of their own. docs/paper.md explains the columns.
+By default a table shows the main figures. --columns=all and --format=csv print every column; CSV's header has the names
+that --columns takes. No model is built or trained: parameters and operations are computed from the hparams sets. A
+model folder's figures appear in the row that it was trained for, one line per folder. Folders that fit no row have a
+table of their own. docs/paper.md explains the columns.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ flags.DEFINE_enum("format", "text", ["text", "markdown", "csv"], "format of the 
 flags.DEFINE_list(
     "columns",
     [],
-    'names of the columns to print, as in CSV\'s header, or "all"; default: what a reader compares, in CSV all',
+    'names of the columns to print, as in CSV\'s header, or "all"; default: the main figures; in CSV, all columns',
     flag_values=FLAGS,
 )
 flags.DEFINE_list("output_dirs", [], "model folders to compare with their rows", flag_values=FLAGS)
 flags.DEFINE_integer(
     "vocab_size",
     0,
-    "vocabulary entries to count every row's parameters with; 0: the size that fits each row of the paper",
+    "vocabulary size from which every row's parameters are counted; 0: the size that fits each row of the paper",
     lower_bound=0,
     flag_values=FLAGS,
 )
 flags.DEFINE_list(
     "sustained_tflops",
     [],
-    'operations per second that a GPU sustains, times 10^12, e.g. "V100=14"; overrides the paper\'s values',
+    'sustained TFLOPS (10^12 operations per second) of a GPU, e.g. "V100=14"; overrides the paper\'s values',
     flag_values=FLAGS,
 )
 

@@ -1,10 +1,10 @@
 """Reproduces a row of the paper's tables: t2t-reproduce --row=base --problem=wmt_ende --data_dir=D --output_dir=M
 
-Trains, averages, decodes the test sets and scores them as the row's hparams set and the problem say. Then it writes
-M/report.md with the paper's figures beside the measured ones. If it is interrupted, it ends with code 130 and no
-report; the same command continues. --row=base means --hparams_set=transformer_base. As in the paper, --row=big means
-transformer_big_enfr for wmt_enfr. t2t-paper lists the rows. All flags of t2t-trainer apply except --eval_steps, because
-the report needs the whole dev split.
+Trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes M/report.md with the
+paper's figures beside the measured ones. If it is interrupted, it ends with code 130 and no report; the same command
+continues. --row=base means --hparams_set=transformer_base. As in the paper, --row=big means transformer_big_enfr for
+wmt_enfr. t2t-paper lists the rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the
+whole dev split.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from t2t_repro.textfile import whole_file
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
 program.define_decode_hparams(FLAGS)
-flags.DEFINE_string("row", "", "its hparams set without transformer_: base, big, h16", flag_values=FLAGS)
+flags.DEFINE_string(
+    "row", "", "hparams set of the row without its prefix transformer_, e.g. base, big or h16", flag_values=FLAGS
+)
 flags.register_validator(
     "eval_steps", lambda steps: not steps, "the report needs the whole dev split; omit the flag", flag_values=FLAGS
 )
@@ -43,7 +45,7 @@ def main(values: flags.FlagValues) -> None:
         values.hparams_set = find_hparams_set(values.row, values.problem)
     if os.environ.get("TF_CONFIG"):
         raise UserError(
-            "TF_CONFIG: train with t2t-trainer on all workers, then run the same t2t-reproduce on one without TF_CONFIG"
+            "TF_CONFIG: train with t2t-trainer on all workers, then run this command on one of them without TF_CONFIG"
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
@@ -57,10 +59,10 @@ def main(values: flags.FlagValues) -> None:
     if not folder:
         return
     from t2t_repro.paper.report import report  # imports TensorFlow
-    from t2t_repro.paper.reproduce import finish
+    from t2t_repro.paper.reproduce import evaluate
 
     search = override(folder.problem.decode_hparams, values.decode_hparams)
-    scores, results = finish(folder, values.data_dir, values.tmp_dir, search)
+    scores, results = evaluate(folder, values.data_dir, values.tmp_dir, search)
     path = folder.path / "report.md"
     with whole_file(path, "w") as file:
         file.write(report(folder, values.hparams_set, scores, results, search))

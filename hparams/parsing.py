@@ -1,9 +1,9 @@
 """The paper's parsers (section 6.3, Table 4): four layers of width 1,024, otherwise like base.
 
 The paper tuned dropout, learning rate and beam size on section 22 but prints only the beam size; the rest is base's.
-Dropouts, warmup and maximum length are therefore those of tensor2tensor's parsing sets. The constant of the learning
-rate stays equation 3's 1, as in base: tensor2tensor's own learning_rate had no effect there, and its later base used 2.
-Like base, the parsers average the last five checkpoints.
+Dropouts, warmup and maximum length are therefore those of tensor2tensor's parsing sets. The learning rate's constant is
+1, as in equation 3 and in base. (tensor2tensor's parsing sets set a learning_rate too, but it had no effect on their
+schedule, and its later versions of base use 2.) Like base, the parsers average the last five checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def transformer_parsing_4layer() -> HParams:
         transformer_base(),
         num_hidden_layers=4,
         hidden_size=1024,
-        # As in tensor2tensor's parsing_base. So wide a model on so little text needs twice base's dropout, also on the
+        # As in tensor2tensor's parsing_base. A wide model needs twice base's dropout on little text, also on the
         # attention weights, where the paper mentions it (section 6.3).
         layer_prepostprocess_dropout=0.2,
         attention_dropout=0.2,

@@ -95,7 +95,7 @@ def transformer_base_v3() -> HParams:
 
 @registry.register_hparams
 def transformer_small() -> HParams:
-    """2 layers of width 256, for one GPU or a patient CPU, and corpora of some 100,000 pairs.
+    """2 layers of width 256, for one GPU or a long run on a CPU, and corpora of some 100,000 pairs.
 
     At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. This
     set was not measured; its learning rate is transformer_tiny's, reduced for the greater width.
@@ -118,7 +118,7 @@ def transformer_tiny() -> HParams:
 
     At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
     epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because equation
-    3's rate would still be high at the end of so short a training.
+    3's rate would still be high at the end of a short training.
     """
     return replace(
         transformer_base(),

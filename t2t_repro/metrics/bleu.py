@@ -31,7 +31,7 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     """
     return [
         _score("BLEU", BLEU(), translations, references),
-        # `force` suppresses sacreBLEU's warning about text that looks tokenised: the line above already gives it.
+        # `force` suppresses sacreBLEU's warning about text that looks tokenised: BLEU() above gives it already.
         _score("BLEU, lower-cased", BLEU(lowercase=True, force=True), translations, references),
         _score("chrF", CHRF(), translations, references),
         _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
@@ -89,7 +89,7 @@ def _score(
 ) -> Score:
     """Returns the metric's score of all lines. `tokeniser` names the earlier tokenisation for the signature."""
     if not translations or len(translations) != len(references):  # sacreBLEU would ignore the extra lines
-        raise ValueError(f"{len(translations)} translations, {len(references)} references: not one for each")
+        raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
     result = metric.corpus_score(translations, [references])
     signature = metric.get_signature()
     if tokeniser:

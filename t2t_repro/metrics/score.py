@@ -13,7 +13,7 @@ PAPER_BLEU = "BLEU, the paper's way"
 class Score:
     """One score of a whole text.
 
-    Args:
+    Attributes:
         label: metric, and its variant after a comma, e.g. "BLEU, lower-cased".
         score: 0 to 100; higher is better.
         signature: how the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal

@@ -46,7 +46,7 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     columns = [list(read_lines(path)) for path in paths]
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
         counts = ", ".join(f"{path} has {len(lines):,} lines" for path, lines in zip(paths, columns, strict=True))
-        raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} to have it written again")
+        raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} and try again")
     if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU keeps SGML's entities in the text
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))

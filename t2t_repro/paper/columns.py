@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from t2t_repro.errors import unknown
 from t2t_repro.tables import Column, Table
@@ -14,16 +14,12 @@ TEST_SET_PREFIX = "measured_bleu:"
 """Prefix of the column of a test set's BLEU."""
 
 
-def _decimals(digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{digits}f}"
+_count = "{:,}".format
+_one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
 
 
 def _power(value: float) -> str:
     return f"{value:.1e}".replace("e+", "e")
-
-
-def _count(value: int) -> str:
-    return f"{value:,}"
 
 
 COLUMNS = (
@@ -42,22 +38,22 @@ COLUMNS = (
     Column("paper_eps_ls", "ε_ls"),
     Column("paper_note", "positions", lambda note: note.removesuffix(" positions")),
     Column("paper_steps", "steps", _count),
-    Column("paper_perplexity", "PPL", _decimals(2)),
-    Column("paper_bleu_dev", "BLEU", _decimals(1)),
+    Column("paper_perplexity", "PPL", _two_decimals),
+    Column("paper_bleu_dev", "BLEU", _one_decimal),
     Column("paper_parameters", "params (M)", lambda value: f"{value / 1e6:.0f}"),
     Column("paper_bleu_ende", "BLEU EN-DE", "{:g}".format),
     Column("paper_bleu_enfr", "BLEU EN-FR", "{:g}".format),
     Column("paper_flops_ende", "FLOPs EN-DE", _power),
     Column("paper_flops_enfr", "FLOPs EN-FR", _power),
-    Column("paper_f1", "F1", _decimals(1)),
+    Column("paper_f1", "F1", _one_decimal),
     # What follows from the hparams sets.
-    Column("vocab_size", "vocabulary here", _count),
-    Column("parameters", "params here", _count),
-    Column("paper_difference", "Δ paper (M)", lambda value: f"{value / 1e6:+.0f}"),
-    Column("difference", "Δ here (M)", lambda value: f"{value / 1e6:+.1f}"),
+    Column("vocab_size", "our vocabulary", _count),
+    Column("parameters", "our params", _count),
+    Column("paper_difference", "paper - base (M)", lambda value: f"{value / 1e6:+.0f}"),
+    Column("difference", "ours - base (M)", lambda value: f"{value / 1e6:+.1f}"),
     Column("target_tokens_per_step", "target tokens/step", _count),
     Column("source_tokens_per_step", "source tokens/step", _count),
-    Column("train_steps", "steps here", _count),
+    Column("train_steps", "our steps", _count),
     Column("step_flops_by_time", "FLOPs/step by time", _power),
     Column("flops_by_time", "FLOPs by time", _power),
     Column("step_flops_by_products", "FLOPs/step by products", _power),
@@ -68,25 +64,26 @@ COLUMNS = (
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
     Column("measured_steps", "steps taken", _count),
-    Column("measured_vocab_size", "its vocabulary", _count),
-    Column("measured_parameters", "its params", _count),
-    Column("measured_perplexity", "PPL, measured", _decimals(2)),
-    Column("measured_bleu_dev", "BLEU dev, measured", _decimals(2)),
-    Column("measured_f1", "F1, measured", _decimals(2)),
+    Column("measured_vocab_size", "vocabulary, measured", _count),
+    Column("measured_parameters", "params, measured", _count),
+    Column("measured_perplexity", "PPL, measured", _two_decimals),
+    Column("measured_bleu_dev", "BLEU dev, measured", _two_decimals),
+    Column("measured_f1", "F1, measured", _two_decimals),
     Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
     Column("gpu_count", "devices"),
     Column("hardware", "hardware"),
     Column("measured_flops_by_time", "FLOPs by time, measured", _power),
 )
-"""All columns except those of the test sets, which stand before "measured_f1"."""
+"""All columns except one per measured test set; `all_columns` inserts those before "measured_f1"."""
 FIGURES = {
     "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "flops_by_products"),
     "3": ("paper_perplexity", "paper_bleu_dev", "paper_parameters", "parameters"),
     "4": ("paper_f1", "parameters"),
     "": (),
 }
-"""The figures that a reader compares, by table; "" is the table of model folders that fit no row."""
+"""Columns of figures that are shown by default, by table; "" is the table of model folders that fit no row."""
 VARIATION = tuple(f"paper_{name}" for name in ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls", "note"))
+"""Columns that describe a variation of Table 3. They are shown by default if no model folder is."""
 MEASURED = (
     *("output_dir", "problem", "measured_steps", "measured_perplexity", "measured_bleu_dev", "measured_f1"),
     *("train_seconds", "measured_flops_by_time"),
@@ -95,10 +92,10 @@ MEASURED = (
 
 
 def all_columns(tables: Sequence[Table]) -> list[Column]:
-    """Returns all columns of the tables, including one per test set that was measured."""
+    """Returns `COLUMNS` with a column for each test set that was measured."""
     names = {name: None for table in tables for line in table.lines for name in line}
     test_sets = [
-        Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _decimals(2))
+        Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals)
         for name in names
         if name.startswith(TEST_SET_PREFIX)
     ]
@@ -107,7 +104,7 @@ def all_columns(tables: Sequence[Table]) -> list[Column]:
 
 
 def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    """Returns the named columns in the order of the names, or all of them for the name "all".
+    """Returns the columns in the order of `names`, or all columns if a name is "all".
 
     Raises UserError for an unknown name.
     """
@@ -119,11 +116,7 @@ def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
 
 
 def compared_only(table: Table) -> Table:
-    """Returns the table with only the cells that a reader compares, which fit into about 120 characters.
-
-    Without model folders these are the paper's figures and ours. With model folders the measured figures replace the
-    columns that describe Table 3's variations.
-    """
+    """Returns the table with its default columns only. Without model folders they fit into 120 characters."""
     has_models = any("output_dir" in line for line in table.lines)
     names = ("row", "training", "hparams_set", *FIGURES[table.name], *(MEASURED if has_models else VARIATION))
     lines = [

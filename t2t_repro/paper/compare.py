@@ -1,6 +1,6 @@
 """The paper's Tables 2, 3 and 4 beside what this code computes and what was measured for trained models.
 
-Nothing is built or trained: parameters and operations follow from the hparams sets by formula.
+No model is built or trained: formulas give the parameters and operations of each hparams set.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def compare(
     Args:
         tables: numbers of the tables.
         output_dirs: model folders. Their figures appear in the row that they were trained for.
-        vocab_size: vocabulary entries to count parameters with; 0 means the size that fits each row.
-        tflops: sustained operations per second, times 10^12, by GPU name. They override the paper's values.
+        vocab_size: vocabulary size from which parameters are counted; 0 means the size that fits each row.
+        tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
 
     Raises UserError if a table or a GPU is unknown, a path is no model folder, or a model's training is unfinished.
     """
@@ -66,8 +66,8 @@ class TrainedModel:
     Attributes:
         path: path of the folder as the user wrote it.
         folder: the model folder.
-        results: results.json, or what the training measured if that file is missing or older than the training.
-        tflops: sustained operations per second of its hardware, times 10^12; None if unknown.
+        results: results.json, or the training's own figures if that file is missing or older than the training.
+        tflops: sustained TFLOPS of its hardware; None if unknown.
     """
 
     path: str
@@ -88,7 +88,7 @@ class TrainedModel:
         if not results and steps < end:
             raise UserError(
                 f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
-                "with t2t-reproduce if it was to stop early"
+                "end it early with t2t-reproduce --train_steps=N"
             )
         results = results or training_results(path)
         return cls(path, folder, results, sustained_tflops(results.hardware, tflops))
@@ -97,7 +97,9 @@ class TrainedModel:
         """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
         experiments = [(row.hparams_set, row.corpus.problem), (row.hparams_set_enfr, rows.EN_FR.problem)]
         return not self.folder.origin.warm_start_from and any(
-            name and problem == self.folder.problem.name and _learns_alike(self.folder.hparams, registry.hparams(name))
+            name
+            and problem == self.folder.problem.name
+            and _same_experiment(self.folder.hparams, registry.hparams(name))
             for name, problem in experiments
         )
 
@@ -124,7 +126,7 @@ class TrainedModel:
         }
 
     def notes(self) -> list[str]:
-        """Returns what limits a comparison with this model, one sentence per fact."""
+        """Returns the notes to print below the table: facts that limit a comparison with this model."""
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
         if origin.precision != "float32":
@@ -143,13 +145,13 @@ class TrainedModel:
         return [f"{self.path}: {note}" for note in notes]
 
     def data_notes(self) -> list[str]:
-        """Returns the settings of the data that differ from the problem's defaults, as a note."""
+        """Returns a note with the data settings that differ from the problem's defaults, if any."""
         settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
-        return [f"{self.path}: its data was made with {settings}"] if settings else []
+        return [f"{self.path}: its data was generated with {settings}"] if settings else []
 
 
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
-    """Returns the sustained operations per second of a GPU, times 10^12, or None if unknown.
+    """Returns the sustained TFLOPS of a GPU, or None if unknown.
 
     User values override the paper's and are looked up first, longest name first.
     """
@@ -176,8 +178,8 @@ def _check_hardware(tflops: Mapping[str, float], models: Sequence[TrainedModel])
             )
 
 
-def _learns_alike(hparams: HParams, other: HParams) -> bool:
-    """Returns True if two sets differ at most in how long they train and how often they save."""
+def _same_experiment(hparams: HParams, other: HParams) -> bool:
+    """Returns True if two sets differ at most in training length, save interval and averaging."""
     same = {name: getattr(other, name) for name in MAY_DIFFER}
     return dataclasses.replace(hparams, **same) == other
 
@@ -204,7 +206,7 @@ def _printed(row: Row) -> Line:
 
 
 def _computed(row: Row, vocab_size: int) -> Line:
-    """Returns the cells that follow from the row's hparams set; none for other systems."""
+    """Returns the cells that are computed from the row's hparams set; none for other systems."""
     if not row.hparams_set:
         return {}
     hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size

@@ -16,8 +16,8 @@ from t2t_repro.training.averaging import averaged_count
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
     """Returns the report of a model that was trained with an hparams set and decoded with `search`."""
     settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
-    usual = registry.hparams(hparams_set)
-    hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(usual, name)]
+    defaults = registry.hparams(hparams_set)
+    hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(defaults, name)]
     time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
     count = f"{results.gpu_count} x " if results.gpu_count else ""
     machine = f" on {count}{results.hardware}" if results.hardware else ""
@@ -65,7 +65,7 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
 
 
 def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
-    """Returns what limits the comparison, one line per remark."""
+    """Returns remarks that limit the comparison with the paper, one per line."""
     printed = printed_figures(hparams_set, folder.problem.name)
     missing = [name for name in folder.problem.test_sets if name not in scores]
     remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []

@@ -32,16 +32,16 @@ Scores = dict[str, list[Score]]
 """The scores of each test set, by its name."""
 
 
-def finish(
+def evaluate(
     folder: ModelFolder, data_dir: str, tmp_dir: str, search: DecodeHParams | None = None
 ) -> tuple[Scores, Results]:
-    """Averages, decodes and scores a trained model, and stores the results in its folder.
+    """Averages the checkpoints, decodes and scores the test sets, and stores the results in the model folder.
 
     Args:
         folder: the model folder.
         data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
         tmp_dir: folder of downloads, for test sets that are not in data_dir yet.
-        search: how to decode; by default the problem's own decode_hparams.
+        search: settings of the beam search; default: the problem's decode_hparams.
 
     Raises UserError if there is no checkpoint or no test set.
     """
@@ -106,11 +106,11 @@ class _Decoder:
 
     def __init__(self, folder: ModelFolder, averaged: str, search: DecodeHParams) -> None:
         self.averaged, self._folder, self._search = averaged, folder, search
-        usual = folder.problem.decode_hparams
+        defaults = folder.problem.decode_hparams
         self.changes = [
             f"{name}={value}"
             for name, value in vars(search).items()
-            if value != getattr(usual, name) and name != "batch_size"  # changes no output
+            if value != getattr(defaults, name) and name != "batch_size"  # changes no output
         ]
         self._translator = functools.cache(self._load)
 

@@ -18,7 +18,7 @@ FILE = "results.json"
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one trained model. None or an empty value marks what was not measured.
+    """The results of one trained model. A figure that was not measured is None or empty.
 
     Attributes:
         steps: training steps taken.
@@ -46,7 +46,7 @@ class Results:
 
 
 def training_results(folder: str | Path) -> Results:
-    """Returns what the metrics of a training show: steps, dev perplexity, time and hardware."""
+    """Returns the steps, dev perplexity, time and hardware that a training logged."""
     lines = read_metrics(folder)
     timed_lines = [line for line in lines if "seconds" in line]
     machines = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines))
@@ -129,4 +129,4 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
     ),
 }
-"""What a value must be, and its test, by the type of its field."""
+"""For each type of field, the description of a valid value, and its check."""

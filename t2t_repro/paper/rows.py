@@ -1,6 +1,6 @@
 """The figures of the paper's Tables 2, 3 and 4, one row each, with the hparams set that reproduces the row.
 
-This file only holds data and registers nothing. The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5); None
+The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5); None
 marks a cell that the paper leaves empty.
 """
 
@@ -13,13 +13,13 @@ from t2t_repro.errors import unknown
 PREFIX = "transformer_"
 """Prefix of our hparams sets' names; a row's short name omits it."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained single-precision operations per second, times 10^12, by GPU (footnote of section 6.1)."""
+"""Sustained single-precision TFLOPS (10^12 operations per second) by GPU (footnote of section 6.1)."""
 HARDWARE, GPU_COUNT = "P100", 8
 """The machine that trained the paper's models (section 5.2)."""
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
-    """Returns the training cost by Table 2's method: time x GPUs x sustained operations per second."""
+    """Returns the training cost by Table 2's method: the operations that the GPUs could compute in that time."""
     return seconds * gpu_count * tflops * 1e12
 
 
@@ -62,9 +62,8 @@ class Row:
         hparams_set: our hparams set for this row; "" for other systems.
         hparams_set_enfr: our hparams set for EN-FR (Table 2). `hparams_set` is the one for EN-DE.
         corpus: training corpus of `hparams_set`.
-        vocab_size: entries of the shared vocabulary that reproduce the printed `parameters` after rounding. A row
-            without `parameters` has the size that fits base or big in Table 3, and a parser has the paper's own size.
-            0 for other systems.
+        vocab_size: entries of the shared vocabulary. They reproduce the printed `parameters` after rounding; a row
+            without `parameters` has the size of base or big. Parsers have the paper's own size, other systems 0.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
         note: the one variation in Table 3 that is not a number.
         steps: training steps.

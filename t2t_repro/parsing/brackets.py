@@ -10,9 +10,9 @@ from t2t_repro.parsing.evalb_parameters import Parameters
 from t2t_repro.parsing.trees import Tree
 
 QUOTES = frozenset({"'", '"', "/"})
-"""The words that count as quotation marks in EVALB's fix of 2006."""
+"""Words that EVALB's fix of 2006 takes as quotation marks."""
 Span = tuple[str, int, int]
-"""A bracket that counts: its label, its first word, and the word after its last."""
+"""A bracket that counts: its label, the position of its first word, and the position after its last word."""
 
 
 @dataclass(slots=True)

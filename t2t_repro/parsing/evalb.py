@@ -166,8 +166,8 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
             errors += 1
             if errors > parameters.max_error + 1:
                 raise UserError(
-                    f"{test}:{number}: {sentence.message}: error {errors}, and MAX_ERROR {parameters.max_error} stops "
-                    "the scoring; fix the file or raise MAX_ERROR"
+                    f"{test}:{number}: {sentence.message}: error {errors}, more than MAX_ERROR "
+                    f"{parameters.max_error} allows; fix the file or raise MAX_ERROR"
                 )
         yield sentence
 
@@ -176,10 +176,10 @@ def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = C
     """Scores one sentence.
 
     Args:
-        gold: its gold trees. Like the test trees, they may be none, or several side by side.
-        test: its test trees.
-        parameters: what to count.
-        number: line number for the result.
+        gold: the gold trees of one line, which may be several.
+        test: the test trees of that line, which may be none.
+        parameters: which labels and words count.
+        number: line number to store in the result.
     """
     gold_side, test_side = (BracketedSentence.from_trees(trees, parameters) for trees in (gold, test))
     length = gold_side.length

@@ -16,15 +16,15 @@ PAIRS = ("EQ_LABEL", "EQ_WORD")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The choices of what EVALB counts. The defaults are COLLINS.prm's, as in published results on the Penn Treebank.
+    """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the Penn Treebank.
 
     Attributes:
-        max_error: scoring stops at the second error beyond this number, as in EVALB.
+        max_error: number of errors that EVALB allows. Like EVALB, scoring stops only at the second error beyond it.
         cutoff_len: maximum length in words of the sentences in the second summary.
         labeled: True if matching brackets need the same label; False if the same span is enough.
         delete_label: labels of constituents and words that do not count. A deleted constituent's children still count.
         delete_label_for_length: tags of words that do not count in a sentence's length.
-        quote_label: tags that a quotation mark can have if only one of the two trees deletes it.
+        quote_label: tags of quotation marks. If only one of the two trees deletes such a mark, it counts in both.
         eq_label: pairs of labels that count as equal.
         eq_word: pairs of words that count as equal.
     """

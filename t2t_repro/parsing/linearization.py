@@ -1,4 +1,4 @@
-"""Trees as the text that a model learns to write, and any text that a model writes as a tree.
+"""Converts trees to the text that a model learns to write, and any text that a model writes to a tree.
 
 The format is that of Vinyals et al. 2015, "Grammar as a Foreign Language", section 2: a constituent starts with "(NP"
 and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP VBZ )VP . )S
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
 ANY = "XX"
-"""Symbol and tag of a word that could have any tag."""
+"""Symbol and tag of a word whose form does not determine its tag."""
 WORD_SYMBOLS = ("tag", ANY)
 
 TOKEN = re.compile(r"[()][^\s()]*|[^\s()]+", re.ASCII)
@@ -31,8 +31,9 @@ FORMS = {
     "$": ["$", "US$", "C$"],
     "#": ["#"],
 }
+"""Punctuation, brackets and signs, by the tag that they always have."""
 TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
-"""Tags of the words that always have the same tag. The apostrophe is missing: six of seven are a POS."""
+"""The tag of each of these words. The apostrophe is missing, because the treebank tags six of seven as POS."""
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Repairs:
     roots_joined: int = 0
     """Trees with several roots, or with words outside all constituents."""
     tags_changed: int = 0
-    """Words whose tag EVALB would have deleted, or kept, in contradiction to the word's form."""
+    """Words whose tag would have made EVALB delete a real word or count a punctuation mark."""
 
     def __add__(self, other: Repairs) -> Repairs:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -84,8 +85,8 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
 
     Args:
         tree: the tree.
-        word_symbol: what stands for a word. "tag" is its part of speech, as in tensor2tensor. "XX" is its `tag_of`: XX
-            except for punctuation, as in Vinyals et al. (section 3.2 and figure 1).
+        word_symbol: "tag" writes a word as its part of speech, as in tensor2tensor. "XX" writes its `tag_of`: XX except
+            for punctuation, as in Vinyals et al. (section 3.2 and figure 1).
     """
     return tree.fold(
         lambda leaf: leaf.label if word_symbol == "tag" else tag_of(leaf.word),
@@ -104,15 +105,15 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
     - A closing bracket closes the innermost open constituent with its label, and everything inside that. It is dropped
       if there is none, or if it has no label. Constituents that are open at the end are closed there.
     - A constituent without a word is removed.
-    - If anything but one constituent remains, TOP is put around it.
+    - If the result is not a single constituent, TOP is put around it.
     - A word's tag is its symbol, or its `tag_of` if the symbol is XX or missing.
 
     Args:
         text: what the model wrote.
         words: at least one word, without white space or brackets; see `words_of`.
-        tags_by_form: give tags of punctuation to punctuation and to nothing else, whatever the symbol. EVALB deletes
-            words by their tags and rejects a sentence if it deleted more words on one side, so that such a wrong tag
-            would cost the sentence. (An apostrophe can be a quotation mark or a POS.)
+        tags_by_form: if True, punctuation always gets a tag of punctuation, and other words never do. EVALB deletes
+            words by their tags, and a sentence is an error if it deletes more words on one side. So one wrong tag would
+            lose the sentence. (An apostrophe can be a quotation mark or a POS.)
     """
     if not words:
         raise ValueError("a tree needs a word")
@@ -129,7 +130,7 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
 
 
 def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
-    """Returns the tagged words that stand at each symbol's place; without symbols, one list of all words."""
+    """Returns a list of tagged words for each symbol. Without symbols, returns one list with all words."""
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     place = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
@@ -202,7 +203,7 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     positions: list[int | None] = [None] * len(words)
     i, j = len(symbols), len(words)
     while i and j:
-        # Walk back from the end, so that of several equal words or symbols the last ones remain without a partner.
+        # Walks back from the end and skips as early as possible: of equal words or symbols, the last stay unaligned.
         if edits[i][j] == edits[i][j - 1] + 1:
             j -= 1
         elif edits[i][j] == edits[i - 1][j] + 1:

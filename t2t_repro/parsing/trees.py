@@ -24,7 +24,7 @@ OUTER_LABELS = ("", TOP, "ROOT", "S1")
 PUNCTUATION = (",", ":", "``", "''", ".")
 """Tags of the words that EVALB ignores with COLLINS.prm, the usual parameter file."""
 TRACE = "-NONE-"
-"""Tag of an empty element, which stands for no word of the text."""
+"""Tag of an empty element of the treebank, which is no word of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,15 @@ def prepare(tree: Tree) -> Tree | None:
     """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no words remain.
 
     - Traces are removed, and so are constituents that hold nothing else.
-    - Labels end before their first "-", "=" or "|". This cuts function tags and indices (NP-SBJ-1, NP=2). Of two labels
-      between which an annotator wavered, the first stays: ADVP|PRT, the only such pair, whose labels EVALB takes as
-      equal. A label that starts with one of these signs stays whole: -LRB-.
+    - Labels end before their first "-", "=" or "|". This cuts function tags and indices (NP-SBJ-1, NP=2). If an
+      annotator gave two labels, the first stays: ADVP|PRT becomes ADVP, and EVALB counts these two labels as equal. A
+      label that starts with one of these signs stays whole: -LRB-.
     - The outer bracket is removed. If it holds several constituents or a bare word, it stays as TOP.
     - A constituent with one child of the same label, (NP (NP ...)), stays, because EVALB counts both.
     """
     prepared = tree.fold(
-        lambda leaf: None if leaf.label == TRACE else Tree(_bare(leaf.label), word=leaf.word), _prepare_constituent
+        lambda leaf: None if leaf.label == TRACE else Tree(_base_label(leaf.label), word=leaf.word),
+        _prepare_constituent,
     )
     return Tree(TOP, (prepared,)) if prepared and prepared.word else prepared
 
@@ -151,17 +152,17 @@ def _prepare_constituent(tree: Tree, parts: list[Tree | None]) -> Tree | None:
     if not children:
         return None
     if tree.label not in OUTER_LABELS:
-        return Tree(_bare(tree.label), children)
+        return Tree(_base_label(tree.label), children)
     return children[0] if len(children) == 1 else Tree(TOP, children)
 
 
 @lru_cache(10_000)
-def _bare(label: str) -> str:
+def _base_label(label: str) -> str:
     return re.split("[-=|]", label)[0] or label
 
 
 def under_top(tree: Tree) -> Tree:
-    """Returns the tree inside an outer bracket, as in EVALB's files."""
+    """Returns the tree with TOP around it, as in EVALB's files. A tree that has TOP already is unchanged."""
     return tree if tree.label == TOP else Tree(TOP, (tree,))
 
 
@@ -169,7 +170,8 @@ def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -
     """Returns the tree of a baseline parser that knows no grammar: (S the (VP dog (VP barks loudly) .)).
 
     Args:
-        words: at least one tagged word. Punctuation starts no constituent: EVALB would count the next one twice.
+        words: at least one tagged word. Punctuation starts no constituent, because EVALB ignores it and would see
+            the next constituent's span twice.
         root: label of the whole tree.
         inner: label of every constituent inside it.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import re
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from programs import output
 from t2t_repro import registry
-from t2t_repro.bin import program, t2t_paper
 from t2t_repro.models import size
 from t2t_repro.paper.rows import ROWS, Row
 
@@ -30,11 +29,9 @@ OTHER_WIDTH = {"transformer_hs256", "transformer_hs1024", "transformer_big"}
 SYMBOLS = {"N": "n", "P_drop": "p_drop", "ε_ls": "eps_ls"}
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+def printed(*arguments: str) -> list[dict[str, str]]:
     """Returns the lines of t2t-paper's CSV."""
-    flags = copy.deepcopy(t2t_paper.FLAGS)
-    assert program.run(t2t_paper.main, flags, "", ["t2t_paper.py", "--format=csv", *arguments]) == 0
-    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
 def reference(number: int) -> list[list[str]]:
@@ -83,9 +80,9 @@ def test_every_figure_of_table_4_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_differences_from_base_are_the_papers_after_rounding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_from_base_are_the_papers_after_rounding(name: str) -> None:
     """The rounding of two sizes to millions changes their difference by less than one."""
-    lines = {line["hparams_set"]: line for line in printed(capsys, "--table=3")}
+    lines = {line["hparams_set"]: line for line in printed("--table=3")}
     difference = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
     assert abs(difference / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
     if name != "transformer_base":
@@ -94,10 +91,8 @@ def test_differences_from_base_are_the_papers_after_rounding(name: str, capsys: 
 
 
 @pytest.mark.parametrize("vocab_size", [32_000, 37_000, 50_000])
-def test_differences_at_bases_width_hold_with_any_vocabulary(
-    vocab_size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = printed(capsys, "--table=3", f"--vocab_size={vocab_size}")
+def test_differences_at_bases_width_hold_with_any_vocabulary(vocab_size: int) -> None:
+    lines = printed("--table=3", f"--vocab_size={vocab_size}")
     assert {line["vocab_size"] for line in lines} == {str(vocab_size)}
     parameters = {line["hparams_set"]: int(line["parameters"]) for line in lines}
     for name, millions in SIZES.items():
@@ -129,15 +124,15 @@ def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
     assert fitting(["transformer_big"]) == (35_368, 36_344)
 
 
-def test_sizes_are_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line for line in printed(capsys) if line["hparams_set"] in SIZES]
+def test_sizes_are_the_papers() -> None:
+    lines = [line for line in printed() if line["hparams_set"] in SIZES]
     assert len(lines) == len(SIZES) + 2
     for line in lines:
         assert round(int(line["parameters"]) / 1e6) == SIZES[line["hparams_set"]]
 
 
-def test_cost_of_training_is_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line for line in printed(capsys) if line["flops_by_time"]]
+def test_cost_of_training_is_the_papers() -> None:
+    lines = [line for line in printed() if line["flops_by_time"]]
     assert [line["hparams_set"] for line in lines] == 2 * ["transformer_base", "transformer_big"]
     assert [f"{float(line['flops_by_time']):.1e}" for line in lines] == 2 * ["3.3e+18", "2.3e+19"]
     for line in lines:
@@ -150,15 +145,13 @@ def test_cost_of_training_is_the_papers(capsys: pytest.CaptureFixture[str]) -> N
             assert f"{float(line[f'paper_flops_{pair}']):.1e}" == f"{float(line['flops_by_time']):.1e}"
 
 
-def test_products_are_a_plausible_share_of_the_papers_cost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_products_are_a_plausible_share_of_the_papers_cost() -> None:
     """docs/paper.md states 30% and 42%."""
-    base, big = (line for line in printed(capsys, "--table=2") if line["flops_by_time"])
+    base, big = (line for line in printed("--table=2") if line["flops_by_time"])
     shares = [float(line["flops_by_products"]) / float(line["flops_by_time"]) for line in (base, big)]
     assert shares == pytest.approx([0.30, 0.42], abs=0.01)
 
 
-def test_the_docs_have_the_tables_that_the_program_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_docs_have_the_tables_that_the_program_prints() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
-    flags = copy.deepcopy(t2t_paper.FLAGS)
-    assert program.run(t2t_paper.main, flags, "", ["t2t_paper.py", "--format=markdown"]) == 0
-    assert docs.read_text("utf-8").endswith(capsys.readouterr().out)
+    assert docs.read_text("utf-8").endswith(output("paper", "--format=markdown"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import importlib
 import os
 import subprocess
@@ -83,6 +84,44 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
     assert line.startswith(("t2t-", "-c: ")), result.stderr
     for word in words:
         assert word in line, line
+
+
+def output(program: str, *arguments: str) -> str:
+    """Returns the output of a run in this process that must succeed without a message."""
+    result = succeed(program, *arguments)
+    assert result.stderr == ""
+    return result.stdout
+
+
+def error(program: str, *arguments: str) -> str:
+    """Returns the error of a run in this process that must end with code 2 and print only that one line."""
+    result = run(program, *arguments)
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.startswith(f"t2t-{program}: ") and result.stderr.find("\n") == len(result.stderr) - 1
+    return result.stderr.removeprefix(f"t2t-{program}: ").removesuffix("\n")
+
+
+def output_without_tensorflow(program: str, *arguments: str) -> str:
+    """Returns the output of a process that must succeed without importing TensorFlow or Keras."""
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print({{'tensorflow', 'keras'}} & set(sys.modules), file=sys.stderr))
+from {_module(program).__name__} import run
+sys.argv[0] = 't2t-{program}'
+run()
+"""
+    process = [sys.executable, "-c", code]
+    result = subprocess.run([*process, *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "set()\n")
+    assert subprocess.run([*process, "--no_such_flag"], capture_output=True, check=False).returncode == 2
+    return result.stdout
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> str:
+    """Writes a text file, packed if its name ends in .gz; returns its path."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
 
 
 def write_pairs(folder: Path, name: str, numbers: Iterable[int]) -> str:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import gzip
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-from t2t_repro.bin import program, t2t_evalb
+from programs import error, output, output_without_tensorflow, run, succeed, write_lines
 
 GOLD = [
     "(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN cat)))) (. .)))",
@@ -71,127 +65,63 @@ TABLE = """\
 """
 
 
-def write(path: Path, lines: list[str]) -> str:
-    data = "".join(line + "\n" for line in lines).encode("utf-8")
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return str(path)
-
-
 def trees(folder: Path, gold: list[str] = GOLD, test: list[str] = TEST) -> list[str]:
     """Writes the two files and returns their flags."""
-    return [f"--gold={write(folder / 'gold', gold)}", f"--test={write(folder / 'test', test)}"]
+    return [f"--gold={write_lines(folder / 'gold', gold)}", f"--test={write_lines(folder / 'test', test)}"]
 
 
-def evalb(*arguments: str) -> int:
-    """Runs the program in this process with a copy of its flags, because `program.run` adds to them."""
-    return program.run(t2t_evalb.main, copy.deepcopy(t2t_evalb.FLAGS), t2t_evalb.__doc__, ["t2t_evalb.py", *arguments])
+def test_the_output_has_evalbs_layout(tmp_path: Path) -> None:
+    for flag, expected in (("--nosummary_only", TABLE + SUMMARY), ("--summary_only", SUMMARY)):
+        result = succeed("evalb", *trees(tmp_path), flag)
+        assert (result.stdout, result.stderr) == (expected, "4 : Words unmatch (a|b)\n")
+    packed = [f"--gold={write_lines(tmp_path / 'gold.gz', GOLD)}", f"--test={write_lines(tmp_path / 'test.gz', TEST)}"]
+    assert succeed("evalb", *packed).stdout == TABLE + SUMMARY
 
 
-def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Returns the one line on standard error of a run that must end with code 2 and print nothing else."""
-    assert evalb(*arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("t2t-evalb: ")
-    assert captured.err.endswith("\n")
-    assert captured.err.count("\n") == 1
-    return captured.err.removeprefix("t2t-evalb: ").rstrip("\n")
+def test_without_scored_sentences_the_totals_have_no_brackets(tmp_path: Path) -> None:
+    shown = output("evalb", *trees(tmp_path, ["(S (X a))"], [""]))
+    assert "=====\n      0     0     0.00\n=== Summary" in shown
+    assert shown.count("Bracketing FMeasure       =    nan\n") == 2
 
 
-@pytest.mark.parametrize(
-    ("flag", "expected"),
-    [((), TABLE + SUMMARY), (("--summary_only",), SUMMARY), (("--nosummary_only",), TABLE + SUMMARY)],
-)
-def test_the_output_has_evalbs_layout(
-    flag: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evalb(*trees(tmp_path), *flag) == 0
-    captured = capsys.readouterr()
-    assert captured.out == expected
-    assert captured.err == "4 : Words unmatch (a|b)\n"
-
-
-def test_without_scored_sentences_the_totals_have_no_brackets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evalb(*trees(tmp_path, ["(S (X a))"], [""])) == 0
-    out = capsys.readouterr().out
-    assert "=====\n      0     0     0.00\n=== Summary" in out
-    assert out.count("Bracketing FMeasure       =    nan\n") == 2
-
-
-def test_a_parameter_file_decides_what_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    params = write(tmp_path / "x.prm", ["LABELED 0", "EQ_WORD a b", "CUTOFF_LEN 3"])
-    assert evalb(*trees(tmp_path), f"--params={params}") == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    lines = captured.out.splitlines()
+def test_a_parameter_file_decides_what_counts(tmp_path: Path) -> None:
+    params = write_lines(tmp_path / "x.prm", ["LABELED 0", "EQ_WORD a b", "CUTOFF_LEN 3"])
+    lines = output("evalb", *trees(tmp_path), f"--params={params}").splitlines()
     # TOP and the full stop now count, and the test tree has only one of the two brackets with TOP's span.
     assert lines[3].split() == ["1", "8", "0", "85.71", "85.71", "6", "7", "7", "0", "8", "7", "87.50"]
     assert lines[6].split() == ["4", "1", "0", "100.00", "100.00", "1", "1", "1", "0", "1", "1", "100.00"]
     assert lines[lines.index("-- len<=3 --") + 1] == "Number of sentence        =      3"
 
 
-def test_compressed_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold, test = write(tmp_path / "gold.gz", GOLD), write(tmp_path / "test.gz", TEST)
-    assert evalb(f"--gold={gold}", f"--test={test}") == 0
-    assert capsys.readouterr().out == TABLE + SUMMARY
-
-
-def test_too_many_errors_end_the_run_without_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_errors_end_the_run_without_a_result(tmp_path: Path) -> None:
     flags = trees(tmp_path, ["(S (X a))"] * 12, ["(S (X b))"] * 12)
-    assert evalb(*flags) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    lines = captured.err.splitlines()
-    assert lines[:11] == [f"{number} : Words unmatch (a|b)" for number in range(1, 12)]
-    assert lines[11].startswith(f"t2t-evalb: {tmp_path}/test:12: Words unmatch (a|b): error 12, ")
-    assert len(lines) == 12
-    assert evalb(*flags, "--max_error=11") == 0
-    assert "Number of Error sentence  =     12\n" in capsys.readouterr().out
+    result = run("evalb", *flags)
+    assert (result.returncode, result.stdout) == (2, "")
+    *messages, error_line = result.stderr.splitlines()
+    assert messages == [f"{number} : Words unmatch (a|b)" for number in range(1, 12)]
+    assert error_line.startswith(f"t2t-evalb: {tmp_path}/test:12: Words unmatch (a|b): error 12, ")
+    assert "Number of Error sentence  =     12\n" in succeed("evalb", *flags, "--max_error=11").stdout
 
 
-def test_a_negative_max_error_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure(capsys, *trees(tmp_path), "--max_error=-1").startswith("flag --max_error=-1: ")
-
-
-def test_different_line_counts_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = failure(capsys, *trees(tmp_path, GOLD, TEST[:-1]))
-    assert f"{tmp_path}/gold has 5 lines, {tmp_path}/test has 4;" in message
-
-
-def test_a_gold_line_that_is_no_tree_is_reported_before_any_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = failure(capsys, *trees(tmp_path, [*GOLD, "(S (X a)"], [*TEST, "(S (X a))"]))
-    assert message.startswith(f"{tmp_path}/gold:6: a tree starts here")
-
-
-def test_a_wrong_parameter_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    params = write(tmp_path / "x.prm", ["LABELED 1", "MAX_ERORR 10"])
-    message = failure(capsys, *trees(tmp_path), f"--params={params}")
-    assert message == f"{params}:2: unknown EVALB parameter 'MAX_ERORR'; did you mean 'MAX_ERROR'?"
-    assert failure(capsys, *trees(tmp_path), f"--params={tmp_path}/no.prm") == f"{tmp_path}/no.prm: no such file"
-
-
-@pytest.mark.parametrize("missing", ["gold", "test"])
-def test_a_missing_flag_or_file_is_reported(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [flag for flag in trees(tmp_path) if not flag.startswith(f"--{missing}=")]
-    assert failure(capsys, *flags).startswith(f"--{missing} is required: file of ")
-    absent_path = tmp_path / "absent"
-    assert failure(capsys, *flags, f"--{missing}={absent_path}") == f"{absent_path}: no such file"
+def test_wrong_files_and_flags_are_reported(tmp_path: Path) -> None:
+    gold, test = trees(tmp_path)
+    params = write_lines(tmp_path / "x.prm", ["LABELED 1", "MAX_ERORR 10"])
+    # A wrong gold line is reported before any row is printed.
+    wrong_gold = f"--gold={write_lines(tmp_path / 'wrong', [*GOLD[:-1], '(S (X a)'])}"
+    longer = f"--gold={write_lines(tmp_path / 'longer', [*GOLD, '(S (X a))'])}"
+    for flags, message in (
+        ([gold, test, "--max_error=-1"], "flag --max_error=-1: "),
+        ([longer, test], f"{tmp_path}/longer has 6 lines, {tmp_path}/test has 5;"),
+        ([wrong_gold, test], f"{tmp_path}/wrong:5: a tree starts here"),
+        ([gold, test, f"--params={params}"], f"{params}:2: unknown EVALB parameter 'MAX_ERORR'; did you mean 'MAX_ERR"),
+        ([gold, test, f"--params={tmp_path}/no.prm"], f"{tmp_path}/no.prm: no such file"),
+        ([test], "--gold is required: file of "),
+        ([gold], "--test is required: file of "),
+        ([test, f"--gold={tmp_path}/absent"], f"{tmp_path}/absent: no such file"),
+        ([gold, f"--test={tmp_path}/absent"], f"{tmp_path}/absent: no such file"),
+    ):
+        assert error("evalb", *flags).startswith(message)
 
 
 def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
-    code = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print('tensorflow' in sys.modules, file=sys.stderr))\n"
-        "from t2t_repro.bin.t2t_evalb import run\n"
-        "sys.argv[0] = 't2t-evalb'\n"
-        "run()\n"
-    )
-    command = [sys.executable, "-c", code, *trees(tmp_path, GOLD, GOLD)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "False\n")
-    assert "Complete match            = 100.00\n" in done.stdout
-    assert subprocess.run(command[:-1], cwd=tmp_path, capture_output=True, check=False).returncode == 2
+    assert "Complete match            = 100.00\n" in output_without_tensorflow("evalb", *trees(tmp_path, GOLD, GOLD))

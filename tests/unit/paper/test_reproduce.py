@@ -23,7 +23,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.paper.reproduce import averaged, finish
+from t2t_repro.paper.reproduce import averaged, evaluate
 from t2t_repro.paper.results import read_results
 from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
@@ -136,7 +136,7 @@ def test_the_last_checkpoints_are_averaged_decoded_and_scored(
     for step, seconds in ((5, 100.0), (15, 300.5)):
         log.add(step, seconds=seconds, train_loss=2.0, learning_rate=0.1, hardware="Abacus", gpu_count=4)
         log.add(step, dev_loss=1.0, dev_perplexity=1000.0 / step)
-    scores, results = finish(folder, data, str(tmp_path))
+    scores, results = evaluate(folder, data, str(tmp_path))
 
     assert averaged_count(str(folder.path / "averaged/model.ckpt-15")) == 2
     mean = read_checkpoint(str(folder.path / "averaged/model.ckpt-15")).weights
@@ -162,17 +162,17 @@ def test_the_last_checkpoints_are_averaged_decoded_and_scored(
 def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
     folder = make_folder()
     save(folder, 5, 10)
-    _, before = finish(folder, data, str(tmp_path))
+    _, before = evaluate(folder, data, str(tmp_path))
     assert before.dev_bleu is not None and before.dev_bleu < 1
     mark(output(folder))
     times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
     os.rename(data, tmp_path / "moved")
-    _, after = finish(folder, str(tmp_path / "moved"), str(tmp_path))
+    _, after = evaluate(folder, str(tmp_path / "moved"), str(tmp_path))
     assert after.dev_bleu == pytest.approx(100)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for path in folder.path.glob("model.ckpt-5.*"):
         path.unlink()
-    finish(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays valid if its checkpoints are deleted
+    evaluate(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays valid if its checkpoints are deleted
     assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
     assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
 
@@ -180,24 +180,24 @@ def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolde
 def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
     folder = make_folder()
     save(folder, 5, 10)
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     first_output = output(folder)
     mark(first_output)
 
     index = folder.path / "averaged" / "model.ckpt-10.index"
     whole = index.read_bytes()
     index.write_bytes(whole[:100])  # as after a kill during the write
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     assert (index.read_bytes(), output(folder), lines(first_output)) == (whole, first_output, REFERENCES)
 
     folder = make_folder(num_last_checkpoints=1)
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     assert averaged_count(averaged(folder)) == 1
     assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
 
     # Another text with the same name, although its files are older.
     write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
-    finish(folder, str(tmp_path / "other"), str(tmp_path))
+    evaluate(folder, str(tmp_path / "other"), str(tmp_path))
     assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
 
 
@@ -206,10 +206,10 @@ def test_a_continued_training_gets_a_new_average_and_new_outputs(
 ) -> None:
     folder = make_folder()
     save(folder, 5, 10)
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     before = decoded(folder)
     save(folder, 15)
-    _, results = finish(folder, data, str(tmp_path))
+    _, results = evaluate(folder, data, str(tmp_path))
     assert results.steps == 15
     assert decoded(folder).keys() == {"dev-10.txt", "dev-15.txt"}
     assert decoded(folder)["dev-10.txt"] == before["dev-10.txt"]
@@ -233,7 +233,7 @@ def test_a_nan_loss_is_not_in_the_results(make_folder: MakeFolder, data: str, tm
     folder = make_folder()
     save(folder, 5)
     MetricsLog(folder.path, 0).add(5, dev_loss=float("nan"), dev_perplexity=float("nan"))
-    _, results = finish(folder, data, str(tmp_path))
+    _, results = evaluate(folder, data, str(tmp_path))
     assert results.dev_perplexity is None
     assert read_results(folder.path) == results
     assert (results.train_seconds, results.hardware, results.gpu_count) == (None, "", None)
@@ -242,14 +242,14 @@ def test_a_nan_loss_is_not_in_the_results(make_folder: MakeFolder, data: str, tm
 def test_another_search_is_decoded_into_another_file(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
     folder = make_folder()
     save(folder, 5)
-    finish(folder, data, str(tmp_path))
-    finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
+    evaluate(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
     assert decoded(folder).keys() == {"dev-5.txt", "dev-5-beam_size=2-alpha=0.0.txt"}
-    _, results = finish(folder, data, str(tmp_path), replace(QUICK, beam_size=2))
+    _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, beam_size=2))
     assert results.search == "beam_size=2"
     files = decoded(folder).keys()
     for size in (1, 4096):  # the batch size changes no output
-        _, results = finish(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
+        _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
         assert (decoded(folder).keys(), results.search) == (files, "")
 
 
@@ -257,7 +257,7 @@ def test_a_reversed_problem_decodes_its_targets(make_folder: MakeFolder, tmp_pat
     folder = make_folder(Quick({}, was_reversed=True, name="numbers_ende"), "numbers_ende_rev")
     save(folder, 5)
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
-    finish(folder, str(tmp_path / "data"), str(tmp_path))
+    evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     (outputs,) = decoded(folder).values()
     assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line is empty
 
@@ -267,7 +267,7 @@ def test_each_available_test_set_is_decoded(
 ) -> None:
     folder = make_folder(QuickPublished())
     save(folder, 5)
-    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     assert scores.keys() == results.bleu.keys() == {"first/full", "second"}
     assert {name: len(outputs) for name, outputs in decoded(folder).items()} == {
         "first_full-5.txt": 3,
@@ -287,7 +287,7 @@ def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(
 
     folder = make_folder(Apart())
     save(folder, 5, 10)
-    _, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    _, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     assert decoded(folder).keys() == {"first_full-10.txt", "second-10-last.txt"}
     assert results.bleu.keys() == {"first/full"} and results.dev_bleu is not None
     last = Translator(folder.model(str(folder.path / "model.ckpt-10")), folder.vocabulary, QUICK)
@@ -300,7 +300,7 @@ def test_long_lines_are_split_as_by_the_decoder(make_folder: MakeFolder, data: s
     save(folder, 5)
     long = "the cat sat . " * 5
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": [long], "targets": ["die Katze"]})
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     whole = Translator(folder.model(averaged(folder)), folder.vocabulary, QUICK, max_length=0)
     (line,) = decoded(folder)["dev-5.txt"]
     assert line == Translator.from_folders([folder], [averaged(folder)], QUICK).translate([long])[0].text
@@ -312,7 +312,7 @@ def test_a_killed_decode_continues(
 ) -> None:
     folder = make_folder()
     save(folder, 5)
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     path = output(folder)
     complete, decoded_texts, stream = lines(path), [], Translator.stream
     path.unlink()
@@ -326,22 +326,22 @@ def test_a_killed_decode_continues(
 
     monkeypatch.setattr(Translator, "stream", ends_early)
     with pytest.raises(KeyboardInterrupt):
-        finish(folder, data, str(tmp_path))
+        evaluate(folder, data, str(tmp_path))
     assert output(folder).name == f"{path.name}.unfinished"
-    finish(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
+    evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
     assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)  # despite the other batch size
     assert lines(path) == complete
     assert output(folder) == path
     path.with_name(f"{path.name}.unfinished").touch()  # as after a kill just before its deletion
-    finish(folder, data, str(tmp_path))
+    evaluate(folder, data, str(tmp_path))
     assert output(folder) == path
 
     path.unlink()
     decoded_texts.clear()
     with pytest.raises(KeyboardInterrupt):
-        finish(folder, data, str(tmp_path))
+        evaluate(folder, data, str(tmp_path))
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
-    finish(folder, data, str(tmp_path))  # the unfinished file belongs to other text
+    evaluate(folder, data, str(tmp_path))  # the unfinished file belongs to other text
     assert decoded_texts == [SOURCES, ["a dog"]]
 
 
@@ -351,7 +351,7 @@ def test_a_training_that_moved_between_machines_names_both(make_folder: MakeFold
     log = MetricsLog(folder.path, 0)
     for step, hardware, count in ((5, "P100", 8), (10, "P100", 8), (15, "H200", 1)):
         log.add(step, seconds=step * 10.0, train_loss=2.0, hardware=hardware, gpu_count=count)
-    _, results = finish(folder, data, str(tmp_path))
+    _, results = evaluate(folder, data, str(tmp_path))
     assert (results.train_seconds, results.hardware, results.gpu_count) == (150.0, "8 x P100, then 1 x H200", None)
     assert read_results(folder.path) == results
 
@@ -364,7 +364,7 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
     flat, whole = "(TOP (S (NP (NN cat)) (NN sat)))", "(TOP (S (NP (NN cat)) (VP (VB sat))))"
     for name, gold in (("dev", flat), ("test", whole)):
         write(tmp_path / "data", "wsj_parsing", name, {"words": ["cat sat"], "trees": [gold]})
-    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     for (tree,) in decoded(folder).values():
         assert tree.startswith("(TOP (") and tree.count("(") == tree.count(")")
         assert " cat)" in tree and " sat)" in tree
@@ -374,7 +374,7 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
     assert read_results(folder.path) == results
     for path in (folder.path / "decoded").iterdir():
         path.write_text(f"{flat}\n")
-    scores, results = finish(folder, str(tmp_path / "data"), str(tmp_path))
+    scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     # The output has two of the gold tree's three brackets and no other: precision 1, recall 2/3.
     assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
     assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
@@ -383,9 +383,9 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
 def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
     folder = make_folder()
     with pytest.raises(UserError, match="no checkpoint yet"):
-        finish(folder, data, str(tmp_path))
+        evaluate(folder, data, str(tmp_path))
     folder.problem = registry.problem("text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"})
     save(folder, 5)
     with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files there; see docs/data.md"):
-        finish(folder, str(tmp_path / "none"), str(tmp_path))
+        evaluate(folder, str(tmp_path / "none"), str(tmp_path))
     assert not (folder.path / "results.json").exists()
