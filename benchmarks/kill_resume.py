@@ -1,15 +1,15 @@
-"""Kills a small training at random moments, starts it again, and compares it with one that was left alone.
+"""Kills a small training run at random moments, resumes it, and compares it with a run that was not killed.
 
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
-The text is any pair of files that t2t-datagen takes. All kinds of dropout are on. Two kills of three come after a time
-drawn from all that an unbroken training takes, from its imports to its last evaluation; the third comes while a
-checkpoint is being written. A training that ends before it is killed is compared, and another one begun. Half of the
-starts save by the clock too, at other steps than evaluations. Compared to the bit are the last checkpoint, the best
-one, every figure of metrics.jsonl and every point in TensorBoard, but for times and speeds.
+The text is any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come after a random
+time within the duration of an unbroken run; the third comes while a checkpoint is written. A run that ends before it is
+killed is compared, and another one is started. Half of the starts also save by time, at other steps than evaluations.
+The last checkpoint, the best one, every figure of metrics.jsonl and every point in TensorBoard must be equal to the
+bit, except times and speeds.
 
-Then it measures the seconds from the start of t2t-trainer to the end of the first step that it takes, going on after
-few steps and after many.
+Then it measures the seconds from the start of t2t-trainer to the end of its first step, when it resumes after few steps
+and after many.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from t2t_repro.training.checkpoint_files import UNFINISHED
 from t2t_repro.training.metrics_log import read_metrics
 from t2t_repro.training.tensorboard_log import Event, SessionLog
 
-TRAIN = flags.DEFINE_string("train", None, "as t2t-datagen's, of text_files", required=True)
-DEV = flags.DEFINE_string("dev", None, "as t2t-datagen's, of text_files", required=True)
-WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
-KILLS = flags.DEFINE_integer("kills", 50, "how often to kill")
-TRAIN_STEPS = flags.DEFINE_integer("train_steps", 40, "steps of a training that is killed")
+TRAIN = flags.DEFINE_string("train", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
+DEV = flags.DEFINE_string("dev", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
+WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
+KILLS = flags.DEFINE_integer("kills", 50, "number of kills")
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 40, "steps of a run that is killed")
 HIGH_STEP = flags.DEFINE_integer("high_step", 2000, "steps after which to measure a resume; 0 measures none")
-SEED = flags.DEFINE_integer("seed", 1, "decides when to kill")
+SEED = flags.DEFINE_integer("seed", 1, "seed of the moments of the kills")
 
 HPARAMS = flags.DEFINE_string(
     "hparams",
@@ -56,7 +56,7 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 
 def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]:
-    """t2t-trainer's flags."""
+    """Returns the flags of t2t-trainer."""
     return [
         "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS.value}",
         f"--data_dir={WORK.value}/data", f"--output_dir={model}", f"--train_steps={steps}",
@@ -65,7 +65,7 @@ def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]
 
 
 def half_written(model: Path) -> set[str]:
-    """What lies in a model folder while a checkpoint is being written, or a file that is to appear whole."""
+    """Returns the names of unfinished files in a model folder."""
     files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()} - {LOCK}
     indexes = {name.removesuffix(".index") for name in files}
     return {
@@ -75,12 +75,12 @@ def half_written(model: Path) -> set[str]:
 
 
 def newest(model: Path) -> int:
-    """The step of the latest checkpoint, 0 where there is none."""
+    """Returns the step of the latest checkpoint; 0 if there is none."""
     return max(map(step_of, checkpoints_in(model)), default=0)
 
 
 def stage(model: Path, said: str, start: int) -> str:
-    """What a process that was killed was doing, by what it left; it had gone on after step `start`."""
+    """Returns what a killed process, resumed after step `start`, was doing, from the files and messages it left."""
     if "steps an epoch" not in said:
         return "it imports and opens the data"
     if half_written(model):
@@ -94,7 +94,7 @@ def stage(model: Path, said: str, start: int) -> str:
 
 
 def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tuple[bool, str]:
-    """Starts t2t-trainer and kills it as soon as `reached()`; whether it still ran, and what it said."""
+    """Starts t2t-trainer and kills it when `reached()` is true; returns whether it still ran, and its messages."""
     errors = model.with_suffix(".errors")
     with open(errors, "wb") as file:
         command = [str(Path(sys.executable).parent / "t2t-trainer"), *arguments]
@@ -109,13 +109,13 @@ def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tu
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """A moment."""
+    """Returns a function that is true after some seconds."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end
 
 
 def at_saving(model: Path, number: int) -> Callable[[], bool]:
-    """The moment at which a checkpoint is being written for the `number`-th time."""
+    """Returns a function that is true while the `number`-th checkpoint is written."""
     seen, was = 0, False
 
     def reached() -> bool:
@@ -128,7 +128,7 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
 
 
 def content(model: Path) -> dict[str, object]:
-    """All that two trainings have in common if they are the same, by name."""
+    """Returns the values, by name, that must be equal in two runs."""
     found: dict[str, object] = {}
     for kind, path in (("last", checkpoints_in(model)[-1]), ("best", checkpoints_in(model / "best")[-1])):
         reader = tf.train.load_checkpoint(path)
@@ -145,19 +145,19 @@ def content(model: Path) -> dict[str, object]:
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = Event.FromString(record)
-                if event.session_log.status == SessionLog.START:  # what a killed process told of steps to be taken anew
+                if event.session_log.status == SessionLog.START:  # drops points of steps that are taken again
                     for of_tag in points.values():
                         for step in [step for step in of_tag if step >= event.step]:
                             del of_tag[step]
                 for value in event.summary.value:
                     points[value.tag][event.step] = value.SerializeToString()
-        except tf.errors.DataLossError:  # the end of a file whose process was killed as it wrote
+        except tf.errors.DataLossError:  # the process was killed while it wrote the end of the file
             continue
     return found | {f"TensorBoard: {tag}": points[tag] for tag in points if tag not in TIMES}
 
 
 def compare(model: Path, whole: Path) -> bool:
-    """Says how a training that was killed differs from the unbroken one; whether it does not."""
+    """Prints how a killed run differs from the unbroken one; returns whether they are equal."""
     ours, theirs = content(model), content(whole)
     different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     left = sorted(half_written(model) | {path.name for path in model.glob("damaged-*")})
@@ -167,7 +167,7 @@ def compare(model: Path, whole: Path) -> bool:
 
 
 def kill_and_compare(work: Path) -> bool:
-    """Kills as often as asked and says what came of it; whether nothing differs."""
+    """Kills and compares runs; returns whether nothing differs."""
     whole, draw = work / "unbroken", random.Random(SEED.value)
     began = time.monotonic()
     run("trainer", *flags_of(whole, TRAIN_STEPS.value))
@@ -196,7 +196,7 @@ def kill_and_compare(work: Path) -> bool:
 
 
 def time_to_first_step(work: Path) -> None:
-    """Says how long a resume takes after few steps and after many."""
+    """Prints how long a resume takes after few steps and after many."""
     folders, high = {}, HIGH_STEP.value
     for step in (LOW_STEP, high):
         run("trainer", *flags_of(work / "long", step, evaluation=high))

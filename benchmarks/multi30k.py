@@ -1,4 +1,4 @@
-"""Trains, averages, decodes and scores Multi30k EN-DE as docs/multi30k.md says; prints a row for each run.
+"""Trains, averages, decodes and scores Multi30k EN-DE as in docs/multi30k.md; prints a row for each run.
 
     python benchmarks/multi30k.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--norm_before=false,true]
     python benchmarks/multi30k.py --data=FOLDER --work=FOLDER --seeds=1 --norm_before=false \\
@@ -24,15 +24,15 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
-WORK = flags.DEFINE_string("work", None, "folder for everything that is made", required=True)
+WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "pre-norm, post-norm, or both")
-PRECISION = flags.DEFINE_list("precision", ["mixed_bfloat16"], "of the training")
-PICTURE = flags.DEFINE_string("picture", "", "where to draw the loss curves")
+PRECISION = flags.DEFINE_list("precision", ["mixed_bfloat16"], "precisions of the runs")
+PICTURE = flags.DEFINE_string("picture", "", "path of a picture of the loss curves")
 
 
 def text(name: str) -> tuple[str, str]:
-    """The English and German files of a split, unpacked into the work folder."""
+    """Unpacks the files of a split into the work folder; returns the English and the German path."""
     paths = []
     for language in ("en", "de"):
         path = Path(WORK.value) / f"{name}.{language}"
@@ -42,7 +42,7 @@ def text(name: str) -> tuple[str, str]:
 
 
 def draw(models: dict[str, str], path: str) -> None:
-    """Draws the loss curves of model folders, by name: of training and, with marks, of the dev split."""
+    """Draws the training loss of each model folder as a line, and its dev loss with marks."""
     from matplotlib.figure import Figure
 
     figure = Figure((8, 4.5), layout="constrained")
