@@ -2,9 +2,9 @@
 
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
-The text is any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come after a random
-time within the duration of an unbroken run; the third comes while a checkpoint is written. A run that ends before it is
-killed is compared, and another one is started. Half of the starts also save by time, at other steps than evaluations.
+The text is any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come at a random
+time within the duration of an unbroken run; the third comes while a checkpoint is written. A run that ends before its
+kill is compared, and another one is started. Half of the starts also save by time, at other steps than evaluations.
 The last checkpoint, the best one, every figure of metrics.jsonl and every point in TensorBoard must be equal to the
 bit, except times and speeds.
 
