@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from t2t_repro.errors import UserError
@@ -31,35 +31,25 @@ class Status(IntEnum):
     SKIP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """EVALB's row for one sentence. Recall, precision and tagging accuracy are percentages.
-
-    All counts below `status` are 0 unless the status is OK.
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Counts and percentages of a sentence whose status is OK, or their sums over several; otherwise 0.
 
     Attributes:
-        number: line number, starting at 1.
-        length: words of the gold tree, excluding the tags of `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (the test line has no words).
         matched: gold brackets that the test tree also has.
         gold: brackets in the gold tree.
         test: brackets in the test tree.
         crossing: test brackets that cross a gold bracket.
         words: words that count, excluding the tags of `delete_label`.
         correct_tags: words that have the gold tree's tag.
-        message: description of the error; "" if there is none.
     """
 
-    number: int
-    length: int
-    status: Status = Status.OK
     matched: int = 0
     gold: int = 0
     test: int = 0
     crossing: int = 0
     words: int = 0
     correct_tags: int = 0
-    message: str = ""
 
     @property
     def recall(self) -> float:
@@ -75,47 +65,55 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """EVALB's summary of several sentences.
+class Sentence(Counts):
+    """EVALB's row for one sentence.
+
+    Attributes:
+        number: line number, starting at 1.
+        length: words of the gold tree, excluding the tags of `delete_label_for_length`.
+        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (the test line has no words).
+        message: description of the error; "" if there is none.
+    """
+
+    number: int
+    length: int
+    status: Status = Status.OK
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Counts):
+    """EVALB's summary of several sentences. The last four attributes describe the valid ones.
 
     Attributes:
         sentences: number of sentences; `errors`, `skipped` and `valid` count those with each status.
-        matched: sum over the valid sentences; likewise `gold`, `test`, `crossing`, `words` and `correct_tags`.
-        recall: 0 to 100; likewise `precision` and `f_measure`, which is NaN if both are 0.
-        complete_match: percentage of valid sentences whose brackets equal the gold tree's.
-        average_crossing: crossing brackets per valid sentence.
-        no_crossing: percentage of valid sentences without crossing brackets.
-        two_or_less_crossing: percentage of valid sentences with at most two crossing brackets.
-        tagging_accuracy: percentage of words.
+        complete_match: percentage whose brackets equal the gold tree's.
+        average_crossing: crossing brackets per sentence.
+        no_crossing: percentage without crossing brackets.
+        two_or_less_crossing: percentage with at most two crossing brackets.
     """
 
     sentences: int
     errors: int
     skipped: int
     valid: int
-    matched: int
-    gold: int
-    test: int
-    crossing: int
-    words: int
-    correct_tags: int
-    recall: float
-    precision: float
-    f_measure: float
     complete_match: float
     average_crossing: float
     no_crossing: float
     two_or_less_crossing: float
-    tagging_accuracy: float
+
+    @property
+    def f_measure(self) -> float:
+        """NaN if recall and precision are 0."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else math.nan
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
     """Returns the summary of `sentences`. EVALB's second summary takes those of at most `cutoff_len` words."""
     sentences = list(sentences)
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
-    names = ("matched", "gold", "test", "crossing", "words", "correct_tags")
-    sums = {name: sum(getattr(sentence, name) for sentence in valid) for name in names}
-    recall, precision = _percent(sums["matched"], sums["gold"]), _percent(sums["matched"], sums["test"])
+    sums = {field.name: sum(getattr(sentence, field.name) for sentence in valid) for field in fields(Counts)}
     complete = sum(sentence.matched == sentence.gold == sentence.test for sentence in valid)
     return Summary(
         sentences=len(sentences),
@@ -123,14 +121,10 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
         skipped=sum(sentence.status == Status.SKIP for sentence in sentences),
         valid=len(valid),
         **sums,
-        recall=recall,
-        precision=precision,
-        f_measure=2 * precision * recall / (precision + recall) if precision + recall else math.nan,
         complete_match=_percent(complete, len(valid)),
         average_crossing=sums["crossing"] / len(valid) if valid else 0.0,
         no_crossing=_percent(sum(sentence.crossing == 0 for sentence in valid), len(valid)),
         two_or_less_crossing=_percent(sum(sentence.crossing <= 2 for sentence in valid), len(valid)),
-        tagging_accuracy=_percent(sums["correct_tags"], sums["words"]),
     )
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,35 +41,28 @@ def lines(*arguments: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
-class Folders:
-    """Makes model folders."""
-
-    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
-        self.path, self.vocabulary = path, vocabulary
-
-    def make(
-        self,
-        name: str,
-        problem: str,
-        hparams: HParams,
-        results: dict[str, Any] | None = None,
-        steps: tuple[int, ...] = (),
-        settings: dict[str, Any] | None = None,
-        **origin: str,
-    ) -> str:
-        folder = self.path / name
-        full_origin = Origin(problem, settings or {}, "vocab.model", "0123456789ab", 1, **origin)
-        ModelFolder.create(folder, hparams, self.vocabulary, full_origin)
-        if results is not None:
-            (folder / "results.json").write_text(json.dumps(results))
-        for step in steps:
-            (folder / f"model.ckpt-{step}.index").touch()
-        return str(folder)
+MakeFolder = Callable[..., str]
 
 
 @pytest.fixture
-def folders(tmp_path: Path, tiny_vocabulary: Vocabulary) -> Folders:
-    return Folders(tmp_path, tiny_vocabulary)
+def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
+    """Makes a model folder with a results.json and empty checkpoints, and returns its path."""
+
+    def make_folder(
+        name: str, problem: str, hparams: HParams, results: dict[str, Any] | None = None, **origin: Any
+    ) -> str:
+        full_origin = Origin(problem, origin.pop("settings", {}), "vocab.model", "0123456789ab", 1, **origin)
+        ModelFolder.create(tmp_path / name, hparams, tiny_vocabulary, full_origin)
+        if results is not None:
+            (tmp_path / name / "results.json").write_text(json.dumps(results))
+        return str(tmp_path / name)
+
+    return make_folder
+
+
+def add_checkpoints(folder: str, *steps: int) -> None:
+    for step in steps:
+        (Path(folder) / f"model.ckpt-{step}.index").touch()
 
 
 def test_csv_has_one_line_per_row_and_exact_figures() -> None:
@@ -103,8 +97,8 @@ def test_by_default_a_table_fits_into_120_characters(table: str) -> None:
     assert max(map(len, output("paper", f"--table={table}").splitlines())) <= 120
 
 
-def test_chosen_columns_come_in_the_chosen_order(folders: Folders) -> None:
-    path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
+def test_chosen_columns_come_in_the_chosen_order(make_folder: MakeFolder) -> None:
+    path = make_folder("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
     names = "output_dir,row,measured_bleu:wmt14"
     rows = lines("--table=3", f"--output_dirs={path}", f"--columns={names}")
     assert list(rows[0]) == ["table", *names.split(",")]
@@ -124,9 +118,9 @@ def test_one_vocabulary_size_can_count_every_row() -> None:
     assert rows[1]["parameters_enfr"] == str(size.parameters(registry.hparams("transformer_big_enfr"), 500))
 
 
-def test_a_folder_appears_in_its_rows(folders: Folders) -> None:
+def test_a_folder_appears_in_its_rows(make_folder: MakeFolder, tiny_vocabulary: Vocabulary) -> None:
     base = replace(registry.hparams("transformer_base"), train_steps=90_000)
-    path = folders.make("base", "wmt_ende", base, RESULTS)
+    path = make_folder("base", "wmt_ende", base, RESULTS)
     rows = lines(f"--output_dirs={path}")
     assert len(rows) == len(lines())
     measured = [line for line in rows if line["output_dir"]]
@@ -140,7 +134,7 @@ def test_a_folder_appears_in_its_rows(folders: Folders) -> None:
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
         assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
-        vocab_size = folders.vocabulary.size  # the folder's; `vocab_size` is the row's
+        vocab_size = tiny_vocabulary.size  # the folder's; `vocab_size` is the row's
         assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
         assert line["measured_parameters"] == str(size.parameters(base, vocab_size))
         assert (line["train_seconds"], line["gpu_count"]) == ("43200", "4")
@@ -151,9 +145,9 @@ def test_a_folder_appears_in_its_rows(folders: Folders) -> None:
     assert text.endswith(f"\n\n{path}: BLEU nrefs:1|case:mixed\n")
 
 
-def test_each_folder_of_a_row_has_its_own_line(folders: Folders) -> None:
+def test_each_folder_of_a_row_has_its_own_line(make_folder: MakeFolder) -> None:
     hparams = registry.hparams("transformer_big_enfr")
-    paths = [folders.make(name, "wmt_enfr", hparams, {"bleu": {"wmt14": 41.0}}) for name in ("one", "two")]
+    paths = [make_folder(name, "wmt_enfr", hparams, {"bleu": {"wmt14": 41.0}}) for name in ("one", "two")]
     rows = lines("--table=2,3", f"--output_dirs={','.join(paths)}")
     assert len(rows) == 31
     assert [(line["row"], line["output_dir"]) for line in rows if line["output_dir"]] == [
@@ -161,14 +155,14 @@ def test_each_folder_of_a_row_has_its_own_line(folders: Folders) -> None:
     ]
 
 
-def test_a_folder_whose_table_is_not_printed_still_appears(folders: Folders) -> None:
-    path = folders.make("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
+def test_a_folder_whose_table_is_not_printed_still_appears(make_folder: MakeFolder) -> None:
+    path = make_folder("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
     (line,) = (line for line in lines("--table=4", f"--output_dirs={path}") if line["output_dir"])
     assert (line["table"], line["measured_steps"]) == ("", "90000")
 
 
-def test_a_parser_is_recognised_by_its_problem(folders: Folders) -> None:
-    path = folders.make("semi", "wsj_parsing_semi", registry.hparams("transformer_parsing_4layer_semi"), {"f1": 92.125})
+def test_a_parser_is_recognised_by_its_problem(make_folder: MakeFolder) -> None:
+    path = make_folder("semi", "wsj_parsing_semi", registry.hparams("transformer_parsing_4layer_semi"), {"f1": 92.125})
     (line,) = (line for line in lines(f"--output_dirs={path}") if line["output_dir"])
     assert (line["hparams_set"], line["measured_f1"]) == ("transformer_parsing_4layer_semi", "92.125")
 
@@ -183,22 +177,23 @@ def test_a_parser_is_recognised_by_its_problem(folders: Folders) -> None:
     ],
 )
 def test_a_folder_with_another_problem_or_other_hparams_fits_no_row(
-    problem: str, changes: dict[str, int], folders: Folders
+    problem: str, changes: dict[str, int], make_folder: MakeFolder, tiny_vocabulary: Vocabulary
 ) -> None:
     hparams = replace(registry.hparams("transformer_base"), **changes)
-    path = folders.make("other", problem, hparams, {"dev_bleu": 30.0})
+    path = make_folder("other", problem, hparams, {"dev_bleu": 30.0})
     *rows, line = lines("--table=3", f"--output_dirs={path}")
     assert len(rows) == 20
     assert not any(row["output_dir"] for row in rows)
     assert (line["table"], line["row"], line["problem"], line["measured_bleu_dev"]) == ("", "", problem, "30.0")
-    vocab_size = folders.vocabulary.size
+    vocab_size = tiny_vocabulary.size
     assert line["measured_vocab_size"] == str(vocab_size)
     assert line["measured_parameters"] == str(size.parameters(hparams, vocab_size))
     assert "Model folders that fit no row above\n\n" in output("paper", f"--output_dirs={path}")
 
 
-def test_without_results_the_metrics_of_the_training_are_shown(folders: Folders, tiny_hparams: HParams) -> None:
-    path = folders.make("model", "numbers_ende", replace(tiny_hparams, train_steps=110), steps=(20, 110, 90))
+def test_without_results_the_metrics_of_the_training_are_shown(make_folder: MakeFolder, tiny_hparams: HParams) -> None:
+    path = make_folder("model", "numbers_ende", replace(tiny_hparams, train_steps=110))
+    add_checkpoints(path, 20, 110, 90)
     log = MetricsLog(path, 0)
     log.add(90, seconds=7200.0, train_loss=1.0, hardware="P100", gpu_count=2)
     log.add(110, dev_loss=1.0, dev_perplexity=2.75)
@@ -212,31 +207,31 @@ def test_without_results_the_metrics_of_the_training_are_shown(folders: Folders,
         assert (line["measured_steps"], line["measured_bleu_dev"]) == ("110", bleu)
 
 
-def test_notes_below_a_table_say_what_limits_a_comparison(folders: Folders) -> None:
+def test_notes_below_a_table_say_what_limits_a_comparison(make_folder: MakeFolder) -> None:
     hparams = registry.hparams("transformer_parsing_4layer")
     results = {"f1": 43.0, "search": "beam_size=1", "train_seconds": 5, "hardware": "2 x K80, then 1 x P100"}
-    path = folders.make("model", "wsj_parsing", hparams, results, settings={"train_sections": "0001-0159"})
+    path = make_folder("model", "wsj_parsing", hparams, results, settings={"train_sections": "0001-0159"})
     (note, _, _) = notes = output("paper", "--table=4", f"--output_dirs={path}").split("\n\n")[2:]
     assert note == f"{path}: decoded with beam_size=1"
     assert notes[1] == f"{path}: no FLOPs by time, because it was trained on several machines"
     assert notes[2] == f"{path}: its data was generated with --train_sections=0001-0159\n"
 
 
-def test_precision_and_warm_starts_are_noted(folders: Folders) -> None:
+def test_precision_and_warm_starts_are_noted(make_folder: MakeFolder) -> None:
     hparams = registry.hparams("transformer_base")
-    path = folders.make("model", "wmt_ende", hparams, {"steps": 500}, precision="mixed_bfloat16")
+    path = make_folder("model", "wmt_ende", hparams, {"steps": 500}, precision="mixed_bfloat16")
     assert f"\n{path}: trained in mixed_bfloat16\n" in output("paper", "--table=3", f"--output_dirs={path}")
-    path = folders.make("tuned", "wmt_ende", hparams, {"steps": 500}, warm_start_from="/models/finished")
+    path = make_folder("tuned", "wmt_ende", hparams, {"steps": 500}, warm_start_from="/models/finished")
     rows = [line["row"] for line in lines("--table=3", f"--output_dirs={path}") if line["output_dir"]]
     assert rows == [""]
     _, _, others = output("paper", f"--output_dirs={path}").partition("Model folders that fit no row above")
     assert f"{path}: fits no row, because it started with the weights of /models/finished" in others
 
 
-def test_flops_by_time_need_the_sustained_rate_of_the_hardware(folders: Folders) -> None:
+def test_flops_by_time_need_the_sustained_rate_of_the_hardware(make_folder: MakeFolder) -> None:
     hparams = registry.hparams("transformer_l2")
     timed = {"train_seconds": 10, "gpu_count": 2}
-    path = folders.make("model", "wmt_ende", hparams, timed | {"hardware": "Tesla V100 SXM2"})
+    path = make_folder("model", "wmt_ende", hparams, timed | {"hardware": "Tesla V100 SXM2"})
     text = output("paper", "--table=3", f"--output_dirs={path}")
     assert f"{path}: no FLOPs by time, because the paper gives no sustained rate for 'Tesla V100 SXM2'" in text
     rate = "--sustained_tflops=V100 = 14.5"
@@ -258,7 +253,7 @@ def test_flops_by_time_need_the_sustained_rate_of_the_hardware(folders: Folders)
         assert line["measured_flops_by_time"] == ""
 
 
-def test_wrong_flags_and_folders_are_reported(folders: Folders, tiny_hparams: HParams, tmp_path: Path) -> None:
+def test_wrong_flags_and_folders_are_reported(make_folder: MakeFolder, tiny_hparams: HParams, tmp_path: Path) -> None:
     assert error("paper", "--table=3,5") == "unknown table '5'; there are: 2, 3, 4"
     assert error("paper", "--table=") == "--table is required: numbers of the tables"
     assert error("paper", "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
@@ -266,24 +261,25 @@ def test_wrong_flags_and_folders_are_reported(folders: Folders, tiny_hparams: HP
     nowhere = tmp_path / "nowhere"
     cure = "so this is no model folder; run t2t-trainer"
     assert error("paper", f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
-    empty = folders.make("empty", "numbers_ende", tiny_hparams)
+    empty = make_folder("empty", "numbers_ende", tiny_hparams)
     steps = f"{tiny_hparams.train_steps:,}"
     assert error("paper", f"--output_dirs={empty}").startswith(
         f"{empty}: its training is at step 0 of {steps}; continue"
     )
-    begun = folders.make("begun", "numbers_ende", tiny_hparams, steps=(5, 10))
+    begun = make_folder("begun", "numbers_ende", tiny_hparams)
+    add_checkpoints(begun, 5, 10)
     assert error("paper", f"--output_dirs={begun}").startswith(
         f"{begun}: its training is at step 10 of {steps}; continue"
     )
-    broken = folders.make("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
+    broken = make_folder("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
     assert error("paper", f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
     for rate in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):
         expected = f"--sustained_tflops: cannot read '{rate}'; write a GPU's name, = and a number above 0"
         assert error("paper", f"--sustained_tflops={rate}") == expected
 
 
-def test_the_program_does_not_load_tensorflow(folders: Folders, tiny_hparams: HParams) -> None:
-    path = folders.make("model", "numbers_ende", tiny_hparams, RESULTS)
+def test_the_program_does_not_load_tensorflow(make_folder: MakeFolder, tiny_hparams: HParams) -> None:
+    path = make_folder("model", "numbers_ende", tiny_hparams, RESULTS)
     assert output_without_tensorflow("paper", f"--output_dirs={path}").startswith("Table 2: ")
 
 

@@ -65,6 +65,26 @@ def test_tensor2tensors_versions_of_base_have_its_values() -> None:
     }
 
 
+def test_the_parsers_differ_from_base_only_as_documented() -> None:
+    assert changes("transformer_parsing_4layer", "transformer_base") == {
+        "num_hidden_layers": 4,
+        "hidden_size": 1024,
+        "layer_prepostprocess_dropout": 0.2,
+        "attention_dropout": 0.2,
+        "max_length": 512,
+        "learning_rate_warmup_steps": 16000,
+        "train_steps": 20000,
+        "local_eval_frequency": 500,
+    }
+    assert changes("transformer_parsing_4layer_semi", "transformer_parsing_4layer") == {
+        "layer_prepostprocess_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "learning_rate_warmup_steps": 4000,
+        "train_steps": 100000,
+        "local_eval_frequency": 1500,
+    }
+
+
 @pytest.mark.parametrize(("name", "width"), [("transformer_small", 256), ("transformer_tiny", 128)])
 def test_small_sets_are_small(name: str, width: int) -> None:
     hparams = registry.hparams(name)

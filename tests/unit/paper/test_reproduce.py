@@ -229,16 +229,6 @@ def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
     assert averaged_count(averaged(folder)) == 2
 
 
-def test_a_nan_loss_is_not_in_the_results(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
-    folder = make_folder()
-    save(folder, 5)
-    MetricsLog(folder.path, 0).add(5, dev_loss=float("nan"), dev_perplexity=float("nan"))
-    _, results = evaluate(folder, data, str(tmp_path))
-    assert results.dev_perplexity is None
-    assert read_results(folder.path) == results
-    assert (results.train_seconds, results.hardware, results.gpu_count) == (None, "", None)
-
-
 def test_another_search_is_decoded_into_another_file(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
     folder = make_folder()
     save(folder, 5)
@@ -343,17 +333,6 @@ def test_a_killed_decode_continues(
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
     evaluate(folder, data, str(tmp_path))  # the unfinished file belongs to other text
     assert decoded_texts == [SOURCES, ["a dog"]]
-
-
-def test_a_training_that_moved_between_machines_names_both(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
-    folder = make_folder()
-    save(folder, 15)
-    log = MetricsLog(folder.path, 0)
-    for step, hardware, count in ((5, "P100", 8), (10, "P100", 8), (15, "H200", 1)):
-        log.add(step, seconds=step * 10.0, train_loss=2.0, hardware=hardware, gpu_count=count)
-    _, results = evaluate(folder, data, str(tmp_path))
-    assert (results.train_seconds, results.hardware, results.gpu_count) == (150.0, "8 x P100, then 1 x H200", None)
-    assert read_results(folder.path) == results
 
 
 def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(

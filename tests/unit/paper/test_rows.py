@@ -68,29 +68,6 @@ def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row
         assert docstring.startswith(f"Table 3, row {row.row.strip('()')}: ") and "\n" not in docstring
 
 
-def test_the_parsers_differ_from_base_only_as_documented() -> None:
-    base, wsj, semi = (
-        vars(registry.hparams(f"transformer_{name}")) for name in ("base", "parsing_4layer", "parsing_4layer_semi")
-    )
-    assert {name: wsj[name] for name in wsj if wsj[name] != base[name]} == {
-        "num_hidden_layers": 4,
-        "hidden_size": 1024,
-        "layer_prepostprocess_dropout": 0.2,
-        "attention_dropout": 0.2,
-        "max_length": 512,
-        "learning_rate_warmup_steps": 16000,
-        "train_steps": 20000,
-        "local_eval_frequency": 500,
-    }
-    assert {name: semi[name] for name in semi if semi[name] != wsj[name]} == {
-        "layer_prepostprocess_dropout": 0.1,
-        "attention_dropout": 0.1,
-        "learning_rate_warmup_steps": 4000,
-        "train_steps": 100000,
-        "local_eval_frequency": 1500,
-    }
-
-
 def test_each_set_of_the_papers_experiments_has_its_row() -> None:
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
     assert Counter(row.table for row in OUR_ROWS) == {2: 2, 3: 20, 4: 2}

@@ -6,34 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_lines
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.evalb_parameters import Parameters, read_parameters
 
 DEFAULTS = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
 
 
-def write(path: Path, *lines: str) -> str:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
-
-
 def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "x.prm",
-        "##-----##",
-        "",
-        "DEBUG 0",
-        "MAX_ERROR 5",
-        "CUTOFF_LEN\t70  ",
-        "LABELED 0",
-        "DELETE_LABEL TOP",
-        "DELETE_LABEL #",
-        "DELETE_LABEL_FOR_LENGTH -NONE-",
-        "QUOTE_LABEL POS",
-        "EQ_LABEL  A B",
-        "EQ_WORD Dog dog",
-        "# EQ_WORD Cat cat",
-    )
+    lines = ["##-----##", "", "DEBUG 0", "MAX_ERROR 5", "CUTOFF_LEN\t70  ", "LABELED 0", "DELETE_LABEL TOP"]
+    lines += ["DELETE_LABEL #", "DELETE_LABEL_FOR_LENGTH -NONE-", "QUOTE_LABEL POS", "EQ_LABEL  A B"]
+    path = write_lines(tmp_path / "x.prm", [*lines, "EQ_WORD Dog dog", "# EQ_WORD Cat cat"])
     assert read_parameters(path) == Parameters(
         max_error=5,
         cutoff_len=70,
@@ -47,7 +30,7 @@ def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
 
 
 def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
-    assert read_parameters(write(tmp_path / "x.prm", "# nothing")) == DEFAULTS
+    assert read_parameters(write_lines(tmp_path / "x.prm", ["# nothing"])) == DEFAULTS
     assert (DEFAULTS.max_error, DEFAULTS.cutoff_len, DEFAULTS.labeled) == (10, 40, True)
 
 
@@ -65,7 +48,7 @@ def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_line_is_reported(line: str, message: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "x.prm", "LABELED 1", line, "LABELED 1")
+    path = write_lines(tmp_path / "x.prm", ["LABELED 1", line, "LABELED 1"])
     with pytest.raises(UserError) as error:
         read_parameters(path)
     assert str(error.value).startswith(f"{path}:2: {message}")
