@@ -42,7 +42,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     """Parses `argv` into `values`, calls `main(values)` and returns the exit code.
 
     A user's mistake gives one line on standard error and exit code 2. An interrupt gives 130, or 0 if the program has
-    saved its work. A closed standard output, as behind `| head`, gives 1.
+    saved its work. If a reader such as `| head` closes standard output, the exit code is 1.
 
     Args:
         description: what --help prints above the flags; the module's docstring.
@@ -70,7 +70,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
 
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
-    """Parses the flags; then prints what --help or --registry_help ask for, or calls `main`."""
+    """Parses the flags, then prints the help or the registry's names, or calls `main`."""
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list problems, hparams sets and models", flag_values=values)
     flags.DEFINE_string(
@@ -129,7 +129,7 @@ def require(values: flags.FlagValues, *names: str) -> None:
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Holds back what TensorFlow prints on standard error when it starts. If the block raises, it is printed."""
+    """Hides TensorFlow's messages on standard error. If the block raises, they are printed."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -38,7 +38,7 @@ OTHER_FORMAT = {
     "saved_model": ("quantization",),
     "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file"),
 }
-"""Flags that have no effect with each format."""
+"""For each format, the flags that have no effect."""
 
 
 def main(values: flags.FlagValues) -> None:
@@ -93,11 +93,7 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHParams:
-    """Returns how the served model searches.
-
-    Raises:
-        UserError: --decode_hparams sets a field that has no effect in a served model.
-    """
+    """Returns the served model's search; raises UserError if a field of --decode_hparams has no effect there."""
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     for names, why in (
         (["prefix_file", "write_beam_scores", "batch_size"], "a served model is given texts, not files"),

@@ -16,7 +16,6 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from absl import flags
@@ -30,9 +29,9 @@ from t2t_repro.textfile import decode_lines, read_lines
 
 HISTORY = Path("~/.t2t_query_server_history")
 MAX_FAILURES = 3
-"""Number of requests in a row that may fail before the other lines are given up."""
+"""After this number of failed requests in a row, the remaining lines are given up: they are not sent."""
 MAX_RANGES = 10
-"""Number of ranges of lines that an error names."""
+"""Maximum number of ranges of lines in an error message."""
 
 FLAGS = flags.FlagValues()
 for name, default, text in (
@@ -64,7 +63,11 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "server", "servable_name")
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
-            raise UserError(f"--{name} does nothing beside --inputs_once; omit one")
+            raise UserError(f"--{name} does nothing with --inputs_once; omit one")
+    try:
+        values.inputs_once.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else []
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our errors repeat what gRPC would print
@@ -82,22 +85,13 @@ def main(values: flags.FlagValues) -> None:
         tell=say,
     ) as client:
         if values.inputs_once:
-            translate_once(client, values)
+            write(client.translate([values.inputs_once]), values)
         elif has_file:
             translate(client, lines, len(lines), values)
         elif values.decode_to_file in program.STANDARD_STREAMS and sys.stdin.isatty() and sys.stdout.isatty():
             translate_typed(client, values)
         else:
             translate(client, decode_lines(sys.stdin.buffer, "standard input"), None, values)
-
-
-def translate_once(client: Client, values: flags.FlagValues) -> None:
-    """Translates --inputs_once."""
-    try:
-        values.inputs_once.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
-    write(client.translate([values.inputs_once]), values)
 
 
 def translate_typed(client: Client, values: flags.FlagValues) -> None:
@@ -128,7 +122,7 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
         for answers in batches:
             write(answers, values)
         if requests.lost:
-            raise UserError(f"{source}: no answer for {ranges(requests.lost)}: {requests.lost[0].reason}")
+            raise UserError(f"{source}: no answer for {ranges(requests.lost)}: {requests.reason}")
     else:
         write_file(batches, requests, source, values)
 
@@ -145,7 +139,7 @@ def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str,
                 file.flush()
     except BaseException as error:
         if requests.has_outputs:
-            say(f"{partial} has the lines up to here")
+            say(f"{partial} has the lines translated so far")
         else:
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -153,24 +147,12 @@ def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str,
         raise
     if requests.lost:
         raise UserError(
-            f"{source}: no answer for {ranges(requests.lost)}, left empty in {partial} beside the others: "
-            f"{requests.lost[0].reason}"
+            f"{source}: no answer for {ranges(requests.lost)}, which are empty in {partial}: {requests.reason}"
         )
     try:
         os.replace(partial, output)
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); the translation is in {partial}") from None
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Lines that got no answer."""
-
-    first: int
-    """Number of the first line, counted from 1."""
-    last: int | None
-    """Number of the last line; None if all lines after the first are lost."""
-    reason: str
 
 
 class Requests:
@@ -179,73 +161,71 @@ class Requests:
     Args:
         client: the connection to the model.
         batch_size: lines per request.
-        is_stream: True to end when the rest is given up; False to give the other lines empty answers.
+        is_stream: True to end with the last line sent; False to give lines that are not sent empty answers.
     """
 
     def __init__(self, client: Client, batch_size: int, is_stream: bool) -> None:
         self._client, self._batch_size, self._is_stream = client, batch_size, is_stream
         self._failures = 0
-        self._given_up = ""
-        """Why the rest is given up."""
+        self._has_given_up = False
         self.has_outputs = False
         """True once a line has been translated."""
-        self.lost: list[Lost] = []
+        self.lost: list[tuple[int, int | None]] = []
+        """First and last line, counted from 1, of each range without answers; None is the end of the stream."""
+        self.reason = ""
+        """Error of the first request that failed."""
 
     def answers(self, lines: Iterable[str]) -> Iterator[list[Answer]]:
         """Yields the answers to each batch of lines.
 
-        If a request fails, its lines get empty answers. After `MAX_FAILURES` in a row, or an error that every request
-        would meet, the rest is given up.
+        If a request fails, its lines get empty answers. After `MAX_FAILURES` in a row, or an error that every other
+        request would have too, the remaining lines are given up.
 
         Raises:
             UserError: no line could be translated.
         """
         lines, number = iter(lines), 0
         while batch := list(itertools.islice(lines, self._batch_size)):
-            answers, reason = self._send(batch)
-            if self._given_up and self._is_stream:
-                self.lost.append(Lost(number + 1, None, reason))
-                return
-            if reason:
-                self.lost.append(Lost(number + 1, number + len(batch), reason))
-            yield answers
+            answers = self._send(batch)
+            if not answers:
+                is_end = self._has_given_up and self._is_stream
+                follows = self.lost and self.lost[-1][1] == number
+                first = self.lost.pop()[0] if follows else number + 1
+                self.lost.append((first, None if is_end else number + len(batch)))
+                if is_end:
+                    return
+            yield answers or [EMPTY] * len(batch)
             number += len(batch)
         if self.lost and not self.has_outputs and not self._is_stream:
-            raise UserError(self.lost[0].reason)
+            raise UserError(self.reason)
 
-    def _send(self, batch: list[str]) -> tuple[list[Answer], str]:
-        """Returns the answers to a batch and "", or empty answers and the reason for them."""
-        empty = [EMPTY] * len(batch)
-        if self._given_up:
-            return empty, self._given_up
+    def _send(self, batch: list[str]) -> list[Answer]:
+        """Returns the answers to a batch, or none if the request fails or the lines are given up."""
+        if self._has_given_up:
+            return []
         try:
             answers = self._client.translate(batch)
         except UserError as error:
             self._failures += 1
+            self.reason = self.reason or str(error)
             if not isinstance(error, RequestError) or self._failures == MAX_FAILURES:
                 if not self.has_outputs:
                     raise
-                self._given_up = str(error)
-            return empty, str(error)
+                self._has_given_up = True
+            return []
         self._failures = 0
         self.has_outputs |= any(answer.outputs for answer in answers)
-        return answers, ""
+        return answers
 
 
-def ranges(lost: Sequence[Lost]) -> str:
-    """Returns the lines in words, e.g. "lines 1-32, 65 to the end"."""
-    joined: list[tuple[int, int | None]] = []
-    for lines in lost:
-        if joined and joined[-1][1] == lines.first - 1:
-            joined[-1] = (joined[-1][0], lines.last)
-        else:
-            joined.append((lines.first, lines.last))
+def ranges(lost: Sequence[tuple[int, int | None]]) -> str:
+    """Returns the lost lines for a message, e.g. "lines 1-32, 65 to the end"."""
     words = []
-    for first, last in joined[:MAX_RANGES]:
+    for first, last in lost[:MAX_RANGES]:
         end = " to the end" if last is None else f"-{last:,}" if last > first else ""
         words.append(f"{first:,}{end}")
-    if len(joined) > MAX_RANGES:
-        words.append(f"{len(joined) - MAX_RANGES:,} more ranges")
+    if len(lost) > MAX_RANGES:
+        words.append(f"{len(lost) - MAX_RANGES:,} more ranges")
     return f"{'line' if words[0].isdecimal() and len(words) == 1 else 'lines'} {', '.join(words)}"
 
 
@@ -256,16 +236,15 @@ def write(answers: Sequence[Answer], values: flags.FlagValues) -> None:
 
 
 def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
-    """Returns a line of text for each answer."""
-    return "".join(f"{as_line(answer, values.signature_name)}\n" for answer in answers).encode("utf-8")
-
-
-def as_line(answer: Answer, signature_name: str) -> str:
-    """Returns the output. For signatures other than serving_default: all outputs and scores, separated by tabs."""
-    if signature_name == "serving_default":
-        return one_line(answer.text)
-    texts = [one_line(text).replace("\t", " ") for text in answer.outputs]
-    return "\t".join(f"{text}\t{score:.6f}" for text, score in zip(texts, answer.scores, strict=True))
+    """Returns a line for each answer: the output, or all outputs and scores if --signature_name=nbest."""
+    lines = []
+    for answer in answers:
+        cells = [answer.text]
+        if values.signature_name != "serving_default":
+            texts = (text.replace("\t", " ") for text in answer.outputs)
+            cells = [f"{text}\t{score:.6f}" for text, score in zip(texts, answer.scores, strict=True)]
+        lines.append(one_line("\t".join(cells)))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
 
 def run() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +47,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     Raises:
         UserError: the checkpoint is missing or damaged.
     """
-    try:
-        reader = _open(path)
+    with _reader(path) as reader:
         prefix, suffix = "weights/", _key("")
         keys = [key for key in reader.get_variable_to_shape_map() if key.startswith(prefix)]
         return Checkpoint(
@@ -54,27 +55,21 @@ def read_checkpoint(path: str) -> Checkpoint:
             step=int(reader.get_tensor(_key("step"))),
             vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
         )
-    except _read_errors() as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
 
 
 def read_value(path: str, name: str) -> Any:
-    """Returns the value that a checkpoint stores under `name`, or None if it has none or cannot be read."""
-    try:
-        reader = _open(path)
-        return reader.get_tensor(_key(name)) if reader.has_tensor(_key(name)) else None
-    except _read_errors():
-        return None
+    """Returns the value that a checkpoint stores under `name`, or None if there is none or it cannot be read."""
+    with suppress(UserError), _reader(path) as reader:
+        return reader.get_tensor(_key(name))
+    return None
 
 
 def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: str, cure: str) -> None:
     """Sets a model's variables to the weights of a checkpoint.
 
     Args:
-        checkpoint: path of the checkpoint, for the error message.
-        hparams: source of the model's hparams, for the error message.
-        cure: what the user can do, for the error message.
+        checkpoint, hparams, cure: for the error message: the checkpoint's path, the origin of the model's hparams, and
+            the user's remedy.
 
     Raises:
         UserError: the checkpoint lacks a weight, has one that the model lacks, or has one of another shape.
@@ -94,18 +89,16 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
         variable.assign(content.weights[variable.path])
 
 
-def _open(path: str) -> Any:
-    """Returns TensorFlow's reader of a checkpoint; imports TensorFlow, which takes seconds."""
-    import tensorflow as tf
+@contextmanager
+def _reader(path: str) -> Iterator[Any]:
+    """Yields TensorFlow's reader of a checkpoint; its errors become UserErrors."""
+    import tensorflow as tf  # takes seconds
 
-    return tf.train.load_checkpoint(path)
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    """Returns the exceptions that TensorFlow raises for a checkpoint that is missing or damaged."""
-    import tensorflow as tf
-
-    return tf.errors.OpError, ValueError, RuntimeError, IndexError
+    try:
+        yield tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
 
 
 def _key(name: str) -> str:

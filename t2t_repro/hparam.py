@@ -43,8 +43,8 @@ class HParams:
     attention_value_channels: int = 0
     """h * d_v, the width of all heads' values together; 0 means hidden_size."""
     self_attention_neighborhood: int = 0
-    """r: position i attends only to positions i - r // 2 to i + r // 2, and in the decoder to none after i (section 4,
-    "restricted"). 0 means all positions, as in the paper's experiments."""
+    """r: position i attends only to positions i - r // 2 to i + r // 2, in the decoder to i (section 4, "restricted").
+    0 means all positions, as in the paper's experiments."""
     norm_before: bool = False
     """True for layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"); False for
     layer norm after the residual sum, as in the paper (tensor2tensor's "none", "dan")."""
@@ -163,9 +163,9 @@ class DecodeHParams:
     n: int = 0
     """Number of outputs per input; 0 is beam_size with return_beams, else 1."""
     write_beam_scores: bool = False
-    """Writes the score and the number of tokens behind each output, separated by tabs."""
+    """True to write the score and the number of tokens after each output, separated by tabs."""
     prefix_file: str = ""
-    """File with the beginning of each output, line by line; an empty line sets no beginning."""
+    """File whose lines are the beginnings of the outputs; an empty line leaves its output free."""
 
     coverage_penalty: float = 0.0
     """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 is no penalty."""
@@ -236,11 +236,11 @@ class DecodeHParams:
 def refuse_decode_hparams(
     values: DecodeHParams, names: Sequence[str], why: str, defaults: DecodeHParams | None = None
 ) -> None:
-    """Raises UserError if one of the decode hparams `names` differs from its default.
+    """Raises UserError if one of the decode hparams `names`, which have no effect here, differs from its default.
 
     Args:
-        why: why these hparams have no effect in this program, for the error message.
-        defaults: by default those of `DecodeHParams`.
+        why: why they have no effect, for the error message.
+        defaults: None for `DecodeHParams()`.
     """
     defaults = defaults or DecodeHParams()
     for name in names:
@@ -249,7 +249,7 @@ def refuse_decode_hparams(
 
 
 def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    """Raises UserError if one of the fields `names` is not valid; `rule` tells the user what is."""
+    """Raises UserError if one of the fields `names` has an invalid value. `rule` ends the error message."""
     for name in names:
         if not is_valid(getattr(values, name)):
             raise UserError(f"{name}={getattr(values, name)} {rule}")
@@ -280,11 +280,8 @@ def override(values: T, text: str) -> T:
 def parse_value(name: str, text: str, kind: type) -> Any:
     """Returns `text` as a value of type `kind`: int, float, bool or str.
 
-    Args:
-        name: the field's name, for the error message.
-
     Raises:
-        UserError: `text` is not such a value.
+        UserError: `text` is not of this type; the message has the field's `name`.
     """
     try:
         if kind is bool:

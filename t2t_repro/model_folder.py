@@ -90,23 +90,18 @@ class ModelFolder:
 
     @classmethod
     def create(
-        cls,
-        path: str | Path,
-        hparams: HParams,
-        vocabulary: Vocabulary,
-        origin: Origin,
-        problem: Problem | None = None,
+        cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None
     ) -> ModelFolder:
         """Creates a model folder, or opens an existing one to resume its training.
 
-        An existing folder without checkpoints is overwritten: its training failed before the first one, and the user
-        may have changed something since.
+        An existing folder without checkpoints is overwritten: there is nothing to resume, so the user may change
+        everything.
 
         Raises:
             UserError: the existing folder has another problem, other data or other hparams.
         """
         folder = Path(path)
-        missing = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
+        new_files = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
         has_checkpoints = any(checkpoints_in(folder / place) for place in ("", "averaged", "best"))
         if has_checkpoints and (folder / "problem.json").exists():
             existing = cls(folder, problem)
@@ -122,7 +117,7 @@ class ModelFolder:
             with whole_file(folder / name, "w") as file:
                 file.write(to_json(values))
         created = cls(folder, problem, vocabulary)
-        created._created = missing
+        created._created = new_files
         return created
 
     @staticmethod
@@ -163,28 +158,26 @@ class ModelFolder:
 
         Only hparams in `MAY_DIFFER` may differ; a larger train_steps continues the training.
         """
-        cure = "give another --output_dir, with --warm_start_from to begin with this model's weights"
-        if origin.problem != self.origin.problem:
-            raise UserError(f"{self.path}: trained on problem {self.origin.problem!r}, not {origin.problem!r}; {cure}")
-        if vocabulary.fingerprint != self.vocabulary.fingerprint:
-            raise UserError(
-                f"{self.path}: trained with the vocabulary of fingerprint {self.vocabulary.fingerprint}, the data's is "
-                f"{vocabulary.fingerprint}; {cure}"
-            )
-        if origin.data_fingerprint != self.origin.data_fingerprint:
-            raise UserError(
-                f"{self.path}: trained on data of fingerprint {self.origin.data_fingerprint}, the data given is "
-                f"{origin.data_fingerprint}; {cure}"
-            )
+        before, now = self.origin, origin
+        traits: list[tuple[str, Any, Any]] = [
+            ("on problem ", repr(before.problem), repr(now.problem)),
+            ("with the vocabulary of fingerprint ", self.vocabulary.fingerprint, vocabulary.fingerprint),
+            ("on data of fingerprint ", before.data_fingerprint, now.data_fingerprint),
+        ]
         for name in ("random_seed", "precision", "warm_start_from"):
-            before, now = getattr(self.origin, name), getattr(origin, name)
-            if before != now:
-                raise UserError(f"{self.path}: trained with --{name}={before or None}, not {now or None}; {cure}")
-        for name, value in vars(hparams).items():
-            if name not in MAY_DIFFER and value != getattr(self.hparams, name):
+            traits.append((f"with --{name}=", getattr(before, name) or None, getattr(now, name) or None))
+        changed = [name for name, value in vars(hparams).items() if value != getattr(self.hparams, name)]
+        for name in (name for name in changed if name not in MAY_DIFFER):
+            old_value, new_value = (
+                f"{name}={getattr(values, name)} (hparams of fingerprint {hparams_fingerprint(values)})"
+                for values in (self.hparams, hparams)
+            )
+            traits.append(("with ", old_value, new_value))
+        for trait, old_value, new_value in traits:
+            if old_value != new_value:
                 raise UserError(
-                    f"{self.path}: trained with {name}={getattr(self.hparams, name)} (hparams of fingerprint "
-                    f"{hparams_fingerprint(self.hparams)}), not {name}={value} ({hparams_fingerprint(hparams)}); {cure}"
+                    f"{self.path}: trained {trait}{old_value}, not {new_value}; give another --output_dir, with "
+                    "--warm_start_from to begin with this model's weights"
                 )
 
     def checkpoints(self) -> list[str]:

@@ -16,7 +16,7 @@ PLAIN_SECONDS = 15.0
 
 def say(text: str) -> None:
     """Prints one line on standard error, above the bar if there is one."""
-    # Nothing may read standard error any more: Ctrl-C also ended `tee`, the terminal was closed, or the disk is full.
+    # Writing fails if Ctrl-C ended a `tee` behind us, the terminal was closed, or the log's disk is full.
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -33,7 +33,7 @@ class Progress:
         description: the task.
         total: number of items; None if it is unknown.
         unit: name of the items, in the plural.
-        done: number of items done before, e.g. by a run that this one resumes; they do not count for the speed.
+        done: number of items that an earlier run has done; they do not count in the speed.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
@@ -76,7 +76,7 @@ class Progress:
 def progress(
     items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
 ) -> Iterator[T]:
-    """Yields `items` and shows how many units are done, of which each item has `size(item)`."""
+    """Yields `items` and shows the progress. An item counts as `size(item)` units of `total`."""
     meter = Progress(description, total, unit)
     try:
         for item in items:

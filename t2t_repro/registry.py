@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
-"""End of a problem's name that stands for the other direction."""
+"""Suffix of a problem's name that swaps its source and target."""
 
 
 def snake_case(name: str) -> str:
@@ -46,8 +46,8 @@ class Registry:
     """Classes or functions of one kind, by name.
 
     Args:
-        kind: what the objects are, for messages: "problem".
-        reserved_suffix: names must not end in it.
+        kind: noun for one object in messages, e.g. "problem".
+        reserved_suffix: no registered name may end in it.
     """
 
     def __init__(self, kind: str, reserved_suffix: str = "") -> None:
@@ -55,7 +55,7 @@ class Registry:
         self._objects: dict[str, Any] = {}
 
     def register(self, name_or_object: str | T | None = None) -> Any:
-        """Decorator that registers a class or function. Use it bare, with `()`, or with a name.
+        """Registers a class or function. It is a decorator; use it bare, with `()`, or with a name.
 
         Raises:
             UserError: the name is taken, or ends in the reserved suffix.
@@ -126,7 +126,7 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
         settings: values for fields of the problem's `Settings`; the others keep their defaults.
 
     Raises:
-        UserError: the name is unknown, or the problem refuses a setting.
+        UserError: the name or a setting is unknown, or a setting's value is invalid.
     """
     return problem_class(name)(settings or {}, was_reversed=name.endswith(REVERSED), name=name.removesuffix(REVERSED))
 
@@ -163,8 +163,7 @@ def import_usr_dir(directory: str) -> None:
     """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names. "" imports nothing.
 
     Raises:
-        UserError: the folder or its `__init__.py` is missing, its name cannot be imported, or its code fails; the
-            message has the code's file and line.
+        UserError: the folder is not a package, or its code fails; the message has the code's file and line.
     """
     if not directory:
         return
@@ -188,7 +187,7 @@ def import_usr_dir(directory: str) -> None:
 
 
 def _place(error: Exception, folder: Path) -> str:
-    """Returns file and line of the code in `folder` that raised an error."""
+    """Returns the file and line in `folder` that raised an error, or `folder` if none is known."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]

@@ -102,7 +102,7 @@ def _cell(line: Mapping[str, Any], column: Column) -> str:
 
 
 def _parts(table: Table, columns: Sequence[Column], width: int) -> Iterator[list[list[str]]]:
-    """Yields parts of at most `width` characters: columns of cells that are padded to one length, header first."""
+    """Yields the table in parts of at most `width` characters. A part is a list of columns of padded cells."""
     keys: list[list[str]] = []
     others: list[list[str]] = []
     for column in columns:

@@ -39,7 +39,7 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
     """Yields the lines of an open binary file; see `read_lines`.
 
     Args:
-        source: name of the file, for error messages.
+        source: name of the file, for the error message.
     """
     for number, line in enumerate(file, 1):
         if number == 1:
@@ -75,7 +75,7 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
         os.replace(temporary, path)
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another"
+            f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
         ) from None
     finally:
         with suppress(FileNotFoundError):

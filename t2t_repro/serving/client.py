@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from t2t_repro.data.text_rules import is_empty
@@ -26,7 +25,7 @@ LONGEST_PAUSE = 30.0
 """Longest pause between two tries, in seconds."""
 
 SIGNATURE_INPUTS = {"inputs": "string"}
-"""The inputs of each signature that the client can use, and their types."""
+"""Names and types of the inputs of a signature that the client can use."""
 
 
 class RequestError(UserError):
@@ -51,7 +50,7 @@ class Answer:
 EMPTY = Answer((), ())
 
 
-class Client:
+class Client(contextlib.AbstractContextManager):
     """A connection to one served model. Use it in a `with` block, or close it.
 
     Args:
@@ -60,7 +59,7 @@ class Client:
         rest: True for TensorFlow Serving's REST API, False for gRPC.
         signature_name: serving_default, or nbest for n hypotheses.
         version: version of the model; None for the latest.
-        timeout_secs: longest time that a request may take.
+        timeout_secs: longest time that a request may take, in seconds.
         retries: how often a request is repeated while the server is unavailable.
         first_pause: seconds before the first repetition; each later pause is twice as long as the one before.
         tell: called with a line of text before the first repetition.
@@ -91,12 +90,7 @@ class Client:
         self._pauses = [min(first_pause * 2**number, LONGEST_PAUSE) for number in range(retries)]
         self._transport: Transport = (Rest if rest else Grpc)(self._server, timeout_secs)
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -127,7 +121,7 @@ class Client:
         return answers
 
     def _retry(self, call: Callable[[], T]) -> T:
-        """Returns the result of `call`, which is repeated after pauses while the server is unavailable."""
+        """Returns the result of `call`. While the server is unavailable, it pauses and calls again."""
         for number, pause in enumerate(self._pauses):
             try:
                 return call()
@@ -145,7 +139,7 @@ class Client:
         for texts, scores in zip(outputs.get("outputs", []), outputs.get("scores", []), strict=False):
             pairs = list(zip(_row(texts), _row(scores), strict=False))
             if pairs and all(isinstance(text, str) for text, _ in pairs):
-                # A text with fewer than n hypotheses has scores of -inf in place of the others.
+                # If a text has fewer than n hypotheses, the server fills its row with empty ones of score -inf.
                 hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
                 answers.append(Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)))
         if len(answers) != count:
@@ -171,15 +165,13 @@ class Client:
         return mismatch or RequestError(f"{self._server}: {error.detail}; see the server's log")
 
     def _mismatch(self) -> UserError | None:
-        """Asks the server what it has; returns an error if the model or a usable signature is missing."""
+        """Asks the server for the model's signatures; returns an error if the model or the signature cannot be used."""
         model = self._servable.name
         try:
             signatures = self._transport.metadata(self._servable).signatures
         except TransportError as error:
             return self._unknown_model() if error.cause is Cause.NOT_FOUND else None
-        usable = " or ".join(
-            sorted(signature for signature, inputs in signatures.items() if inputs == SIGNATURE_INPUTS)
-        )
+        usable = " or ".join(sorted(name for name, inputs in signatures.items() if inputs == SIGNATURE_INPUTS))
         cure = f"--signature_name={usable}" if usable else "--servable_name of a model that t2t-exporter wrote"
         inputs = signatures.get(self._signature)
         if inputs is None:
@@ -191,8 +183,8 @@ class Client:
         if inputs != SIGNATURE_INPUTS:
             types = ", ".join(f"{field} ({dtype})" for field, dtype in sorted(inputs.items())) or "nothing"
             return UserError(
-                f"signature {self._signature!r} of model {model!r} on {self._server} takes {types}, not only inputs "
-                f"(string); give {cure}"
+                f"signature {self._signature!r} of model {model!r} on {self._server} takes {types}, but the client "
+                f"sends inputs (string); give {cure}"
             )
         return None
 
@@ -203,12 +195,12 @@ class Client:
             with contextlib.suppress(TransportError):
                 latest = self._transport.metadata(Servable(name, None)).version
                 return UserError(
-                    f"model {name!r} on {self._server} has no version {version}; the latest is {latest}: give "
-                    "that as --servable_version, or omit the flag"
+                    f"model {name!r} on {self._server} has no version {version}; give --servable_version={latest}, "
+                    "the latest, or omit the flag"
                 )
         return UserError(
-            f"{self._server} serves no model {name!r}; give --servable_name as the server has it: its --model_name, or "
-            "the name in its models.config"
+            f"{self._server} serves no model {name!r}; give --servable_name the server's --model_name, or the name in "
+            "its models.config"
         )
 
 

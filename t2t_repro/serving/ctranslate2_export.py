@@ -1,7 +1,7 @@
 """Exports a CTranslate2 model, for CPUs and C++: the weights under CTranslate2's names, and the vocabulary.
 
-Two ideas that CTranslate2 lacks become equivalent weights. If d_k and d_v differ, the smaller is padded with zeros. The
-target-space embedding is added to the table of source positions.
+CTranslate2 lacks two features of our model, so the weights are changed to have the same effect. If d_k and d_v differ,
+the smaller is padded with zeros. The target-space embedding is added to the table of source positions.
 
 Shapes: D width, H heads, d_k and d_v channels of a head, d the larger of the two.
 """
@@ -26,7 +26,7 @@ TOKENIZER = "sentencepiece.model"
 MIN_VERSION = (4, 7)
 """First version of ctranslate2 whose encoder takes heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""Quantizations that CTranslate2 writes only with PyTorch, and what to let it write in their place."""
+"""CTranslate2 needs PyTorch to write these quantizations. We let it write the second and convert the weights."""
 
 
 def export_ctranslate2(
@@ -43,8 +43,8 @@ def export_ctranslate2(
         The version's folder.
 
     Raises:
-        UserError: `refuse_impossible` raises, the checkpoint does not fit, the disk is full or the folder cannot be
-            written.
+        UserError: CTranslate2 cannot run this model, see `refuse_impossible`; the checkpoint does not fit the folder;
+            or the version cannot be written.
     """
     refuse_impossible(folder.hparams, quantization)
     spec = specification(folder.model(checkpoint), folder.vocabulary)
@@ -59,7 +59,7 @@ def export_ctranslate2(
 
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
-    """Raises UserError if CTranslate2 is missing or too old, or lacks the quantization or the model."""
+    """Raises UserError if CTranslate2 is missing or too old, or does not support the quantization or the model."""
     cure = 'pip install "t2t_repro[ctranslate2]"'
     try:
         import ctranslate2
@@ -91,7 +91,7 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
-    # CTranslate2 needs a token to start from, but `start_from_zero_embedding` gives it an embedding of zeros.
+    # CTranslate2 needs a first token. Any will do, because `start_from_zero_embedding` makes its embedding zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]
     spec.config.layer_norm_epsilon = model.hparams.norm_epsilon
     return spec
@@ -139,7 +139,7 @@ def _decoder(model: Any) -> Any:
 
 
 def _sizes(hparams: HParams) -> dict[str, Any]:
-    """Returns the arguments of both stacks."""
+    """Returns the arguments that both TransformerEncoderSpec and TransformerDecoderSpec take."""
     return {
         "num_layers": hparams.num_hidden_layers,
         "num_heads": hparams.num_heads,
@@ -149,7 +149,7 @@ def _sizes(hparams: HParams) -> dict[str, Any]:
 
 
 def _head_width(sizes: Any) -> int:
-    """Returns d of HParams or of an attention layer."""
+    """Returns d, the width of a head with padding, for HParams or an attention layer."""
     return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
 
 
@@ -196,7 +196,7 @@ def _array(weight: Any) -> np.ndarray:
 
 
 def _to_bfloat16(spec: Any) -> None:
-    """Converts the weights that CTranslate2 left in float32."""
+    """Converts the weights that CTranslate2 left in float32 to bfloat16."""
     import tensorflow as tf
 
     for name, variable in spec.variables().items():

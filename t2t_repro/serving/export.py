@@ -21,10 +21,10 @@ from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
-    """The translator as a TensorFlow graph, with the same search between the same subwords.
+    """The translator as a TensorFlow graph, with the same tokenizer and the same search.
 
-    No text can make the others in its request fail: bytes that are not UTF-8 are read as U+FFFD, and a text longer than
-    `max_input_size` or the model's max_length loses its end.
+    No text makes a request fail: bytes that are not UTF-8 are read as U+FFFD, and a text longer than `max_input_size`
+    or the model's max_length is cut.
 
     Args:
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
@@ -71,7 +71,7 @@ class Served(tf.Module):
         return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
 
     def translate_nbest(self, inputs: Any) -> dict[str, Any]:
-        """Gives the n best translations of raw strings, best first.
+        """Returns the n best translations of raw strings, best first.
 
         Args:
             inputs: string [B], UTF-8, one line each.
@@ -103,7 +103,7 @@ class Served(tf.Module):
         }
 
     def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
-        """Scores given translations.
+        """Returns the model's log-probabilities of translations.
 
         Args:
             inputs: string [B], sources.
@@ -172,14 +172,13 @@ def export(
         The version's folder.
 
     Raises:
-        UserError: the disk is full, the folder cannot be written, the model cannot decode, or the beam is larger than
-            the vocabulary.
+        UserError: the version cannot be written, the model cannot decode, or the beam is larger than the vocabulary.
     """
     served = Served(translator)
     with new_version(export_dir) as (temporary, version):
         try:
             tf.saved_model.save(served, str(temporary), signatures=served.functions)
             add_files(temporary)
-        except tf.errors.OpError as error:  # how TensorFlow reports a full disk
+        except tf.errors.OpError as error:  # TensorFlow's error for a full disk
             raise OSError(str(error).strip().splitlines()[0]) from None
     return version

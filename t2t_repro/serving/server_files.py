@@ -1,4 +1,4 @@
-"""Files that TensorFlow Serving reads beside a SavedModel: warm-up requests, batching parameters, a list of models."""
+"""Files for TensorFlow Serving: warm-up requests, which it runs when it loads a model, and its configuration."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
-"""Lengths, in tokens, of the default texts that a server translates before it reports that it is ready."""
+"""Lengths, in tokens, of the default warm-up texts."""
 WARMUP_TEXTS = 100
-"""Largest number of texts; a server reads no more than 1,000 requests."""
+"""Maximum number of warm-up texts. A server reads at most 1,000 requests, from all signatures together."""
 WARMUP_BATCH = 32
-"""Largest number of texts in a request. A server does not load a model if it exceeds max_batch_size below."""
+"""Maximum number of texts in a request. A server refuses a model with a request above its max_batch_size."""
 
 BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file=...
@@ -50,7 +50,7 @@ def warmup_texts(vocabulary: Vocabulary) -> list[str]:
 
 
 def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
-    """Writes assets.extra/tf_serving_warmup_requests: for each signature, one request per text and one with many.
+    """Writes assets.extra/tf_serving_warmup_requests: per signature, a request for each text and one for many texts.
 
     Args:
         folder: the SavedModel.

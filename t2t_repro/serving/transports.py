@@ -81,12 +81,7 @@ CAUSES: dict[str | int, Cause] = {
 
 
 class TransportError(Exception):
-    """A failed request.
-
-    Args:
-        cause: why it failed.
-        detail: the reason in the words of the server or the operating system.
-    """
+    """A failed request, with its cause and the words of the server or the operating system."""
 
     def __init__(self, cause: Cause, detail: str) -> None:
         super().__init__(detail)
@@ -147,7 +142,7 @@ class Grpc(Transport):
             return method(request, timeout=self._timeout_secs)
         except self._error as error:
             code = error.code().name
-            # A server with several addresses fails with a list of them all; the reason stands at the end.
+            # If the host has several addresses, gRPC lists the failure of each; the reason is at the end.
             detail = (error.details() or code).rpartition("last error: ")[2]
             raise TransportError(CAUSES.get(code, Cause.OTHER), detail) from None
 
@@ -179,7 +174,7 @@ class Rest(Transport):
             raise TransportError(Cause.OTHER, "not TensorFlow Serving's metadata") from None
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """Returns the JSON object that answers a request."""
+        """Sends a request and returns the JSON object in the answer."""
         status, data = self._send(method, path, body)
         text = data.decode("utf-8", errors="replace")
         try:
@@ -193,7 +188,7 @@ class Rest(Transport):
         raise TransportError(CAUSES.get(status, Cause.OTHER), detail)
 
     def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Returns the status and the body of the answer to a request."""
+        """Sends a request and returns the answer's status and body."""
         connection = self._connection
         while True:
             was_open = connection.sock is not None
@@ -204,11 +199,12 @@ class Rest(Transport):
             except TimeoutError:
                 connection.close()
                 raise TransportError(Cause.TIMEOUT, "timed out") from None
-            except UnicodeError:  # the name has an empty label or one that is too long
+            except UnicodeError:  # a part of the host name, between dots, is empty or too long
                 raise TransportError(Cause.UNAVAILABLE, "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()
-                if not was_open:  # else the server may have closed an idle connection: try again with a new one
+                # The server may have closed a connection that was idle: try once more with a new one.
+                if not was_open:
                     detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
                     raise TransportError(Cause.UNAVAILABLE, detail) from None
 
@@ -218,15 +214,13 @@ def tensor_values(tensor: Any) -> list:
     import numpy as np
     import tensorflow as tf
 
-    if tensor.dtype not in (tf.string.as_datatype_enum, tf.float32.as_datatype_enum):
+    is_string = tensor.dtype == tf.string.as_datatype_enum
+    if not (is_string or tensor.dtype == tf.float32.as_datatype_enum) or len(tensor.tensor_shape.dim) not in (1, 2):
         return []
     array = tf.make_ndarray(tensor)
-    if array.ndim not in (1, 2):
-        return []
-    if tensor.dtype == tf.float32.as_datatype_enum:
-        return array.tolist()
-    rows = [[value.decode("utf-8", errors="replace") for value in row] for row in np.atleast_2d(array)]
-    return rows if array.ndim == 2 else rows[0]
+    decode = np.vectorize(lambda value: value.decode("utf-8", errors="replace"), otypes=[object])
+    values: list = (decode(array) if is_string else array).tolist()
+    return values
 
 
 def _model_spec(servable: Servable, signature: str = "") -> Any:
@@ -246,7 +240,7 @@ def _path(servable: Servable) -> str:
 
 
 def _public(types: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Returns the signatures without TensorFlow's internal ones, with types named as in Python: DT_STRING is string."""
+    """Returns the signatures without TensorFlow's internal ones. Types get their Python names: DT_STRING is string."""
     return {
         signature: {name: dtype.removeprefix("DT_").lower() for name, dtype in inputs.items()}
         for signature, inputs in types.items()

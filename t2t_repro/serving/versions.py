@@ -1,4 +1,4 @@
-"""Numbered folders for a server that watches their parent: each appears only when it is complete."""
+"""Numbered versions of a model in one folder, which a server may watch: a version appears when it is complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from t2t_repro.errors import UserError
 
 @contextmanager
 def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Yields a temporary folder to write to, and the version's folder that it becomes when the block ends.
+    """Yields a temporary folder to write to, and the version's path, to which it is moved when the block ends.
 
-    The version is one higher than the highest in `export_dir`, starting at 1. If the block raises, there is no new one.
+    The new version is one higher than the highest in `export_dir`; the first is 1. If the block raises, nothing stays.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.

@@ -159,7 +159,7 @@ def test_failed_lines_are_named_and_the_others_written(flags: list[str], served:
     served.faults = Faults("line 23", code=grpc.StatusCode.INTERNAL)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10"]
     result = run("query-server", *flags, *files, cwd=tmp_path)
-    refused(result, "x.en: no answer for lines 21-30, left empty in x.de.partial beside the others: ", "«broke»")
+    refused(result, "x.en: no answer for lines 21-30, which are empty in x.de.partial: ", "«broke»")
     assert result.stderr.count("\n") == 1
     assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:20], *[""] * 10, *COPIED[30:]]
     assert (tmp_path / "x.de").read_text() == "from an earlier run"
@@ -219,7 +219,10 @@ def test_nothing_is_written_if_nothing_is_translated(flags: list[str], served: S
     refused(
         run("query-server", *flags, *files, "--signature_name=best"), "there are: nbest, score, serving_default, tokens"
     )
-    refused(run("query-server", *flags, *files, "--servable_version=7"), "no version 7; the latest is 1")
+    refused(
+        run("query-server", *flags, *files, "--servable_version=7"),
+        "no version 7; give --servable_version=1",
+    )
     assert not list((tmp_path / "new").iterdir())
     with socket.socket() as bound:
         bound.bind(("localhost", 0))  # but it does not listen
@@ -240,9 +243,7 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     refused(run("query-server", *flags, f"--decode_from_file={tmp_path / 'none'}", output), "none: no such file")
     piped = run("query-server", *flags, output, input="one\nz\udcfcei\n")
     refused(piped, "standard input:2: not UTF-8")
-    refused(
-        run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing beside --inputs_once"
-    )
+    refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing with --inputs_once")
     refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once: not UTF-8")
     refused(run("query-server", *flags, "--batch_size=0"), "batch_size")
     assert not list(tmp_path.iterdir())

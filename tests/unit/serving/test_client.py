@@ -120,7 +120,7 @@ def test_a_missing_model_version_or_signature_is_named_with_the_existing_ones(as
     assert "serves no model 'eco'; give --servable_name" in error(ask("eco"))
     assert "serves no model 'eco'" in error(ask("eco", version=1))
     assert "'echo'" in (message := error(ask(version=9)))
-    assert "has no version 9; the latest is 3" in message
+    assert "has no version 9; give --servable_version=3, the latest" in message
     message = error(ask(signature_name="best"))
     assert "no signature 'best'; there are: nbest, score, serving_default, tokens" in message
     assert message.endswith("give --signature_name=nbest or serving_default")
@@ -128,9 +128,9 @@ def test_a_missing_model_version_or_signature_is_named_with_the_existing_ones(as
 
 def test_a_signature_with_other_inputs_or_outputs_is_refused(ask: Any) -> None:
     assert "'tokens' of model 'echo'" in (message := error(ask(signature_name="tokens")))
-    assert "takes inputs (int32), not only inputs (string); give --signature_name=nbest or" in message
+    assert "takes inputs (int32), but the client sends inputs (string); give --signature_name=nbest or" in message
     message = error(ask("tensor2tensor's"))
-    assert "takes input (string), not only inputs (string); give --servable_name of a model that t2t" in message
+    assert "takes input (string), but the client sends inputs (string); give --servable_name of a" in message
     for name in ("lengths", "one_output"):
         assert f"'{name}'" in (message := error(ask(name), "a", "b", "c"))
         assert "does not give outputs (string) and scores (float)" in message
