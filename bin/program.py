@@ -73,9 +73,8 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     """Parses the flags, then prints the help or the registry's names, or calls `main`."""
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list problems, hparams sets and models", flag_values=values)
-    flags.DEFINE_string(
-        "t2t_usr_dir", "", "folder with an __init__.py that imports your own registered code", flag_values=values
-    )
+    usr_dir = "folder with an __init__.py that imports your own registered code"
+    flags.DEFINE_string("t2t_usr_dir", "", usr_dir, flag_values=values)
     # The flags of the problem's settings are known only after --t2t_usr_dir is imported and --problem is read.
     values(argv, known_only=True)
     registry.import_usr_dir(values.t2t_usr_dir)
@@ -104,16 +103,12 @@ def _define_settings(values: flags.FlagValues) -> None:
 
 
 def problem(values: flags.FlagValues) -> Problem:
-    """Returns the problem that --problem names, with the settings from the flags.
-
-    Raises:
-        UserError: --problem is missing or unknown, or a setting has another type.
-    """
+    """Returns the problem that --problem names, with the settings from the flags; raises UserError if it cannot."""
     return registry.problem(values.problem, problem_settings(values))
 
 
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the settings of the problem that the user gave as flags; raises as `problem` does."""
+    """Returns the problem's settings that the user gave as flags; raises UserError if one has the wrong type."""
     require(values, "problem")
     types = typing.get_type_hints(registry.problem_class(values.problem).Settings)
     texts = {name: str(values[name].value) for name in types if values[name].value is not None}
@@ -172,12 +167,8 @@ def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> Non
     if ensemble:
         folders += "; several, separated by commas, form an ensemble"
     flags.DEFINE_string("output_dir", "", folders, flag_values=values)
-    flags.DEFINE_string(
-        "checkpoint_path",
-        "",
-        "checkpoint to use; default: the averaged one if it is as new as the latest, else the latest",
-        flag_values=values,
-    )
+    checkpoint = "checkpoint to use; default: the averaged one if it is as new as the latest, else the latest"
+    flags.DEFINE_string("checkpoint_path", "", checkpoint, flag_values=values)
 
 
 def define_long_lines(values: flags.FlagValues) -> None:

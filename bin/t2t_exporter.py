@@ -59,7 +59,7 @@ def main(values: flags.FlagValues) -> None:
 def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a SavedModel and the server's files; returns the version's folder."""
     params = decode_hparams(values, folder)
-    texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
+    warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
 
@@ -68,16 +68,14 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export
 
-    def add_warmup(version: Path) -> None:
-        server_files.write_warmup(
-            version,
-            texts or server_files.warmup_texts(folder.vocabulary),
-            servable_name,
-            ["serving_default", "nbest", "score"],
-        )
-
+    warmup_texts = warmup_texts or server_files.warmup_texts(folder.vocabulary)
+    signatures = ["serving_default", "nbest", "score"]
     say(f"{checkpoint}: exporting")
-    version = export(Translator.from_folders([folder], [checkpoint], params), export_dir, add_warmup)
+    version = export(
+        Translator.from_folders([folder], [checkpoint], params),
+        export_dir,
+        lambda path: server_files.write_warmup(path, warmup_texts, servable_name, signatures),
+    )
     server_files.write_configs(export_dir, servable_name)
     return version
 
@@ -93,7 +91,7 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHParams:
-    """Returns the served model's search; raises UserError if a field of --decode_hparams has no effect there."""
+    """Returns how the served model searches; raises UserError if --decode_hparams sets a field without effect there."""
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     for names, why in (
         (["prefix_file", "write_beam_scores", "batch_size"], "a served model is given texts, not files"),

@@ -44,18 +44,14 @@ for name, default, text in (
 ):
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
 flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "servable_version", None, "version of the model; default: the server's latest", lower_bound=0, flag_values=FLAGS
-)
-flags.DEFINE_integer("batch_size", 32, "lines per request", lower_bound=1, flag_values=FLAGS)
+RETRIES = "how often a request is repeated while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
+for name, number, lower_bound, text in (
+    ("servable_version", None, 0, "version of the model; default: the server's latest"),
+    ("batch_size", 32, 1, "lines per request"),
+    ("retries", 4, 0, RETRIES),
+):
+    flags.DEFINE_integer(name, number, text, lower_bound, flag_values=FLAGS)
 flags.DEFINE_float("timeout_secs", 10.0, "longest time that a request may take", lower_bound=0.001, flag_values=FLAGS)
-flags.DEFINE_integer(
-    "retries",
-    4,
-    "how often a request is repeated while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -176,13 +172,10 @@ class Requests:
         """Error of the first request that failed."""
 
     def answers(self, lines: Iterable[str]) -> Iterator[list[Answer]]:
-        """Yields the answers to each batch of lines.
+        """Yields the answers to each batch of lines; raises UserError if no line could be translated.
 
         If a request fails, its lines get empty answers. After `MAX_FAILURES` in a row, or an error that every other
         request would have too, the remaining lines are given up.
-
-        Raises:
-            UserError: no line could be translated.
         """
         lines, number = iter(lines), 0
         while batch := list(itertools.islice(lines, self._batch_size)):

@@ -42,11 +42,7 @@ def step_of(checkpoint: str) -> int:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Reads the weights, step and vocabulary fingerprint of a checkpoint.
-
-    Raises:
-        UserError: the checkpoint is missing or damaged.
-    """
+    """Returns the content of a checkpoint; raises UserError if it is missing or damaged."""
     with _reader(path) as reader:
         prefix, suffix = "weights/", _key("")
         keys = [key for key in reader.get_variable_to_shape_map() if key.startswith(prefix)]

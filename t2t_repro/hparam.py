@@ -43,8 +43,8 @@ class HParams:
     attention_value_channels: int = 0
     """h * d_v, the width of all heads' values together; 0 means hidden_size."""
     self_attention_neighborhood: int = 0
-    """r: position i attends only to positions i - r // 2 to i + r // 2, in the decoder to i (section 4, "restricted").
-    0 means all positions, as in the paper's experiments."""
+    """r: position i attends only to positions i - r // 2 to i + r // 2, and in the decoder not beyond i (section 4,
+    "restricted"). 0 means all positions, as in the paper's experiments."""
     norm_before: bool = False
     """True for layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"); False for
     layer norm after the residual sum, as in the paper (tensor2tensor's "none", "dan")."""
@@ -96,13 +96,11 @@ class HParams:
     def __post_init__(self) -> None:
         sizes = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
         steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
-        rates = (
-            *("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"),
-            *("optimizer_adam_beta1", "optimizer_adam_beta2"),
-        )
+        rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing")
+        betas = ("optimizer_adam_beta1", "optimizer_adam_beta2")
         _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
-        _check(self, rates, lambda rate: 0 <= rate < 1, "must be in [0, 1)")
+        _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
         positive = ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant")
         _check(self, positive, lambda value: value > 0, "must be above 0")
         channels = ("attention_key_channels", "attention_value_channels")
@@ -188,10 +186,8 @@ class DecodeHParams:
 
     def __post_init__(self) -> None:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
-        not_negative = (
-            *("alpha", "extra_length", "max_input_size", "n", "coverage_penalty", "repeat_ngram_size"),
-            *("repeat_ngram_penalty", "sampling_keep_top_k", "sampling_seed"),
-        )
+        penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
+        not_negative = ("extra_length", "max_input_size", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
         _check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
         _check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
         _check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
@@ -278,11 +274,7 @@ def override(values: T, text: str) -> T:
 
 
 def parse_value(name: str, text: str, kind: type) -> Any:
-    """Returns `text` as a value of type `kind`: int, float, bool or str.
-
-    Raises:
-        UserError: `text` is not of this type; the message has the field's `name`.
-    """
+    """Returns `text` as an int, float, bool or str; raises UserError with the field's `name` if it is not of `kind`."""
     try:
         if kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]

@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +73,7 @@ class ModelFolder:
     def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
         self.path = Path(path)
         self._created: list[str] = []
-        """Names of the files that `create` has written and that did not exist before."""
+        """Files that `create` has added."""
         texts = {}
         for name in DESCRIPTION:
             try:
@@ -123,28 +122,19 @@ class ModelFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Keeps other trainings out of a folder, which is created if it does not exist.
-
-        On file systems without locks it does nothing.
-
-        Raises:
-            UserError: another training uses the folder.
-        """
+        """Locks a folder, which is created if needed; raises UserError if another training has locked it."""
         Path(path).mkdir(parents=True, exist_ok=True)
         # NFS shows a lock to other machines only if it is on a file that is open for writing.
-        descriptor = os.open(Path(path) / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+        with open(Path(path) / LOCK, "ab") as file:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
                     f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
                 ) from None
-            except OSError:
+            except OSError:  # the file system has no locks
                 pass
             yield
-        finally:
-            os.close(descriptor)
 
     def discard(self) -> None:
         """Deletes the files that `create` has added, for a training that could not begin."""
@@ -207,8 +197,7 @@ class ModelFolder:
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model with the weights of a checkpoint.
 
-        Raises:
-            UserError: the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
+        It raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:

@@ -57,8 +57,7 @@ class Registry:
     def register(self, name_or_object: str | T | None = None) -> Any:
         """Registers a class or function. It is a decorator; use it bare, with `()`, or with a name.
 
-        Raises:
-            UserError: the name is taken, or ends in the reserved suffix.
+        It raises UserError if the name is taken or ends in the reserved suffix.
         """
         if name_or_object is None or isinstance(name_or_object, str):
             return lambda target: self._add(name_or_object or snake_case(target.__name__), target)
@@ -76,11 +75,7 @@ class Registry:
         return target
 
     def get(self, name: str) -> Any:
-        """Returns the object registered as `name`.
-
-        Raises:
-            UserError: the name is unknown; the message offers the nearest one.
-        """
+        """Returns the object registered as `name`; raises UserError if there is none."""
         import_built_in()
         if name not in self._objects:
             raise unknown(self.kind, name, self._objects)
@@ -132,11 +127,7 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 
 
 def hparams(name: str) -> HParams:
-    """Returns the hparams set `name`.
-
-    Raises:
-        UserError: the name is unknown, or its function does not return HParams.
-    """
+    """Returns the hparams set `name`; raises UserError if there is none or its function does not return HParams."""
     result = _hparams.get(name)()
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")

@@ -36,11 +36,7 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
-    """Yields the lines of an open binary file; see `read_lines`.
-
-    Args:
-        source: name of the file, for the error message.
-    """
+    """Yields the lines of an open binary file; see `read_lines`. Error messages name the file `source`."""
     for number, line in enumerate(file, 1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -56,10 +52,9 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
 
 @contextmanager
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
-    """Opens a file for writing that appears at `path` when the block ends, but not if the block raises.
+    """Opens a file that appears at `path` only when the block ends without an error.
 
-    Raises:
-        UserError: the file cannot be written, e.g. because the disk is full.
+    It raises UserError if the file cannot be written, e.g. because the disk is full.
     """
     path = Path(path)
     temporary = ""

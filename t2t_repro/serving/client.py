@@ -11,13 +11,10 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from t2t_repro.data.text_rules import is_empty
 from t2t_repro.errors import UserError
 from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError
-
-T = TypeVar("T")
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports."""
@@ -120,7 +117,7 @@ class Client(contextlib.AbstractContextManager):
                 answers[number] = answer
         return answers
 
-    def _retry(self, call: Callable[[], T]) -> T:
+    def _retry(self, call: Callable[[], dict[str, list]]) -> dict[str, list]:
         """Returns the result of `call`. While the server is unavailable, it pauses and calls again."""
         for number, pause in enumerate(self._pauses):
             try:

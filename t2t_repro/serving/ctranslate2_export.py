@@ -8,6 +8,7 @@ Shapes: D width, H heads, d_k and d_v channels of a head, d the larger of the tw
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,10 @@ BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
 def export_ctranslate2(
     folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str = "float32"
 ) -> Path:
-    """Writes a CTranslate2 model to a new version under `export_dir`; see `new_version`.
+    """Writes a CTranslate2 model to a new version under `export_dir`; returns the version's folder.
 
     Args:
-        folder: the model folder.
-        checkpoint: path of a checkpoint in it.
         quantization: CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
-
-    Returns:
-        The version's folder.
 
     Raises:
         UserError: CTranslate2 cannot run this model, see `refuse_impossible`; the checkpoint does not fit the folder;
@@ -100,19 +96,15 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
 def _encoder(model: Any) -> Any:
     from ctranslate2.specs.transformer_spec import TransformerEncoderSpec
 
-    hparams: HParams = model.hparams
-    spec = TransformerEncoderSpec(**_sizes(hparams))
+    spec = _stack(TransformerEncoderSpec, model.hparams, model.source_position)
     spec.embeddings[0].weight = _array(model.embedding.table)
-    positions = _array(model.source_position(0, max(POSITIONS, hparams.max_length)))[0]
-    if hparams.use_target_space_embedding:
-        positions += _array(model.target_space)[model.target_space_id]
-    spec.position_encodings.encodings = positions
+    if model.hparams.use_target_space_embedding:
+        spec.position_encodings.encodings += _array(model.target_space)[model.target_space_id]
     for layer, layer_spec in zip(model.encoder, spec.layer, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
-        for residual, sublayer_spec in zip(layer.residuals, (layer_spec.self_attention, layer_spec.ffn), strict=True):
-            _set_norm(sublayer_spec.layer_norm, residual.norm)
-    if hparams.norm_before:
+        _set_norms((layer_spec.self_attention, layer_spec.ffn), layer.residuals)
+    if model.hparams.norm_before:
         _set_norm(spec.layer_norm, model.encoder_norm)
     return spec
 
@@ -120,32 +112,26 @@ def _encoder(model: Any) -> Any:
 def _decoder(model: Any) -> Any:
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec
 
-    hparams: HParams = model.hparams
-    spec = TransformerDecoderSpec(**_sizes(hparams))
+    spec = _stack(TransformerDecoderSpec, model.hparams, model.target_position)
     spec.start_from_zero_embedding = True
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
-    spec.position_encodings.encodings = _array(model.target_position(0, max(POSITIONS, hparams.max_length)))[0]
     for layer, layer_spec in zip(model.decoder, spec.layer, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention)
         _set_cross_attention(layer_spec.attention, layer.cross_attention)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
-        sublayer_specs = layer_spec.self_attention, layer_spec.attention, layer_spec.ffn
-        for residual, sublayer_spec in zip(layer.residuals, sublayer_specs, strict=True):
-            _set_norm(sublayer_spec.layer_norm, residual.norm)
-    if hparams.norm_before:
+        _set_norms((layer_spec.self_attention, layer_spec.attention, layer_spec.ffn), layer.residuals)
+    if model.hparams.norm_before:
         _set_norm(spec.layer_norm, model.decoder_norm)
     return spec
 
 
-def _sizes(hparams: HParams) -> dict[str, Any]:
-    """Returns the arguments that both TransformerEncoderSpec and TransformerDecoderSpec take."""
-    return {
-        "num_layers": hparams.num_hidden_layers,
-        "num_heads": hparams.num_heads,
-        "head_dim": _head_width(hparams),
-        "pre_norm": hparams.norm_before,
-    }
+def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
+    """Returns the specification of an encoder or decoder with its table of positions, the layers still empty."""
+    width, is_pre_norm = _head_width(hparams), hparams.norm_before
+    spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, head_dim=width, pre_norm=is_pre_norm)
+    spec.position_encodings.encodings = _array(position(0, max(POSITIONS, hparams.max_length)))[0]
+    return spec
 
 
 def _head_width(sizes: Any) -> int:
@@ -182,6 +168,11 @@ def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
 def _set_feed_forward(spec: Any, layer: Any) -> None:
     spec.linear_0.weight, spec.linear_0.bias = _array(layer.kernel1).T, _array(layer.bias1)
     spec.linear_1.weight, spec.linear_1.bias = _array(layer.kernel2).T, _array(layer.bias2)
+
+
+def _set_norms(sublayer_specs: Iterable[Any], residuals: Iterable[Any]) -> None:
+    for spec, residual in zip(sublayer_specs, residuals, strict=True):
+        _set_norm(spec.layer_norm, residual.norm)
 
 
 def _set_norm(spec: Any, layer: Any) -> None:

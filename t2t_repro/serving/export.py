@@ -59,10 +59,7 @@ class Served(tf.Module):
         """Functions by signature name."""
 
     def translate(self, inputs: Any) -> dict[str, Any]:
-        """Translates raw strings.
-
-        Args:
-            inputs: string [B], UTF-8, one line each.
+        """Translates strings [B], one line each.
 
         Returns:
             "outputs": string [B], the translations; empty for empty inputs.
@@ -71,14 +68,9 @@ class Served(tf.Module):
         return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
 
     def translate_nbest(self, inputs: Any) -> dict[str, Any]:
-        """Returns the n best translations of raw strings, best first.
+        """Returns the n best translations of strings [B], best first: "outputs" and "scores", both [B, n].
 
-        Args:
-            inputs: string [B], UTF-8, one line each.
-
-        Returns:
-            "outputs": string [B, n].
-            "scores": float32 [B, n]; 0 for empty inputs, -inf for missing outputs.
+        Scores are 0 for empty inputs and -inf for missing outputs.
         """
         return self._translate(inputs, self._nbest_params)
 
@@ -103,11 +95,7 @@ class Served(tf.Module):
         }
 
     def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
-        """Returns the model's log-probabilities of translations.
-
-        Args:
-            inputs: string [B], sources.
-            targets: string [B], a translation of each source.
+        """Scores a translation in `targets`, string [B], of each text in `inputs`, string [B].
 
         Returns:
             "log_probs": float32 [B], log P of the target with its end token, in nats.

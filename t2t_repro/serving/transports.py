@@ -33,12 +33,7 @@ class Metadata(NamedTuple):
 
 
 class Transport(Protocol):
-    """A connection to a server. If a request fails, `predict` and `metadata` raise TransportError.
-
-    Args:
-        server: host:port.
-        timeout_secs: longest time that a request may take.
-    """
+    """A connection to a server, given as host:port. If a request fails, it raises TransportError."""
 
     def __init__(self, server: str, timeout_secs: float) -> None: ...
 
@@ -53,40 +48,27 @@ class Transport(Protocol):
 
 
 class Cause(enum.Enum):
-    """Why a request failed."""
+    """Why a request failed: gRPC's and HTTP's status codes of one meaning."""
 
-    UNAVAILABLE = enum.auto()
+    UNAVAILABLE = ("UNAVAILABLE", 502, 503)
     """The server cannot be reached, or reports that it is unavailable."""
-    TIMEOUT = enum.auto()
+    TIMEOUT = ("DEADLINE_EXCEEDED",)
     """No answer arrived in time."""
-    NOT_FOUND = enum.auto()
+    NOT_FOUND = ("NOT_FOUND", 404)
     """The server lacks the model or the version that the request names."""
-    REFUSED = enum.auto()
+    REFUSED = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", 400)
     """The server rejects the form of the request."""
-    OTHER = enum.auto()
-
-
-CAUSES: dict[str | int, Cause] = {
-    "UNAVAILABLE": Cause.UNAVAILABLE,
-    "DEADLINE_EXCEEDED": Cause.TIMEOUT,
-    "NOT_FOUND": Cause.NOT_FOUND,
-    "INVALID_ARGUMENT": Cause.REFUSED,
-    "FAILED_PRECONDITION": Cause.REFUSED,
-    400: Cause.REFUSED,
-    404: Cause.NOT_FOUND,
-    502: Cause.UNAVAILABLE,
-    503: Cause.UNAVAILABLE,
-}
-"""Causes by gRPC's and HTTP's status codes. All other codes are OTHER."""
+    OTHER = ()
 
 
 class TransportError(Exception):
-    """A failed request, with its cause and the words of the server or the operating system."""
+    """A failed request: its status code, and the reason in the words of the server or the operating system."""
 
-    def __init__(self, cause: Cause, detail: str) -> None:
+    def __init__(self, code: str | int, detail: str) -> None:
         super().__init__(detail)
         printable = "".join(char if char.isprintable() else " " for char in detail)
-        self.cause, self.detail = cause, textwrap.shorten(printable, 300, placeholder=" ...")
+        self.detail = textwrap.shorten(printable, 300, placeholder=" ...")
+        self.cause = next((cause for cause in Cause if code in cause.value), Cause.OTHER)
 
 
 class Grpc(Transport):
@@ -144,7 +126,7 @@ class Grpc(Transport):
             code = error.code().name
             # If the host has several addresses, gRPC lists the failure of each; the reason is at the end.
             detail = (error.details() or code).rpartition("last error: ")[2]
-            raise TransportError(CAUSES.get(code, Cause.OTHER), detail) from None
+            raise TransportError(code, detail) from None
 
 
 class Rest(Transport):
@@ -171,7 +153,7 @@ class Rest(Transport):
             }
             return Metadata(str(response["model_spec"]["version"]), _public(types))
         except (KeyError, TypeError, AttributeError):
-            raise TransportError(Cause.OTHER, "not TensorFlow Serving's metadata") from None
+            raise TransportError(200, "not TensorFlow Serving's metadata") from None
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """Sends a request and returns the JSON object in the answer."""
@@ -185,7 +167,7 @@ class Rest(Transport):
             return response
         reason = response.get("error") if isinstance(response, dict) else text
         detail = f"HTTP {status}, {reason}" if reason else f"HTTP {status}"
-        raise TransportError(CAUSES.get(status, Cause.OTHER), detail)
+        raise TransportError(status, detail)
 
     def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Sends a request and returns the answer's status and body."""
@@ -198,15 +180,15 @@ class Rest(Transport):
                 return response.status, response.read()
             except TimeoutError:
                 connection.close()
-                raise TransportError(Cause.TIMEOUT, "timed out") from None
+                raise TransportError("DEADLINE_EXCEEDED", "timed out") from None
             except UnicodeError:  # a part of the host name, between dots, is empty or too long
-                raise TransportError(Cause.UNAVAILABLE, "no such host") from None
+                raise TransportError("UNAVAILABLE", "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()
                 # The server may have closed a connection that was idle: try once more with a new one.
                 if not was_open:
                     detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
-                    raise TransportError(Cause.UNAVAILABLE, detail) from None
+                    raise TransportError("UNAVAILABLE", detail) from None
 
 
 def tensor_values(tensor: Any) -> list:

@@ -1,7 +1,8 @@
-"""Models whose output is known without training."""
+"""A model whose output is known without training, and checkpoints of models that are not trained."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -34,3 +35,18 @@ class Copier:
         memory = tf.pad(memory, [[0, 0], [0, 100]])[:, t, None]
         wanted = tf.where(memory <= EOS_ID, self.last, memory) + tf.zeros_like(ids)
         return 30.0 * tf.one_hot(wanted, self.vocab_size), cache
+
+
+def write_checkpoint(folder: Path, step: int, weights: dict[str, Any], vocabulary_fingerprint: str) -> str:
+    """Writes model.ckpt-`step` as training does, but without the optimizer's state; returns its path."""
+    path: str = tf.train.Checkpoint(
+        weights=weights,
+        step=tf.Variable(step, dtype=tf.int64),
+        vocabulary_fingerprint=tf.Variable(vocabulary_fingerprint),
+    ).write(str(folder / f"model.ckpt-{step}"))
+    return path
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    """Returns a model's weights by the names of its variables."""
+    return {variable.path: variable.value for variable in model.trainable_variables}

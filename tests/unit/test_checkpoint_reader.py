@@ -7,18 +7,14 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.errors import UserError
 
 
-def write(path: Path, names: tuple[str, ...] = ("w",)) -> str:
-    """Writes a checkpoint whose weights are 0, 1, 2, ...; returns its path."""
-    tf.train.Checkpoint(
-        weights={name: tf.Variable(float(number)) for number, name in enumerate(names)},
-        step=tf.Variable(3, dtype=tf.int64),
-        vocabulary_fingerprint=tf.Variable("0123456789ab"),
-    ).write(str(path))
-    return str(path)
+def write(folder: Path, *names: str) -> str:
+    """Writes a checkpoint of step 3 whose weights are 0, 1, 2, ...; returns its path."""
+    return write_checkpoint(folder, 3, {name: tf.Variable(float(i)) for i, name in enumerate(names)}, "0123456789ab")
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
@@ -32,13 +28,13 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
 
 def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
     names = ("a/b.c", "a.b/c", "a_b", "a.S/b", "über/ä")
-    content = read_checkpoint(write(tmp_path / "model.ckpt-3", names))
+    content = read_checkpoint(write(tmp_path, *names))
     assert [float(content.weights[name]) for name in names] == [0, 1, 2, 3, 4]
     assert (content.step, content.vocabulary_fingerprint) == (3, "0123456789ab")
 
 
 def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.ckpt-3")
+    path = write(tmp_path, "w")
     (index,) = tmp_path.glob("*.index")
     index.write_bytes(index.read_bytes()[:20])
     for wrong_path in (str(tmp_path / "model.ckpt-1"), path):
@@ -49,6 +45,6 @@ def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_value_is_read_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.ckpt-3")
+    path = write(tmp_path, "w")
     assert read_value(path, "step") == 3
     assert read_value(path, "averaged") is None

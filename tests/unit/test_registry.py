@@ -1,4 +1,4 @@
-"""Names of problems, hparams sets and models, and user-defined ones."""
+"""Problems, hparams sets and models are registered by name, also from the user's package."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def forget() -> Iterator[None]:
     """Undoes a test's imports and registrations."""
     registry.import_built_in()
     registries = [registry._problems, registry._hparams, registry._models]
-    path, objects = list(sys.path), [dict(kind._objects) for kind in registries]
+    path, objects = list(sys.path), [dict(names._objects) for names in registries]
     yield
     for name in {name for name in sys.modules if name.startswith("usr_")}:
         del sys.modules[name]
     sys.path[:] = path
-    for kind, before in zip(registries, objects, strict=True):
-        kind._objects = before
+    for names, before in zip(registries, objects, strict=True):
+        names._objects = before
 
 
 def package(folder: Path, **modules: str) -> str:
-    """Makes a folder with these modules; returns its path."""
+    """Writes a folder with these modules; returns its path."""
     folder.mkdir(parents=True)
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, "utf-8")
@@ -114,12 +114,9 @@ def test_a_problem_name_must_not_end_in_rev() -> None:
     Registry("model").register("mine_rev")(object)
 
 
-def test_for_an_unknown_problem_the_nearest_is_offered() -> None:
+def test_the_nearest_name_is_offered_for_an_unknown_one() -> None:
     with pytest.raises(UserError, match="unknown problem 'text_flies'; did you mean 'text_files'"):
         registry.problem("text_flies")
-
-
-def test_for_an_unknown_set_or_model_the_nearest_is_offered() -> None:
     with pytest.raises(UserError, match="unknown hparams set 'transformer_bas'; did you mean 'transformer_base'"):
         registry.hparams("transformer_bas")
     with pytest.raises(UserError, match="unknown model 'transfomer'; did you mean 'transformer'"):
@@ -134,7 +131,7 @@ def test_rev_reverses_a_problem() -> None:
 
 
 @pytest.mark.parametrize("name", ["_rev", "text_flies_rev", "text_files_rev_rev", ""])
-def test_rev_is_not_a_problem(name: str) -> None:
+def test_an_unknown_problem_with_or_without_rev_is_an_error(name: str) -> None:
     with pytest.raises(UserError) as error:
         registry.problem(name)
     assert f"unknown problem {name!r}" in str(error.value)
@@ -192,23 +189,16 @@ def test_listing_the_names_is_fast_and_does_not_import_tensorflow() -> None:
     assert seconds < 1
 
 
-def test_a_user_package_registers_its_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["from usr_good import mine\n", "from . import mine\n"])
+def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
     path = list(sys.path)
-    registry.import_usr_dir(package(tmp_path / "usr_good", __init__="from usr_good import mine\n", mine=GOOD))
+    registry.import_usr_dir(package(tmp_path / "usr_good", __init__=code, mine=GOOD) + "/")
+    registry.import_usr_dir("")
     assert registry.problem("usr_corpus_rev").name == "usr_corpus_rev"
     assert registry.hparams("usr_hparams").hidden_size == 64
     assert registry.model("usr_model")(None, 7) == 7
     assert "usr_corpus" in registry.help_text()
     assert sys.path == path
-
-
-def test_a_user_package_may_import_relatively_and_its_path_may_end_in_a_slash(tmp_path: Path) -> None:
-    registry.import_usr_dir(package(tmp_path / "usr_relative", __init__="from . import mine\n", mine=GOOD) + "/")
-    assert registry.hparams("usr_hparams").hidden_size == 64
-
-
-def test_an_empty_flag_imports_nothing() -> None:
-    registry.import_usr_dir("")
 
 
 def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
@@ -237,15 +227,13 @@ def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, li
     assert message in failure
 
 
-def test_code_in_another_encoding_is_named_by_file(tmp_path: Path) -> None:
-    directory = package(tmp_path / "usr_latin", __init__="import usr_latin.mine\n")
-    (tmp_path / "usr_latin" / "mine.py").write_bytes(b"x = '\xf6'\n")
-    assert f"{directory}/mine.py" in import_failure(directory)
-
-
-def test_code_with_null_bytes_is_named_by_its_importer(tmp_path: Path) -> None:
-    directory = package(tmp_path / "usr_null", __init__="\nimport usr_null.mine\n", mine="x = 1\0\n")
-    assert f"{directory}/__init__.py:2: " in import_failure(directory)
+@pytest.mark.parametrize(
+    ("code", "place"), [(b"x = '\xf6'\n", "mine.py"), (b"x = 1\0\n", "__init__.py:2: ")], ids=["latin-1", "null byte"]
+)
+def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, place: str) -> None:
+    directory = package(tmp_path / "usr_unreadable", __init__="\nimport usr_unreadable.mine\n")
+    (tmp_path / "usr_unreadable" / "mine.py").write_bytes(code)
+    assert f"{directory}/{place}" in import_failure(directory)
 
 
 def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading lines, and writing files that appear whole or not at all."""
+"""Lines of text are read exactly, and a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -49,26 +49,18 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path, contents: bytes, lines: li
     assert lines_of(tmp_path / "text.gz", gzip.compress(contents)) == lines
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     assert failure(tmp_path / "no.txt") == f"{tmp_path}/no.txt: no such file"
     assert failure(tmp_path / "no.gz") == f"{tmp_path}/no.gz: no such file"
-
-
-def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     assert failure(tmp_path).startswith(f"{tmp_path}: cannot be read")
 
 
-def test_bytes_that_are_not_utf8_are_named_by_file_line_and_position(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named_and_the_lines_before_are_read(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("gut\nGröße\n".encode() + "ab Größe\n".encode("latin-1"))
     assert failure(path).startswith(f"{path}:3: not UTF-8 (byte 6 of the line is 0xf6)")
-
-
-def test_lines_before_an_error_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_bytes(b"one\ntwo\n\xff\n")
     lines = read_lines(str(path))
-    assert [next(lines), next(lines)] == ["one", "two"]
+    assert [next(lines), next(lines)] == ["gut", "Größe"]
 
 
 def test_an_open_file_has_the_callers_name_in_errors() -> None:

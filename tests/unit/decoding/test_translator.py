@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import Copier
+from models import Copier, weights_of, write_checkpoint
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import generate_outputs
@@ -154,11 +154,7 @@ def test_the_score_is_the_models_log_probability(
 
 
 def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Transformer) -> None:
-    tf.train.Checkpoint(
-        weights={variable.path: variable.value for variable in transformer.trainable_variables},
-        step=tf.Variable(3, dtype=tf.int64),
-        vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
-    ).write(str(folder.path / "model.ckpt-3"))
+    write_checkpoint(folder.path, 3, weights_of(transformer), folder.vocabulary.fingerprint)
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
     assert translator.decode_hparams == DecodeHParams(beam_size=2, extra_length=3)
     expected = Translator(transformer, folder.vocabulary, translator.decode_hparams)

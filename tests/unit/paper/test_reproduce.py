@@ -15,6 +15,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
+from models import weights_of, write_checkpoint
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.data.vocabulary import Vocabulary
@@ -62,12 +63,7 @@ def save(folder: ModelFolder, *steps: int) -> None:
     for step in steps:
         keras.utils.set_random_seed(step)  # makes the outputs deterministic; with these seeds they are not empty
         model = Transformer(folder.hparams, folder.vocabulary.size)
-        content = {
-            "weights": {variable.path: variable.value for variable in model.trainable_variables},
-            "step": tf.Variable(step, dtype=tf.int64),
-            "vocabulary_fingerprint": tf.Variable(folder.vocabulary.fingerprint),
-        }
-        tf.train.Checkpoint(**content).write(str(folder.path / f"model.ckpt-{step}"))
+        write_checkpoint(folder.path, step, weights_of(model), folder.vocabulary.fingerprint)
 
 
 def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""The client with real SavedModels behind both of TensorFlow Serving's interfaces."""
+"""The client asks real SavedModels over gRPC and over the REST API."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
-    """Returns a function that makes clients of one interface."""
+    """Returns a function that makes clients; the test runs once with gRPC and once with REST."""
     clients: list[Client] = []
 
     def make(name: str = "echo", **options: Any) -> Client:
@@ -80,7 +80,7 @@ def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
 
 
 def error(client: Client, *texts: str) -> str:
-    """Returns the one-line error of a request that no server or model of this kind could answer."""
+    """Returns the error of a request: one line, and not a RequestError, because no other request could succeed."""
     with pytest.raises(UserError) as raised:
         client.translate(texts or ["the dog"])
     assert not isinstance(raised.value, RequestError)
@@ -154,7 +154,7 @@ def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served:
 
 def test_a_missing_server_is_not_available(ask: Any) -> None:
     with socket.socket() as silent:
-        silent.bind(("localhost", 0))  # nobody listens
+        silent.bind(("localhost", 0))  # it does not listen
         messages: list[str] = []
         server = f"localhost:{silent.getsockname()[1]}"
         message = error(ask(server=server, retries=1, tell=messages.append))
@@ -168,7 +168,7 @@ def test_a_missing_server_is_not_available(ask: Any) -> None:
     )
 
 
-def test_a_server_that_returns_is_reached_at_once() -> None:
+def test_a_restarted_server_is_reached_at_once() -> None:
     with socket.socket() as silent:
         silent.bind(("localhost", 0))
         port = silent.getsockname()[1]
@@ -245,7 +245,7 @@ def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     ],
 )
 def test_an_http_answer_without_predictions_is_an_error(status: int, body: str, message: str) -> None:
-    """Older versions of TensorFlow Serving write errors with C's escapes, which are not valid JSON."""
+    """The second answer is from an old version of TensorFlow Serving: C's escapes are not valid JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""CTranslate2 gives our model's log-probabilities and our search's outputs, without this project's code."""
+"""An exported CTranslate2 model has the same log-probabilities and outputs as ours, and needs none of our code."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras import ops
 
 from disks import largest_file
+from models import weights_of, write_checkpoint
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -78,13 +79,9 @@ class Exported:
         self.model = Transformer(hparams, vocabulary.size, self.folder.problem.target_space_id)
 
     def save(self) -> Exported:
-        """Writes a checkpoint with the model's present weights."""
-        self.checkpoint = str(self.folder.path / "model.ckpt-3")
-        tf.train.Checkpoint(
-            weights={variable.path: variable.value for variable in self.model.trainable_variables},
-            step=tf.Variable(3, dtype=tf.int64),
-            vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
-        ).write(self.checkpoint)
+        """Writes a checkpoint with the model's current weights."""
+        weights = weights_of(self.model)
+        self.checkpoint = write_checkpoint(self.folder.path, 3, weights, self.vocabulary.fingerprint)
         return self
 
     def export(self, export_dir: Path, quantization: str = "float32") -> Path:
@@ -139,7 +136,7 @@ def ctranslate2() -> Any:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Exported:
-    """A model trained briefly on six pairs, so that it is sure of some outputs and ends them."""
+    """A model trained briefly on six pairs, so that it prefers some outputs clearly and ends them."""
     exported = Exported(tmp_path_factory.mktemp("trained"), tiny_hparams, tiny_vocabulary)
     inputs, targets = exported.ids(SOURCES), exported.ids(TARGETS)
     variables = [variable.value for variable in exported.model.trainable_variables]
@@ -159,7 +156,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tin
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_each_kind_of_model_has_our_log_probabilities(
+def test_every_variant_of_the_model_keeps_its_log_probabilities(
     ctranslate2: Any, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, variant: str
 ) -> None:
     exported = Exported(tmp_path, dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
@@ -191,9 +188,7 @@ def test_both_searches_find_the_same_outputs(ctranslate2: Any, trained: Exported
         assert len(set(below_limit)) > 3
 
 
-def test_a_client_of_any_quantization_needs_none_of_our_code(
-    ctranslate2: Any, trained: Exported, tmp_path: Path
-) -> None:
+def test_every_quantization_translates_without_our_code(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
     relative_sizes = {
         "float32": 1, "float16": 0.51, "bfloat16": 0.51, "int16": 0.95, "int8": 0.93, "int8_float32": 0.93,
         "int8_float16": 0.49, "int8_bfloat16": 0.49,
@@ -228,7 +223,9 @@ def test_a_full_disk_leaves_nothing_behind(ctranslate2: Any, trained: Exported, 
     assert trained.export(tmp_path) == tmp_path / "1"
 
 
-def test_a_source_or_output_without_a_position_is_refused(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
+def test_a_source_longer_than_the_position_table_is_refused(
+    ctranslate2: Any, trained: Exported, tmp_path: Path
+) -> None:
     translator = ctranslate2.Translator(str(trained.export(tmp_path)), intra_threads=1)
     longest_source = ["a"] * (POSITIONS - 1)
     translator.translate_batch([longest_source], beam_size=1, max_input_length=0, max_decoding_length=2)

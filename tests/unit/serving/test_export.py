@@ -1,4 +1,4 @@
-"""A SavedModel gives the translator's texts and scores, without this project's code."""
+"""A SavedModel gives the same texts and scores as the translator, and needs none of our code."""
 
 from __future__ import annotations
 

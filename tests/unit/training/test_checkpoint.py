@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from disks import largest_file
+from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
@@ -321,11 +322,7 @@ def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last
 
 def test_an_average_with_another_models_checkpoint_is_refused(folder: ModelFolder) -> None:
     Training(folder).saved(1)
-    tf.train.Checkpoint(
-        weights={"other": tf.Variable(0.0)},
-        step=tf.Variable(2, dtype=tf.int64),
-        vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
-    ).write(str(folder.path / "model.ckpt-2"))
+    write_checkpoint(folder.path, 2, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
     assert "another model" in refused(average_checkpoints, folder, 2)
 
 
