@@ -151,13 +151,10 @@ def utf8(texts: Any) -> Any:
 def export(
     translator: Translator, export_dir: str | Path, add_files: Callable[[Path], None] = lambda folder: None
 ) -> Path:
-    """Writes a SavedModel to a new version under `export_dir`; see `new_version`.
+    """Writes a SavedModel to a new version under `export_dir`; returns the version's folder.
 
     Args:
         add_files: called with the folder when the SavedModel is in it, before a server can see it.
-
-    Returns:
-        The version's folder.
 
     Raises:
         UserError: the version cannot be written, the model cannot decode, or the beam is larger than the vocabulary.

@@ -54,7 +54,6 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
 
     Args:
         folder: the SavedModel.
-        texts: sources.
         signatures: names of the signatures to warm up; they must take raw strings.
     """
     texts = list(texts[:WARMUP_TEXTS])

@@ -16,10 +16,8 @@ from t2t_repro.errors import UserError
 def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
     """Yields a temporary folder to write to, and the version's path, to which it is moved when the block ends.
 
-    The new version is one higher than the highest in `export_dir`; the first is 1. If the block raises, nothing stays.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
+    The new version is one higher than the highest in `export_dir`; the first is 1. If the block raises, nothing stays;
+    an OSError, e.g. of a full disk, becomes a UserError.
     """
     export_dir = Path(export_dir)
     temporary = ""
