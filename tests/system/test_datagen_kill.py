@@ -1,4 +1,4 @@
-"""t2t-datagen that is killed and started again writes what an unbroken run writes, and leaves nothing else."""
+"""A t2t-datagen that is killed and started again writes the same files as an undisturbed run, and leaves no others."""
 
 from __future__ import annotations
 
@@ -12,54 +12,43 @@ from pathlib import Path
 
 import pytest
 
-from programs import run_process as run
-from t2t_repro.textfile import read_lines
+from programs import command, succeed, write_pairs
 from toys import contents
 
-MULTI30K = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multi30k"
 PAIRS, SHARDS = 10_000, 10
 
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """t2t-datagen's flags, but for --data_dir, for some thousand real pairs."""
-    if not MULTI30K.exists():
-        pytest.skip("../shared/data/multi30k is not there")
+    """The flags without --data_dir, for some thousand pairs with duplicates and long lines."""
     folder = tmp_path_factory.mktemp("text")
-    for split, count in (("train", PAIRS), ("val", 300)):
-        for language in ("en", "de"):
-            texts = list(read_lines(str(MULTI30K / f"{split}.{language}.gz")))[:count]
-            (folder / f"{split}.{language}").write_text("".join(text + "\n" for text in texts), "utf-8")
+    numbers = [number % 9000 * 97 for number in range(PAIRS)] + [10**30 + 123_456_789_012_345_678]
+    train, dev = write_pairs(folder, "train", numbers), write_pairs(folder, "dev", range(300))
     return [
-        "--problem=text_files",
-        f"--train={folder}/train.en,{folder}/train.de",
-        f"--dev={folder}/val.en,{folder}/val.de",
-        "--vocab_size=600",
-        "--clean_max_words=25",
+        "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=400", "--clean_max_words=15",
         "--clean_duplicates",
-    ]
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def unbroken(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of a run in one process that nobody killed."""
+    """Every file of an undisturbed run in one process."""
     folder = tmp_path_factory.mktemp("unbroken")
-    result = run("datagen", *flags, f"--data_dir={folder}", "--num_concurrent_processes=1")
-    assert result.returncode == 0, result.stderr
+    succeed("datagen", *flags, f"--data_dir={folder}", "--num_concurrent_processes=1")
     return contents(folder)
 
 
 def in_session(session: int) -> list[str]:
-    """The processes of a session, by their command lines."""
-    found = []
+    """Returns the command lines of the processes of a session."""
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, its_session = (folder / "stat").read_text().rpartition(") ")[2].split()[:4]
-            if int(its_session) == session and state != "Z":
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has just ended
+            state, _, _, session_id = (folder / "stat").read_text().rpartition(") ")[2].split()[:4]
+            if int(session_id) == session and state != "Z":
+                commands.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended meanwhile
             continue
-    return found
+    return commands
 
 
 def shards(folder: Path) -> int:
@@ -68,35 +57,33 @@ def shards(folder: Path) -> int:
 
 def test_kills_at_random_moments(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
     draw = random.Random(7)
-    code = "from t2t_repro.bin.t2t_datagen import run; run()"
-    command = [sys.executable, "-c", code, *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2"]
+    flags = [*flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2"]
     for kill in range(5):
         before = shards(tmp_path)
         with open(tmp_path.parent / "errors", "wb") as errors:
-            process = subprocess.Popen(command, stderr=errors, start_new_session=True)
+            process = subprocess.Popen([*command("datagen"), *flags], stderr=errors, start_new_session=True)
         deadline = time.monotonic() + 60
-        if kill == 0:  # in its first moments, or while the vocabulary is learned
+        if kill == 0:  # while it starts or learns the vocabulary
             time.sleep(draw.uniform(0.0, 0.3))
         else:  # while it writes a shard
             while shards(tmp_path) == before and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.001)
-            assert len(in_session(process.pid)) > 1, "it tokenises in no other process"
+            assert len(in_session(process.pid)) > 1, "no other process encodes"
             time.sleep(draw.uniform(0.0, 0.01))
         process.kill()
-        assert process.wait() == -signal.SIGKILL, "it was done before it was killed"
+        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
         while in_session(process.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert in_session(process.pid) == []
         assert not (tmp_path / "text_files.json").exists()
     assert 4 <= shards(tmp_path) < SHARDS
-    result = run("datagen", *flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2")
-    assert result.returncode == 0, result.stderr
+    result = succeed("datagen", *flags)
     assert "resuming after" in result.stderr
     assert contents(tmp_path) == unbroken
 
 
 def test_a_kill_as_a_file_is_about_to_appear(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
-    """Then the file that was being written lies there whole, under its temporary name."""
+    """The killed process leaves the complete file under its temporary name."""
     code = """
 import os, signal, sys
 name, replace = sys.argv.pop(), os.replace
@@ -109,7 +96,7 @@ from t2t_repro.bin.t2t_datagen import run
 run()
 """
     for name in (
-        "vocab.text_files.600.model",
+        "vocab.text_files.400.model",
         ".text_files.unfinished",
         "text_files-train-00003-of-00010",
         "text_files-train-00003-of-00010.index",
@@ -117,11 +104,10 @@ run()
         "datagen.json",
     ):
         folder = tmp_path / name
-        command = [sys.executable, "-c", code, *flags, f"--data_dir={folder}", name]
-        assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode == -signal.SIGKILL
-        left = set(contents(folder)) - unbroken.keys() - {".text_files.unfinished"}
-        assert [each.startswith(f".{name}.") for each in left] == [True], left
+        arguments = [sys.executable, "-c", code, *flags, f"--data_dir={folder}", name]
+        assert subprocess.run(arguments, stderr=subprocess.DEVNULL).returncode == -signal.SIGKILL
+        (left,) = set(contents(folder)) - unbroken.keys() - {".text_files.unfinished"}
+        assert left.startswith(f".{name}.")
     for name in os.listdir(tmp_path):
-        result = run("datagen", *flags, f"--data_dir={tmp_path / name}")
-        assert result.returncode == 0, result.stderr
+        succeed("datagen", *flags, f"--data_dir={tmp_path / name}")
         assert contents(tmp_path / name) == unbroken

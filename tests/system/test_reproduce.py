@@ -1,18 +1,17 @@
-"""t2t-reproduce as a user runs it: stopped in training, killed while it decodes, finished, and run once more."""
+"""t2t-reproduce is stopped while it trains, killed while it decodes, finished, and run once more."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import sacrebleu
 
-from programs import run_process as run
+from processes import start_program
+from programs import run, succeed
 from t2t_repro.metrics.bleu import paper_bleu
 from t2t_repro.textfile import read_lines
 
@@ -34,18 +33,16 @@ class Published(NumbersEnde):
 """
 
 
-def stop(flags: list[str], errors: Path, reached: Callable[[], bool], number: int) -> int:
-    """Starts t2t-reproduce and sends it a signal as soon as it has reached a stage; its exit code."""
-    command = [sys.executable, "-c", "from t2t_repro.bin.t2t_reproduce import run; run()", *flags]
-    with open(errors, "wb") as file:
-        process = subprocess.Popen(command, stderr=file)
+def stop(flags: list[str], is_due: Callable[[], bool], number: signal.Signals) -> tuple[int, str]:
+    """Starts t2t-reproduce and sends it a signal as soon as it is due; returns its exit code and messages."""
+    process = start_program("reproduce", *flags)
     deadline = time.monotonic() + 120
-    while not reached() and process.poll() is None and time.monotonic() < deadline:
+    while not is_due() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(number)
-    code = process.wait()
-    assert reached(), errors.read_text()
-    return code
+    code = process.wait(120)
+    assert is_due(), process.errors
+    return code, process.errors
 
 
 def times(*folders: Path) -> dict[str, int]:
@@ -59,8 +56,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
-    data, model, errors = tmp_path / "D", tmp_path / "M", tmp_path / "errors"
+def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
+    data, model = tmp_path / "D", tmp_path / "M"
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text(PUBLISHED)
     flags = [
@@ -70,26 +67,28 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
     ]  # fmt: skip
     planned = run("reproduce", *flags, "--dry_run")
     assert (planned.returncode, "run t2t-datagen" in planned.stderr) == (2, True)
-    assert stop(flags, errors, lambda: (model / "model.ckpt-10.index").exists(), signal.SIGTERM) == 130
-    assert "saved after step " in errors.read_text()
+    code, messages = stop(flags, lambda: (model / "model.ckpt-10.index").exists(), signal.SIGTERM)
+    assert code == 130
+    assert "saved after step " in messages
     assert not (model / "model.ckpt-30.index").exists()
 
-    def begun() -> list[Path]:
+    def unfinished() -> list[Path]:
         return list((model / "decoded").glob("second_part-30-*.txt.unfinished"))
 
-    code = stop(flags, errors, lambda: any(path.read_bytes().count(b"\n") > 1 for path in begun()), signal.SIGKILL)
+    code, messages = stop(
+        flags, lambda: any(path.read_bytes().count(b"\n") > 1 for path in unfinished()), signal.SIGKILL
+    )
     assert code == -signal.SIGKILL
-    assert "resuming after step " in errors.read_text()
+    assert "resuming after step " in messages
     assert not (model / "results.json").exists()
-    done = {path: time for path, time in times(data, model).items() if path not in map(str, begun())}
+    done = {path: time for path, time in times(data, model).items() if path not in map(str, unfinished())}
     (first,) = (Path(path) for path in done if "/decoded/" in path)
     assert first.name.startswith("first-30-last-")
 
-    result = run("reproduce", *flags)
-    assert result.returncode == 0, result.stderr
+    result = succeed("reproduce", *flags)
     assert "has taken 30 steps already" in result.stderr
     assert times(data, model).items() >= done.items()
-    assert not begun()
+    assert not unfinished()
 
     metrics = [json.loads(line) for line in (model / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in metrics if "dev_loss" in line] == [10, 20, 30]
@@ -98,13 +97,13 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
     (second,) = (model / "decoded").glob("second_part-30-*.txt")
     averaged = list(read_lines(str(second)))
     assert len(outputs) == len(references) == len(sources) == 5 * len(averaged) == 500
-    found = json.loads((model / "results.json").read_text("utf-8"))
-    assert found["steps"] == 30
-    assert found["dev_bleu"] == paper_bleu(outputs, references, "en").score
-    assert found["bleu"] == {"second/part": paper_bleu(averaged, references[:100], "en").score}
-    assert found["dev_perplexity"] == metrics[-1]["dev_perplexity"]
-    assert found["train_seconds"] == metrics[-2]["seconds"] > metrics[0]["seconds"] > 0
-    assert found["hardware"] and found["gpu_count"]
+    results = json.loads((model / "results.json").read_text("utf-8"))
+    assert results["steps"] == 30
+    assert results["dev_bleu"] == paper_bleu(outputs, references, "en").score
+    assert results["bleu"] == {"second/part": paper_bleu(averaged, references[:100], "en").score}
+    assert results["dev_perplexity"] == metrics[-1]["dev_perplexity"]
+    assert results["train_seconds"] == metrics[-2]["seconds"] > metrics[0]["seconds"] > 0
+    assert results["hardware"] and results["gpu_count"]
     report = (model / "report.md").read_text("utf-8")
     chrf = sacrebleu.corpus_chrf(outputs, [references]).score
     assert f"| chrF, first, last checkpoint | {chrf:.2f} | nrefs:1" in report
@@ -112,18 +111,16 @@ def test_a_row_stopped_twice_and_finished(tmp_path: Path) -> None:
 
     text = "".join(f"{line}\n" for line in sources[:20])
     for checkpoint, expected in (("", averaged), (f"--checkpoint_path={model}/model.ckpt-30", outputs)):
-        as_decoder = run("decoder", f"--output_dir={model}", flags[-2], *filter(None, [checkpoint]), input=text)
-        assert as_decoder.stdout.split("\n")[:-1] == expected[:20]
+        decoded = succeed("decoder", f"--output_dir={model}", flags[-2], *filter(None, [checkpoint]), input=text)
+        assert decoded.stdout.split("\n")[:-1] == expected[:20]
 
-    once, before = times(data, model), contents(tmp_path)
-    again = run("reproduce", *flags)
-    assert again.returncode == 0, again.stderr
-    assert times(data, model) == once
-    assert contents(tmp_path) == before
+    times_before, contents_before = times(data, model), contents(tmp_path)
+    again = succeed("reproduce", *flags)
+    assert times(data, model) == times_before
+    assert contents(tmp_path) == contents_before
     assert not any(word in again.stderr for word in ("step 30:", "DecodeHParams", "averaging", "learning"))
 
-    listed = run("paper", "--table=3", f"--output_dirs={model}", flags[-2])
-    assert listed.returncode == 0, listed.stderr
+    listed = succeed("paper", "--table=3", f"--output_dirs={model}", flags[-2])
     _, _, other_models = listed.stdout.partition("Model folders that fit no row above")
     (line,) = (line for line in other_models.splitlines() if "published" in line)
-    assert f"{model}  published" in line and f"{found['dev_perplexity']:.2f}" in line
+    assert f"{model}  published" in line and f"{results['dev_perplexity']:.2f}" in line

@@ -1,14 +1,13 @@
-"""t2t-datagen of WMT 2014 where an archive is not what was published."""
+"""t2t-datagen of WMT 2014 with an archive other than the published one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from programs import refused
-from programs import run_process as run
+from programs import refused, run
 
 
-def test_a_truncated_archive_is_told_and_nothing_is_made_or_fetched(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_named_and_nothing_is_written_or_downloaded(tmp_path: Path) -> None:
     archive = tmp_path / "tmp" / "dev.tgz"
     archive.parent.mkdir()
     archive.write_bytes(b"cut short")

@@ -153,12 +153,12 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
         start(MEETING, str(index), config=tf_config(cluster, kind)) for index, kind in enumerate(("chief", "worker"))
     ]
     for index, process in enumerate(processes):
-        output, errors = process.communicate(timeout=120)
+        result = process.result(timeout=120)
         # The process ends with the signal because make_strategy removes TensorFlow's own handler.
-        assert process.returncode == -signal.SIGTERM, errors
+        assert result.returncode == -signal.SIGTERM, result.stderr
         awaited = "the other 1" if index == 0 else f"the chief, {chief}"
-        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {awaited}\n" in errors
-        chiefs, first, everyone, flags, nothing, same, other = json.loads(output)
+        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {awaited}\n" in result.stderr
+        chiefs, first, everyone, flags, nothing, same, other = json.loads(result.stdout)
         assert (chiefs, first, everyone) == (index == 0, 10, [10 << 33, 11 << 33])
         assert flags == "--max_tokens_per_replica is 5 and 6 on different workers; start all with the same command"
         assert nothing is None
@@ -183,13 +183,13 @@ def test_waiting_can_be_interrupted_and_an_address_in_use_is_named() -> None:
         processes = [
             start(WAITING, config=tf_config({"worker": [address, addresses[1]]})) for address in (addresses[0], refused)
         ]
-        output, errors = processes[1].communicate(timeout=120)
-    assert output.startswith(f"TF_CONFIG: cannot listen on {refused} ("), errors
-    assert processes[0].stderr
-    assert any("waiting for the other 1" in line for line in processes[0].stderr)
+        result = processes[1].result(timeout=120)
+    assert result.stdout.startswith(f"TF_CONFIG: cannot listen on {refused} ("), result.stderr
+    while "waiting for the other 1" not in processes[0].errors:
+        assert processes[0].poll() is None
+        time.sleep(0.01)
     processes[0].send_signal(signal.SIGINT)
-    processes[0].communicate(timeout=60)
-    assert processes[0].returncode == -signal.SIGINT
+    assert processes[0].wait(timeout=60) == -signal.SIGINT
 
 
 TRAINER = """#!/bin/bash

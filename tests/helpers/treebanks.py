@@ -1,0 +1,16 @@
+"""A treebank of small sentences in the folders of the Penn Treebank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WORDS = ("dog", "cat", "bird", "tree", "river")
+
+
+def write_treebank(folder: Path) -> None:
+    """Sections 02, 22 and 23 of small trees."""
+    for section, count in (("02", 40), ("22", 5), ("23", 5)):
+        (folder / "wsj" / section).mkdir(parents=True)
+        nouns = [WORDS[number % 5] for number in range(count)]
+        text = "".join(f"( (S (NP-SBJ (DT the) (NN {noun})) (VP (VBZ is)) (. .)) )\n" for noun in nouns)
+        (folder / "wsj" / section / f"wsj_{section}01.mrg").write_text(text, "utf-8")
