@@ -81,7 +81,7 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
     assert result.returncode == 2, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr, result.stderr
     line = result.stderr.rstrip("\n").rpartition("\n")[2]
-    assert line.startswith(("t2t-", "-c: ")), result.stderr
+    assert line.startswith("t2t-"), result.stderr
     for word in words:
         assert word in line, line
 
@@ -166,23 +166,3 @@ def _user_code_forgotten() -> Iterator[None]:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if Path(file).is_relative_to(tempfile.gettempdir()):
             del sys.modules[name]
-
-
-# For tests that do not use `run` and TrainedModel yet.
-MINUTE = SMALL
-
-
-@dataclass(frozen=True)
-class Road:
-    """A model trained on a user's own text files."""
-
-    text: Path
-    data: Path
-    model: Path
-    flags: list[str]
-
-
-def here(program: str, *arguments: str) -> int:
-    """Runs t2t-PROGRAM in this process, without capturing its output; returns its exit code."""
-    module = _module(program)
-    return run_program(module.main, copy.deepcopy(module.FLAGS), module.__doc__, [f"t2t-{program}", *arguments])
