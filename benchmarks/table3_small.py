@@ -54,11 +54,7 @@ ROWS = {
     "D: eps_ls 0.2": ("ls2", "label_smoothing=0.2"),
     "E: learned positions": ("pos_emb", "pos=emb"),
 }
-"""The paper's hparams set, without "transformer_", and our change to transformer_tiny, by the paper's row.
-
-N 4 has no counterpart: two thirds of two layers is no whole number. Big is missing because it changes four things at
-once and trains three times as long, so it is no ablation.
-"""
+"""The paper's hparams set, without "transformer_", and our change to transformer_tiny, by the paper's row."""
 PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
 
 

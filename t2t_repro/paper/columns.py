@@ -12,8 +12,6 @@ ALL = "all"
 """The value of --columns that shows every column."""
 TEST_SET_PREFIX = "measured_bleu:"
 """Prefix of the column of a test set's BLEU."""
-
-
 _count = "{:,}".format
 _one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
 

@@ -100,10 +100,9 @@ def read_results(folder: str | Path) -> Results | None:
     results = {item.name: values[item.name] for item in fields(Results) if values.get(item.name) is not None}
     for item in fields(Results):
         description, is_valid = _CHECKS[str(item.type)]
-        if item.name in results and not is_valid(results[item.name]):
-            raise UserError(
-                f"{path}: {item.name}={results[item.name]!r} must be {description}; delete the file, and measure again"
-            )
+        value = results.get(item.name)
+        if value is not None and not is_valid(value):
+            raise UserError(f"{path}: {item.name}={value!r} must be {description}; delete the file, and measure again")
     return Results(**results)
 
 

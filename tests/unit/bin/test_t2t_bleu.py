@@ -93,41 +93,27 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
     assert with_set.replace("|test:wmt14/full|lang:en-de", "") == with_file
     signature = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
     assert all(signature.partition("|version")[0] in line for line in with_set.splitlines())
-    assert (
-        output("bleu", f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de") == with_set
-    )
+    flags = [f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de"]
+    assert output("bleu", *flags) == with_set
 
 
-def test_another_line_count_than_the_test_sets_is_reported(published: str, tmp_path: Path) -> None:
-    translation = write_lines(tmp_path / "x.de", TRANSLATIONS[:1])
-    message = error("bleu", f"--translation={translation}", f"--test_set={published}")
-    assert f"{translation} has 1 lines, test set wmt14/full (en-de) has 2;" in message
+def test_test_sets_are_listed_by_language_pair() -> None:
+    names = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
+    assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(names) and "wmt16" not in names
 
 
-def test_the_language_must_be_the_pairs_target(tmp_path: Path) -> None:
-    translation = write_lines(tmp_path / "x.fr", ["Il n'y a rien."])
-    flags = [f"--translation={translation}", "--language_pair=en-fr"]
-    message = error("bleu", *flags, "--test_set=wmt14/full", "--language=de")
-    assert message == "flags language=de, language_pair=en-fr: --language must be the target of --language_pair"
-    message = error("bleu", *flags, f"--reference={translation}")
-    assert message.endswith(": --language_pair is for --test_set; give both or neither")
-    message = error("bleu", flags[0], "--test_set=wmt14/full", "--language=es")
-    assert "wmt14/full has no language pair 'en-es'" in message
-
-
-def test_test_sets_are_listed_and_the_nearest_name_is_offered(tmp_path: Path) -> None:
-    listed = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
-    assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(listed) and "wmt16" not in listed
-    translation = write_lines(tmp_path / "x.de", TRANSLATIONS)
-    message = error("bleu", f"--translation={translation}", "--test_set=wmt14full")
-    assert message == "unknown test set 'wmt14full'; did you mean 'wmt14/full'?"
-
-
-def test_reference_and_test_set_exclude_each_other(published: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "x.de", TRANSLATIONS)
-    flags = (f"--translation={path}", f"--reference={path}", f"--test_set={published}")
-    assert error("bleu", *flags) == f"flags reference={path}, test_set={published}: give one of them"
-    assert error("bleu", flags[0]).startswith("--reference is required: ")
+def test_wrong_flags_of_test_sets_are_reported(published: str, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.de", TRANSLATIONS[:1])
+    by_set, by_file = f"--test_set={published}", f"--reference={path}"
+    for flags, message in (
+        ([by_set], f"{path} has 1 lines, test set wmt14/full (en-de) has 2;"),
+        ([by_file, by_set], f"flags reference={path}, test_set={published}: give one of them"),
+        (["--test_set=wmt14full"], "unknown test set 'wmt14full'; did you mean 'wmt14/full'?"),
+        ([by_set, "--language=es"], "test set wmt14/full has no language pair 'en-es'"),
+        ([by_set, "--language_pair=en-fr", "--language=de"], "--language must be the target of --language_pair"),
+        ([by_file, "--language_pair=en-fr"], "--language_pair is for --test_set; give both or neither"),
+    ):
+        assert message in error("bleu", f"--translation={path}", *flags)
 
 
 def test_an_unavailable_test_set_is_reported(published: str, tmp_path: Path) -> None:
@@ -146,7 +132,6 @@ def test_a_test_set_with_several_references_is_refused(tmp_path: Path) -> None:
         patch.setattr(dataset, "langpairs", {"en-de": ["src.sgm", "ref1.sgm", "ref2.sgm"]})
         for field in ("src", "ref-0", "ref-1", "docid", "genre", "origlang"):
             write_lines(home / f"wmt14_full.en-de.{field}", REFERENCES)
-        message = error(
-            "bleu", f"--translation={write_lines(tmp_path / 'x.de', TRANSLATIONS)}", "--test_set=wmt14/full"
-        )
+        translation = write_lines(tmp_path / "x.de", TRANSLATIONS)
+        message = error("bleu", f"--translation={translation}", "--test_set=wmt14/full")
     assert "has 2 references per line" in message

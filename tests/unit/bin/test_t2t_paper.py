@@ -41,6 +41,11 @@ def lines(*arguments: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
+def folder_lines(path: str, *arguments: str) -> list[dict[str, str]]:
+    """Returns the lines of a model folder."""
+    return [line for line in lines(f"--output_dirs={path}", *arguments) if line["output_dir"]]
+
+
 MakeFolder = Callable[..., str]
 
 
@@ -157,13 +162,13 @@ def test_each_folder_of_a_row_has_its_own_line(make_folder: MakeFolder) -> None:
 
 def test_a_folder_whose_table_is_not_printed_still_appears(make_folder: MakeFolder) -> None:
     path = make_folder("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
-    (line,) = (line for line in lines("--table=4", f"--output_dirs={path}") if line["output_dir"])
+    (line,) = folder_lines(path, "--table=4")
     assert (line["table"], line["measured_steps"]) == ("", "90000")
 
 
 def test_a_parser_is_recognised_by_its_problem(make_folder: MakeFolder) -> None:
     path = make_folder("semi", "wsj_parsing_semi", registry.hparams("transformer_parsing_4layer_semi"), {"f1": 92.125})
-    (line,) = (line for line in lines(f"--output_dirs={path}") if line["output_dir"])
+    (line,) = folder_lines(path)
     assert (line["hparams_set"], line["measured_f1"]) == ("transformer_parsing_4layer_semi", "92.125")
 
 
@@ -222,7 +227,7 @@ def test_precision_and_warm_starts_are_noted(make_folder: MakeFolder) -> None:
     path = make_folder("model", "wmt_ende", hparams, {"steps": 500}, precision="mixed_bfloat16")
     assert f"\n{path}: trained in mixed_bfloat16\n" in output("paper", "--table=3", f"--output_dirs={path}")
     path = make_folder("tuned", "wmt_ende", hparams, {"steps": 500}, warm_start_from="/models/finished")
-    rows = [line["row"] for line in lines("--table=3", f"--output_dirs={path}") if line["output_dir"]]
+    rows = [line["row"] for line in folder_lines(path, "--table=3")]
     assert rows == [""]
     _, _, others = output("paper", f"--output_dirs={path}").partition("Model folders that fit no row above")
     assert f"{path}: fits no row, because it started with the weights of /models/finished" in others
@@ -235,13 +240,13 @@ def test_flops_by_time_need_the_sustained_rate_of_the_hardware(make_folder: Make
     text = output("paper", "--table=3", f"--output_dirs={path}")
     assert f"{path}: no FLOPs by time, because the paper gives no sustained rate for 'Tesla V100 SXM2'" in text
     rate = "--sustained_tflops=V100 = 14.5"
-    (line,) = (line for line in lines(f"--output_dirs={path}", rate) if line["output_dir"])
+    (line,) = folder_lines(path, rate)
     assert float(line["measured_flops_by_time"]) == 10 * 2 * 14.5e12
     assert "no FLOPs by time" not in output("paper", f"--output_dirs={path}", rate)
     (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla P100-PCIE-16GB (R)"}))
     for flag, sustained in (("P100-PCIE=8,Tesla=1", 8), ("P100=7", 7), ("(R)=5", 5), ("", 9.5)):
         rates = [f"--sustained_tflops={flag}"] if flag else []
-        (line,) = (line for line in lines(f"--output_dirs={path}", *rates) if line["output_dir"])
+        (line,) = folder_lines(path, *rates)
         assert float(line["measured_flops_by_time"]) == 10 * 2 * sustained * 1e12
     (Path(path) / "results.json").write_text(json.dumps(timed | {"hardware": "Tesla V100 SXM2"}))
     unknown = "--sustained_tflops: no model folder of --output_dirs was trained on 'K81'; their hardware: "
@@ -249,7 +254,7 @@ def test_flops_by_time_need_the_sustained_rate_of_the_hardware(make_folder: Make
     assert error("paper", "--sustained_tflops=K81=1") == f"{unknown}none"
     for other in ({"hardware": "GRID K8000"}, {"hardware": "K80", "gpu_count": 0}, {"hardware": ""}):
         (Path(path) / "results.json").write_text(json.dumps(timed | other))
-        (line,) = (line for line in lines(f"--output_dirs={path}") if line["output_dir"])
+        (line,) = folder_lines(path)
         assert line["measured_flops_by_time"] == ""
 
 
@@ -261,16 +266,12 @@ def test_wrong_flags_and_folders_are_reported(make_folder: MakeFolder, tiny_hpar
     nowhere = tmp_path / "nowhere"
     cure = "so this is no model folder; run t2t-trainer"
     assert error("paper", f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
-    empty = make_folder("empty", "numbers_ende", tiny_hparams)
+    unfinished = make_folder("unfinished", "numbers_ende", tiny_hparams)
     steps = f"{tiny_hparams.train_steps:,}"
-    assert error("paper", f"--output_dirs={empty}").startswith(
-        f"{empty}: its training is at step 0 of {steps}; continue"
-    )
-    begun = make_folder("begun", "numbers_ende", tiny_hparams)
-    add_checkpoints(begun, 5, 10)
-    assert error("paper", f"--output_dirs={begun}").startswith(
-        f"{begun}: its training is at step 10 of {steps}; continue"
-    )
+    for checkpoints in ((), (5, 10)):
+        add_checkpoints(unfinished, *checkpoints)
+        expected = f"{unfinished}: its training is at step {max(checkpoints, default=0)} of {steps}; continue it "
+        assert error("paper", f"--output_dirs={unfinished}").startswith(expected)
     broken = make_folder("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
     assert error("paper", f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
     for rate in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):
