@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from t2t_repro.decoding.translation import Hypothesis, Translation
@@ -26,10 +25,10 @@ class Journal:
     Args:
         output: the output file.
         settings: everything that the translations depend on.
-        resume: read the finished translations; otherwise start again.
-        strict: with `resume`, refuse a journal with other settings; otherwise start again.
+        resume: true to read the finished translations, false to start again.
+        strict: with `resume`, true to refuse a journal with other settings, false to start again.
 
-    Raises UserError if the journal is damaged, has other settings with `resume` and `strict`, or cannot be written.
+    Raises UserError if the journal is damaged, refused, or cannot be written.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -51,21 +50,21 @@ class Journal:
     def add(self, number: int, translation: Translation) -> None:
         """Writes the translation of text `number`. Raises UserError if the disk is full."""
         try:
-            self._file.write(json.dumps([number, dataclasses.asdict(translation)]).encode() + b"\n")
+            fields = dataclasses.asdict(translation)
+            fields["pieces"] = fields.pop("segments")  # its name in the journals of earlier versions
+            self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
         except OSError as error:
             raise self._unwritable(error) from None
 
     def delete(self) -> None:
-        """Deletes the file; call this when the output is complete."""
+        """Deletes the file. Call this when the output is complete."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self._file.close()
         except OSError as close_error:
@@ -73,17 +72,17 @@ class Journal:
                 raise self._unwritable(close_error) from None
 
     def _read(self, head: bytes) -> bytes:
-        """Returns the file's complete lines, or nothing if its head is another one and `strict` is false."""
+        """Returns the complete lines; nothing if the settings differ and `strict` is false."""
         content = self.path.read_bytes()
         content = content[: content.rfind(b"\n") + 1]  # a kill can leave half of the last line
         if not content or content.startswith(head):
             return content
-        if self._strict:
-            raise UserError(
-                f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or start "
-                "again without --resume"
-            )
-        return b""
+        if not self._strict:
+            return b""
+        raise UserError(
+            f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or start again "
+            "without --resume"
+        )
 
     def _translations(self, content: bytes) -> Iterator[tuple[int, Translation]]:
         for line_number, line in enumerate(content.splitlines()[1:], 2):
@@ -110,9 +109,9 @@ def translate_all(
     """Returns the translations of texts 0 to `count` - 1; those in the journal are not computed again.
 
     Args:
-        stream: given the numbers of texts, yields (index in these numbers, translation) in any order.
-        journal: keeps finished translations.
-        label: the progress bar's label.
+        stream: translates the texts with given numbers; yields (index in these numbers, translation) in any order.
+        journal: stores each translation as soon as it is finished.
+        label: label of the progress bar.
 
     Raises UserError if the disk is full.
     """
@@ -129,10 +128,10 @@ def translate_all(
 
 
 def _translation(fields: dict[str, Any]) -> Translation:
-    """Returns the translation that `dataclasses.asdict` and JSON turned into `fields`."""
+    """Returns the translation that `Journal.add` wrote as `fields`."""
 
     def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
     hypotheses = tuple(Hypothesis(**with_tuples(hypothesis)) for hypothesis in fields.pop("hypotheses"))
-    return Translation(hypotheses, **with_tuples(fields))
+    return Translation(hypotheses, segments=fields.pop("pieces"), **with_tuples(fields))

@@ -58,6 +58,18 @@ def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
             assert reopen(output) == dict(list(DONE.items())[:count])  # as after a kill
 
 
+def test_a_journal_of_an_earlier_version_is_read(output: Path) -> None:
+    """Its lines call the number of segments "pieces"."""
+    with Journal(output, SETTINGS, resume=False):
+        pass
+    with journal_path(output).open("a") as file:
+        file.write(
+            '[12, {"hypotheses": [{"text": "x", "score": -4.5, "ids": [9, 1], "token_scores": [-0.1, -4.4], '
+            '"attention": [0, 1]}], "source_ids": [8, 1, 9, 1], "pieces": 2, "is_truncated": false}]\n'
+        )
+    assert reopen(output) == {12: DONE[12]}
+
+
 @pytest.mark.parametrize("size", range(1, 60, 7))
 def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size: int) -> None:
     content = interrupted.read_bytes()
