@@ -292,7 +292,7 @@ def describe_search(walk: Walk) -> str:
         rows.append((int(state.t), show(state.alive_ids, state.alive_log_probs),
                      show(state.finished_ids, state.finished_scores), f"{float(bound):.2f}"))  # fmt: skip
         if not is_done[0]:
-            state = beam_search.remove_done(state, parents, is_done, decode_hparams, None)
+            state = beam_search.remove_done(state, parents, is_done, decode_hparams, scoring)
     return table(["t", "alive, log P", "finished, score", "bound"], rows)
 
 

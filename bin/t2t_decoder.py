@@ -1,8 +1,8 @@
 """Translates text: t2t-decoder --output_dir=M --decode_from_file=x.en --decode_to_file=x.de
 
-Without files, or with "-", it reads standard input and writes standard output. N lines in give N lines out, in the same
-order. Only "\\n" ends a line, and an empty line gives an empty line. The model folder contains everything else that is
-needed. Several folders, --output_dir=M1,M2, are an ensemble, which averages log-probabilities.
+Without files, or with "-", it reads standard input and writes standard output. Each input line gives an output line, in
+the same order. Only "\\n" ends a line, and an empty line gives an empty line. --output_dir=M1,M2 is an ensemble, which
+averages log-probabilities.
 
 --decode_interactive translates lines as you type them. --score_file=pairs.tsv gives the probability of existing
 translations. --resume continues an interrupted decode. docs/decoding.md explains all decode_hparams.
@@ -79,7 +79,7 @@ program.define_decode_hparams(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Translates a file, scores pairs, or translates what is typed, as the flags say."""
+    """Translates a file, scores pairs, or translates typed lines, as the flags say."""
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
@@ -114,7 +114,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def refuse_contradictions(values: flags.FlagValues) -> None:
-    """Raises UserError if a flag has no effect with another flag, or misses one that it needs."""
+    """Raises UserError if a flag has no effect with another flag, or needs one that is missing."""
     to_file, is_sharded = values.decode_to_file not in program.STANDARD_STREAMS, values.shards > 1
     for is_wrong, message in (
         (values.resume and not to_file, "--resume needs --decode_to_file; give the file of the interrupted decode"),
@@ -173,7 +173,7 @@ class Decoder:
     problem: Problem
     checkpoints: Sequence[str]
     decode_hparams: DecodeHParams
-    """With `prefix_file` and `write_beam_scores`, which the translator's do not have."""
+    """The user's. Those of the translator have no `prefix_file` and `write_beam_scores`."""
     values: flags.FlagValues
 
     def decode(self, lines: Sequence[Line]) -> None:
@@ -183,17 +183,13 @@ class Decoder:
 
         values = self.values
         first, end = (len(lines) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
-        texts, prefixes, references = ([line[column] for line in lines[first:end]] for column in range(3))
-        output = self._output()
+        lines, output = lines[first:end], self._output()
+        texts, prefixes, references = ([line[column] for line in lines] for column in range(3))
 
-        def stream(missing: Sequence[int]) -> Iterator[tuple[int, Translation]]:
-            missing_prefixes = [prefixes[number] for number in missing] if self.decode_hparams.prefix_file else []
-            return self._stream(
-                [texts[number] for number in missing], missing_prefixes, [first + number for number in missing]
-            )
+        def stream(numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
+            return self._stream([lines[number] for number in numbers], [first + number for number in numbers])
 
-        with contextlib.ExitStack() as stack:
-            journal = stack.enter_context(self._journal(output, texts, prefixes, first)) if output else None
+        with self._journal(output, texts, prefixes, first) if output else contextlib.nullcontext() as journal:
             translations = translate_all(len(texts), stream, journal, "decoding")
             for kind, count in (
                 ("translated in segments", sum(translation.segments > 1 for translation in translations)),
@@ -218,7 +214,7 @@ class Decoder:
 
         for number, text in enumerate(program.typed_lines("> ", HISTORY)):
             try:
-                ((_, translation),) = self._stream([text], [], [number])
+                ((_, translation),) = self._stream([(text, "", "")], [number])
             except UserError as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
@@ -230,9 +226,8 @@ class Decoder:
         from t2t_repro.decoding.output import pair_line
 
         progress = Progress("scoring", len(pairs), "pairs")
-        scores = self.translator.score(
-            [source for source, _ in pairs], [target for _, target in pairs], progress.advance
-        )
+        sources, targets = ([pair[side] for pair in pairs] for side in range(2))
+        scores = self.translator.score(sources, targets, progress.advance)
         progress.close()
         vocabulary, output_format = self.translator.vocabulary, self.values.output_format
         write(
@@ -265,15 +260,13 @@ class Decoder:
             self.values.resume,
         )
 
-    def _stream(
-        self, texts: Sequence[str], prefixes: Sequence[str], line_numbers: Sequence[int]
-    ) -> Iterator[tuple[int, Translation]]:
-        """Yields (index in `texts`, translation)."""
+    def _stream(self, lines: Sequence[Line], line_numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
+        """Yields (index in `lines`, translation)."""
         from t2t_repro.decoding.translation import InputFile
 
         return self.translator.stream(
-            texts,
-            prefixes,
+            [text for text, _, _ in lines],
+            [prefix for _, prefix, _ in lines] if self.decode_hparams.prefix_file else [],
             long_lines=self.values.long_lines,
             details=self.values.output_format == "jsonl",
             input_file=InputFile(self.values.decode_from_file or "standard input", line_numbers),

@@ -2,8 +2,8 @@
 --decode_to_file=out/x.de --beam_options="--runner=FlinkRunner --flink_master=HOST:8081"
 
 It needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as with t2t-decoder. The output
-is written in shards, out/x.de-FFFFF-NNNNNNNNNNNN: input file F from line N on, both counted from 0. `cat out/x.de-*`
-is the whole output. docs/beam.md explains how to run it on Beam's runners.
+consists of shards: out/x.de-FFFFF-NNNNNNNNNNNN begins with line N of input file F, both counted from 0.
+`cat out/x.de-*` is the whole output. docs/beam.md explains Beam's runners.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ program.define_decode_hparams(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags and runs the pipeline."""
+    """Runs the pipeline that the flags describe."""
     program.require(values, "output_dir", "decode_from_file", "decode_to_file")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
@@ -84,11 +84,8 @@ def main(values: flags.FlagValues) -> None:
 
 
 def pipeline_options(text: str) -> Any:
-    """Returns Beam's PipelineOptions.
-
-    Raises UserError if Beam is not installed, or does not know an option or the runner.
-    """
-    logging.disable(logging.WARNING)  # while Beam is imported, it warns of its extras that are not installed
+    """Returns Beam's PipelineOptions. Raises UserError if Beam is missing or does not know an option or the runner."""
+    logging.disable(logging.WARNING)  # Beam's import warns of each extra that is not installed
     try:
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
         from apache_beam.runners import create_runner
@@ -112,7 +109,7 @@ def pipeline_options(text: str) -> Any:
 
 
 def absolute_path(path: str) -> str:
-    """Returns the path that workers with another working directory need; addresses such as gs://bucket/x as given."""
+    """Returns an absolute path, because workers may have another working directory; gs://bucket/x stays unchanged."""
     return path if "://" in path else os.path.abspath(path)
 
 

@@ -1,6 +1,6 @@
-"""Rules about text that Python and the served graph both follow: each rule twice, side by side.
+"""Rules about text that Python and the served graph share. Each rule is written twice, side by side.
 
-Only the graph's functions import TensorFlow, so that programs which do not need it start fast.
+Only the graph's functions import TensorFlow, so that programs without a graph start fast.
 
 Shapes: B batch, n outputs per text, L longest output.
 """
@@ -43,7 +43,7 @@ def graph_output_length(ids: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Returns the text with spaces in place of newlines, which a model can emit as bytes: N lines in, N lines out."""
+    """Returns the text with spaces for newlines, which a model can emit as bytes. So an output is always one line."""
     return text.replace("\n", " ")
 
 

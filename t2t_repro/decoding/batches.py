@@ -1,4 +1,4 @@
-"""Batches of texts of similar length, halved if they need more memory than there is."""
+"""Batches of texts of similar length. A batch that is too large for memory is halved."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def unpadded(ids: list[int]) -> list[int]:
-    """Returns the ids without padding: up to and including the end token, if there is one."""
+    """Returns the ids up to the padding, or up to and including the end token."""
     length = output_length(ids)
-    return ids[: length + (ids[length : length + 1] == [EOS_ID])]
+    has_end = ids[length : length + 1] == [EOS_ID]
+    return ids[: length + has_end]
 
 
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yields batches of indices, longest first, of at most `batch_size` tokens with padding or of one index."""
+    """Yields batches of indices, longest first; a batch has one index, or at most `batch_size` tokens with padding."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > batch_size:
@@ -51,7 +52,7 @@ def run_in_batches(
     Args:
         run: returns the results for the items of one batch.
         lengths: number of tokens of each item.
-        batch_size: maximum number of tokens in a batch, with padding. A batch that is too large for memory is halved.
+        batch_size: see `batches`.
 
     Raises UserError if one item is too large for memory.
     """
@@ -62,8 +63,8 @@ def run_in_batches(
         except tf.errors.ResourceExhaustedError:
             if len(batch) == 1:
                 raise UserError(
-                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens; remove it, cut it, or "
-                    "decode with a smaller beam_size or extra_length"
+                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens; remove or shorten it, or "
+                    "use a smaller beam_size or extra_length"
                 ) from None
         else:
             yield from zip(batch, results, strict=True)

@@ -1,8 +1,8 @@
 """An Apache Beam pipeline for corpora of millions of lines.
 
-The input is read once, in order, and cut into batches of lines. A worker translates a batch and writes a shard whose
-name follows from the batch's position in the input. So nothing has to be sorted afterwards. A batch that a runner
-repeats, or gives to two workers, becomes the same file.
+The input is read once, in order, and cut into batches of lines. A worker translates a batch and writes a shard, named
+by the batch's position in the input. So nothing has to be sorted afterwards. If a runner repeats a batch, or gives it
+to two workers, they write the same file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apache_beam.utils.shared import Shared
 
 from t2t_repro import registry
 from t2t_repro.decoding.output import finish_translations, text_line
-from t2t_repro.decoding.translation import InputFile, Translation
+from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
@@ -37,43 +37,41 @@ from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
 COUNTERS = ("lines", "shards", "translated in segments", "truncated")
-"""Counted over all workers."""
+"""Beam's counters, summed over all workers."""
 EXISTING = "existing shards"
 """Counter of the shards that a resumed run skips."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to know."""
+    """The settings that each worker gets."""
 
     output_dir: str
     """The model folder, or several separated by commas; see `open_folders`."""
     checkpoints: str
     """A checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """How to decode and what to write."""
+    """How to decode, and which columns to write."""
     decode_to_file: str
-    """Prefix of the shards' names."""
+    """Prefix of the shards' paths."""
     long_lines: str = "split"
     """See `Translator.translate`."""
     t2t_usr_dir: str = ""
     """Folder of the user's problems and models."""
     resume: bool = False
-    """Whether to skip shards that exist."""
+    """True to skip shards that exist."""
 
 
 @dataclass(frozen=True)
 class LineBatch:
-    """Consecutive lines of a file; they become a shard."""
+    """Consecutive lines of a file, which become a shard."""
 
     path: str
-    """The file."""
     file_number: int
     """Index of the file in the input."""
     first_line: int
     """Number of the first line in the file, from 0."""
     lines: list[str]
-    """One or more."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,9 @@ class Translate(beam.DoFn):
             Metrics.counter(Translate, EXISTING).inc()
             yield shard
             return
-        translations = translate(self._loaded.translator, batch, self._job.long_lines)
+        input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
+        stream = self._loaded.translator.stream(batch.lines, long_lines=self._job.long_lines, input_file=input_file)
+        translations = [translation for _, translation in sorted(stream, key=lambda pair: pair[0])]
         finished, _ = finish_translations(self._loaded.problem, batch.lines, translations)
         write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
         in_segments = sum(translation.segments > 1 for translation in translations)
@@ -112,17 +112,14 @@ class Translate(beam.DoFn):
 
 
 def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Translates files into shards DECODE_TO_FILE-FFFFF-NNNNNNNNNNNN: file F from line N on, both counted from 0.
+    """Translates files, plain or .gz, into shards (see `shard_name`). Returns the counters that the runner reports.
 
     Args:
-        paths: the files, plain or .gz, in order.
+        paths: the files in order.
         batch_lines: lines per shard; the last shard of a file has the rest.
-        options: apache_beam's PipelineOptions.
+        options: Beam's PipelineOptions.
 
-    Returns:
-        The counters that the runner reports.
-
-    Raises UserError if a worker raised one.
+    Raises UserError if a worker raises one.
     """
     pipeline = beam.Pipeline(options=options)
     _ = (
@@ -132,13 +129,13 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
         | "spread" >> beam.Reshuffle()
         | "translate" >> beam.ParDo(Translate(job))
     )
-    for name in ("common", "worker"):  # they log each worker's error with a traceback; it is raised here too
+    for name in ("common", "worker"):  # they log each worker's error with a traceback, and it is raised here too
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     try:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
-        # Runners wrap a worker's error: they pass on its traceback as text, or append the step's name to its message.
+        # Runners turn a worker's error into another one: its text is the traceback, or the message and the step's name.
         message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
         if message:
             raise UserError(message[1]) from None
@@ -149,12 +146,12 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
 
 @contextlib.contextmanager
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
-    """Keeps a file beside the shards, until all exist, with a fingerprint of everything that they depend on.
+    """Writes a file with a fingerprint of everything that the shards depend on, and deletes it when all shards exist.
 
     Raises UserError if shards of another run exist, or the file cannot be written.
     """
     path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
-    # batch_size changes no translation.
+    # batch_size and resume change no translation.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
@@ -174,9 +171,7 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:
-    """Yields the lines of a file, `batch_lines` at a time.
-
-    Beam's own text source does not provide line numbers.
+    """Yields the lines of a file, `batch_lines` at a time. (Beam's text source provides no line numbers.)
 
     Args:
         numbered_path: the index of the file in the input, and its path.
@@ -195,7 +190,7 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields lines as `textfile.read_lines`, from any file system that Beam can read."""
+    """Yields lines as `textfile.read_lines` does, from any file system that Beam can read."""
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw:
             file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
@@ -216,15 +211,11 @@ def load(job: Job) -> LoadedModel:
     return LoadedModel(Translator.from_folders(folders, checkpoints, decode_hparams), folders[0].problem)
 
 
-def translate(translator: Translator, batch: LineBatch, long_lines: str) -> list[Translation]:
-    """Returns the translation of each line; random outputs depend on the line's number in its file."""
-    input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
-    translations = dict(translator.stream(batch.lines, long_lines=long_lines, input_file=input_file))
-    return [translations[index] for index in range(len(batch.lines))]
-
-
 def shard_name(prefix: str, batch: LineBatch) -> str:
-    """Returns the name of a batch's shard; the names in sorted order are in the order of the input."""
+    """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN with the numbers of file and line, from 0.
+
+    Sorted paths are in the order of the input.
+    """
     return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
 
 

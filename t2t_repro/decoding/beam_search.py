@@ -22,26 +22,18 @@ from t2t_repro.hparam import DecodeHParams
 MISSING = float("-inf")
 """Log-probability and score of a hypothesis that does not exist."""
 
-Step = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
-"""(last ids [R, K], t, cache, memory) -> logits [R, K, V] of the next token, cache with one more position."""
-
-Adjust = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor]
-"""(logits [R, K, V], ids so far [R, K, t], t, memory) -> adjusted logits [R, K, V]."""
-
-Bonus = Callable[[Any, Any], tf.Tensor]
-"""(cache, memory) -> [R, K], added to the scores of hypotheses that end now."""
-
 
 class Scoring(NamedTuple):
-    """How tokens and outputs are scored."""
+    """The functions that score tokens and outputs."""
 
-    step: Step
+    step: Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
+    """(last ids [R, K], t, cache, memory) -> logits [R, K, V] of the next token, cache with one more position."""
     normalize: bool = True
-    """Whether `step` returns logits, which the search normalizes; False if it returns log-probabilities."""
-    adjust: Adjust | None = None
-    """Adjusts logits before candidates are ranked. It must never raise the log-probability of an output."""
-    bonus: Bonus | None = None
-    """Must be 0 or less."""
+    """True if `step` returns logits, which the search normalizes; false if it returns log-probabilities."""
+    adjust: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor] | None = None
+    """(logits [R, K, V], ids [R, K, t], t, memory) -> logits to rank tokens by; must not raise any log-probability."""
+    bonus: Callable[[Any, Any], tf.Tensor] | None = None
+    """(cache, memory) -> [R, K], 0 or less, added to the scores of hypotheses that end now."""
 
 
 class Hypotheses(NamedTuple):
@@ -104,9 +96,9 @@ def beam_search(
     """Searches for the outputs with the highest log P / length penalty.
 
     Args:
-        cache: tensors [B * K, ...] with what `scoring.step` remembers of each hypothesis; it makes them longer.
-        memory: tensors [B, ...] with what `scoring.step` needs to know about each sentence.
-        limits: int32 [B], at least 1: the maximum length of each sentence's outputs, with the end token.
+        cache: tensors [B * K, ...], one row per hypothesis, which `scoring.step` reads and extends.
+        memory: tensors [B, ...], one row per sentence, which `scoring.step` reads.
+        limits: int32 [B], 1 or more: the maximum length of each sentence's outputs, with the end token.
         decode_hparams: `beam_size` (K), `alpha` and `num_best` (n) are used.
 
     Returns:
@@ -115,9 +107,9 @@ def beam_search(
 
     def advance(state: State) -> State:
         state, parents = grow(state, scoring, decode_hparams)
-        return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring.bonus)
+        return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
-    # All hypotheses are empty at the start. Only the first may grow, or the beam would hold K copies of it.
+    # At the start all hypotheses are empty. Only the first may grow; the others would become copies of it.
     log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
     return advance_until_done(advance, start_state(cache, memory, limits, log_probs, decode_hparams.num_best))
 
@@ -176,7 +168,7 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
     # The K best of these and of those that finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
     finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
-    # Their ids: [R, K, t] --> [R, K, t + 1]; + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
+    # Their ids: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
     earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
     finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
 
@@ -199,11 +191,11 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     if scoring.adjust:
         logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
 
-    # At most K candidates end, one per hypothesis, so that of C = 2K candidates at least K continue. Greedy search has
-    # one candidate and ends when the end token is the likeliest.
+    # At most one candidate per hypothesis ends, so at least K of the C = 2K candidates continue. Greedy search has one
+    # candidate and ends when the end token is the likeliest.
     count = 2 * beam_size if beam_size > 1 else 1
-    # A hypothesis supplies at most all C candidates, so its C best tokens suffice. Only their log-probabilities are
-    # computed, not a softmax over V.
+    # Even if all C candidates extend the same hypothesis, its C best tokens are enough. Log-probabilities are computed
+    # only for them, not for all V tokens.
     best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
     best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
@@ -216,7 +208,7 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
 
 
 def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:
-    """Returns the ids [R, K, t + 1] of the candidates with the indices `selected` [R, K], given ids [R, K, t]."""
+    """Returns [R, K, t + 1], the ids of the candidates with indices `selected` [R, K]; `ids` are the alive ones."""
     parents, tokens = (tf.gather(x, selected, batch_dims=1) for x in (candidates.parents, candidates.tokens))
     return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
 
@@ -228,20 +220,20 @@ def last_ids(state: State) -> tf.Tensor:
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
     """Returns bool [R], true for sentences whose n best outputs cannot change any more."""
-    # Log-probabilities only fall, and the length penalty is largest at the limit: this bounds the scores of all alive
-    # hypotheses.
+    # A log-probability can only fall, and the length penalty, its divisor, is largest at the limit. So no alive
+    # hypothesis can reach a higher score than this.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
     worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
     return (state.t >= state.limits) | (worst_of_best > best_possible)
 
 
 def remove_done(
-    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, bonus: Bonus | None
+    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> State:
     """Moves the sentences that are done to the result, and reorders the cache of the others by `parents` [R, K]."""
     any_done = tf.reduce_any(is_done)
     result = tf.cond(
-        any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, bonus), lambda: state.result
+        any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, scoring), lambda: state.result
     )
     # [R, ...] --> [R - D, ...]
     remaining = tf.where(~is_done)[:, 0]
@@ -259,16 +251,16 @@ def remove_done(
 
 
 def add_outputs(
-    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, bonus: Bonus | None
+    state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> Hypotheses:
     """Returns the result with the outputs of the sentences that are done."""
     done = tf.where(is_done)[:, 0]  # [D]
     finished_scores = tf.gather(state.finished_scores, done)  # [R, K] --> [D, K]
     alive_scores = tf.gather(state.alive_log_probs, done) / length_penalty(state.t, decode_hparams.alpha)
     alive_ids = tf.gather(state.alive_ids, done)  # [R, K, t] --> [D, K, t]
-    if bonus:
-        # The cache is still in the order of the parents.
-        alive_bonus = tf.gather(bonus(state.cache, state.memory), parents, batch_dims=1)  # [R, K]
+    if scoring.bonus:
+        # The cache is not reordered yet: its rows belong to the parents.
+        alive_bonus = tf.gather(scoring.bonus(state.cache, state.memory), parents, batch_dims=1)  # [R, K]
         alive_scores, order = tf.math.top_k(alive_scores + tf.gather(alive_bonus, done), tf.shape(parents)[1])
         alive_ids = tf.gather(alive_ids, order, batch_dims=1)
 

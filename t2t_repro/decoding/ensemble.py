@@ -12,10 +12,7 @@ import tensorflow as tf
 
 
 class Ensemble:
-    """A model that decodes with several models over one vocabulary; each member has its own cache and memory.
-
-    The log-probability of a token is the mean over the members, so the log-probability of a text is too.
-    """
+    """A `DecodingModel` whose log-probabilities are means over its members; each has its own cache and memory."""
 
     name = "ensemble"
     is_normalized = True
@@ -28,7 +25,7 @@ class Ensemble:
 
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         """Returns log-probabilities [B, T, V] of given targets; see `Model`."""
-        return mean([tf.nn.log_softmax(model(inputs, targets, seed)) for model in self.models])
+        return _mean([model(inputs, targets, seed) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
         """Returns the members' memories of source ids [B, S]."""
@@ -42,34 +39,35 @@ class Ensemble:
         self, ids: tf.Tensor, t: tf.Tensor, cache: list[Any], memory: list[Any], save_weights_to: list | None = None
     ) -> tuple[tf.Tensor, list[Any]]:
         """Returns log-probabilities [B, K, V] of the next token; see `DecodingModel.decode_step`."""
-        log_probs, caches, weights = [], [], list[Any]()
-        for model, model_cache, model_memory in zip(self.models, cache, memory, strict=True):
-            options: dict[str, Any] = {} if save_weights_to is None else {"save_weights_to": []}
-            logits, model_cache = model.decode_step(ids, t, model_cache, model_memory, **options)
-            log_probs.append(tf.nn.log_softmax(logits))
-            caches.append(model_cache)
-            weights += options.values()
-        if save_weights_to is not None:
-            save_weights_to.append(_mean_attention(weights))
-        return mean(log_probs), caches
+        options = self._options(save_weights_to)
+        steps = [
+            model.decode_step(ids, t, model_cache, model_memory, **model_options)
+            for model, model_cache, model_memory, model_options in zip(self.models, cache, memory, options, strict=True)
+        ]
+        return _mean([logits for logits, _ in steps], options, save_weights_to), [cache for _, cache in steps]
 
     def decode(self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None) -> tf.Tensor:
         """Returns log-probabilities [B, T, V] of given targets; see `DecodingModel.decode`."""
-        log_probs, weights = [], list[Any]()
-        for model, model_memory in zip(self.models, memory, strict=True):
-            options: dict[str, Any] = {} if save_weights_to is None else {"save_weights_to": []}
-            log_probs.append(tf.nn.log_softmax(model.decode(targets, model_memory, **options)))
-            weights += options.values()
-        if save_weights_to is not None:
-            save_weights_to.append(_mean_attention(weights))
-        return mean(log_probs)
+        options = self._options(save_weights_to)
+        logits = [
+            model.decode(targets, model_memory, **model_options)
+            for model, model_memory, model_options in zip(self.models, memory, options, strict=True)
+        ]
+        return _mean(logits, options, save_weights_to)
+
+    def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
+        """Returns each member's argument `save_weights_to`, if the ensemble has one."""
+        return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
 
 
-def mean(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the mean of tensors of one shape."""
-    return tf.add_n(list(tensors)) / len(tensors)
+def _mean(
+    logits: Sequence[tf.Tensor], options: Sequence[dict[str, list]] = (), save_weights_to: list | None = None
+) -> tf.Tensor:
+    """Returns the members' mean log-probabilities, given their logits.
 
-
-def _mean_attention(weights_of_models: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
-    """Returns [B, 1, T, S], the mean over the members and over the heads of their last layers, [B, H, T, S]."""
-    return mean([tf.reduce_mean(weights[-1], axis=1, keepdims=True) for weights in weights_of_models])
+    Also appends [B, 1, T, S] to `save_weights_to`: the mean over the members and the heads of their last layers.
+    """
+    if save_weights_to is not None:
+        weights = [option["save_weights_to"][-1] for option in options]
+        save_weights_to.append(tf.add_n([tf.reduce_mean(w, axis=1, keepdims=True) for w in weights]) / len(weights))
+    return tf.add_n([tf.nn.log_softmax(member_logits) for member_logits in logits]) / len(logits)

@@ -15,16 +15,16 @@ from t2t_repro.errors import UserError, unknown
 LONG_LINES = ("split", "truncate", "error")
 
 SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])[」』”’）]*")  # noqa: RUF001
-"""White space after a sign that ends a sentence; no white space in scripts that write none there."""
+"""White space after a sign that ends a sentence. After a Chinese or Japanese sign it may be missing."""
 SPACE = re.compile(r"(?<=\S)\s+")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A text, or a part of it that is translated separately."""
+    """A text, or a part of a long text that is translated separately."""
 
     text_index: int
-    """Index of the text in its list."""
+    """Index of the text among all texts."""
     number: int
     """Index of the segment in its text."""
     line_number: int
@@ -36,7 +36,7 @@ class Segment:
     prefix_ids: Sequence[int] = ()
     """The required beginning of the output, without an end token."""
     is_truncated: bool = False
-    """Whether the end of the text was dropped."""
+    """True if the end of the text was dropped."""
 
 
 def cut_texts(
@@ -47,7 +47,7 @@ def cut_texts(
     Args:
         longest: maximum number of tokens in a segment, with the end token; 0 for no limit.
         long_lines: what to do with a longer text: "split", "truncate" or "error".
-        input_file: where the texts come from.
+        input_file: the file that the texts come from.
 
     Raises UserError if `long_lines` is unknown, or if it is "error" and a text is too long.
     """
@@ -79,7 +79,9 @@ def cut_texts(
     return [cut(index, *pair) for index, pair in enumerate(zip(texts, vocabulary.encode(texts), strict=True))]
 
 
-def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str]:
+def split_text(
+    text: str, longest: int, count: Callable[[str], int], separators: Sequence[re.Pattern[str]] = (SENTENCE_END, SPACE)
+) -> list[str]:
     """Splits a text into strings of at most `longest` tokens whose concatenation is the text.
 
     The text is split after sentences, a sentence that is too long between words, and a word that is too long between
@@ -87,24 +89,20 @@ def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str
 
     Args:
         count: returns the number of tokens of a text.
+        separators: where to split: after matches of the first; parts that are still too long after the next, and so on.
     """
-    return _split(text, longest, count, [SENTENCE_END, SPACE])
-
-
-def _split(text: str, longest: int, count: Callable[[str], int], separators: list[re.Pattern[str]]) -> list[str]:
-    """Splits a text at the first separator, and parts that are still too long at the others, then at characters."""
     if count(text) <= longest:
         return [text]
     if not separators:
         return _merge(list(text), longest, count)
     bounds = [0, *(match.end() for match in separators[0].finditer(text)), len(text)]
     parts = [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
-    shorter = [string for part in parts for string in _split(part, longest, count, separators[1:])]
+    shorter = [string for part in parts for string in split_text(part, longest, count, separators[1:])]
     return _merge(shorter, longest, count) if len(parts) > 1 else shorter
 
 
 def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:
-    """Concatenates neighbours as long as they fit."""
+    """Concatenates neighbours while they have at most `longest` tokens."""
     merged = [parts[0]]
     for part in parts[1:]:
         if not part.strip() or count(merged[-1] + part) <= longest:
@@ -123,26 +121,16 @@ def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
 
 
 def join_translations(parts: Sequence[Translation], segments: Sequence[Segment]) -> Translation:
-    """Joins the translations of a text's segments: the best hypothesis of each segment, the second best, and so on.
-
-    The result has as many hypotheses as the segment with the fewest.
-    """
+    """Joins the best hypotheses of a text's segments, their second best, and so on until a segment has no more."""
     if len(parts) == 1:
         return parts[0]
     offsets = [0, *itertools.accumulate(len(part.source_ids) for part in parts)]
     hypotheses = []
     for rank in zip(*(part.hypotheses for part in parts), strict=False):
-        attention = (
-            [position + offset for position in part.attention] for part, offset in zip(rank, offsets, strict=False)
-        )
-        hypotheses.append(
-            Hypothesis(
-                join_texts([part.text for part in rank], [segment.string for segment in segments]),
-                sum(part.score for part in rank),
-                tuple(itertools.chain.from_iterable(part.ids for part in rank)),
-                tuple(itertools.chain.from_iterable(part.token_scores for part in rank)),
-                tuple(itertools.chain.from_iterable(attention)),
-            )
-        )
-    source_ids = tuple(itertools.chain.from_iterable(part.source_ids for part in parts))
+        text = join_texts([part.text for part in rank], [segment.string for segment in segments])
+        ids = tuple(token for part in rank for token in part.ids)
+        token_scores = tuple(score for part in rank for score in part.token_scores)
+        attention = (index + offset for part, offset in zip(rank, offsets, strict=False) for index in part.attention)
+        hypotheses.append(Hypothesis(text, sum(part.score for part in rank), ids, token_scores, tuple(attention)))
+    source_ids = tuple(token for part in parts for token in part.source_ids)
     return Translation(tuple(hypotheses), source_ids, len(parts))

@@ -16,28 +16,24 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Returns the translations as `Problem.finish` rewrites their hypotheses, and its report."""
-    pairs = [
-        (text, hypothesis.text)
-        for text, translation in zip(texts, translations, strict=True)
-        for hypothesis in translation.hypotheses
-    ]
-    outputs, report = problem.finish([source for source, _ in pairs], [output for _, output in pairs])
-    remaining = iter(outputs)
-    return [
-        replace(
-            translation,
-            hypotheses=tuple(replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses),
-        )
-        for translation in translations
-    ], report
+    """Returns the translations with the texts that `Problem.finish` makes of the outputs, and its report."""
+    sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
+    outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
+    finished_outputs, report = problem.finish(sources, outputs)
+    remaining = iter(finished_outputs)
+
+    def finish(translation: Translation) -> Translation:
+        hypotheses = (replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses)
+        return replace(translation, hypotheses=tuple(hypotheses))
+
+    return [finish(translation) for translation in translations], report
 
 
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
-    """Returns the output; or columns separated by tabs, if there are several outputs or with `write_beam_scores`.
+    """Returns the output, or columns separated by tabs if `num_best` > 1 or `write_beam_scores`.
 
-    The columns of each output are its text, and with `write_beam_scores` its score and number of tokens. Tabs in an
-    output become spaces if there are columns.
+    Each output has a column for its text, and with `write_beam_scores` two more for its score and number of tokens.
+    Tabs in the text then become spaces.
     """
     has_columns = decode_hparams.num_best > 1 or decode_hparams.write_beam_scores
     cells = []
@@ -49,12 +45,7 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
 
 
 def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
-    """Returns a JSON object: "source", "hypotheses", "scores", "tokens" and "token_scores".
-
-    Args:
-        has_attention: also "source_tokens" and "attention": for each token of each hypothesis, the index of the source
-            token that the decoder's last layer attends to most.
-    """
+    """Returns a JSON object; docs/decoding.md lists the fields. `has_attention` adds the fields about attention."""
     hypotheses = translation.hypotheses
     fields = {
         "source": source,
@@ -70,11 +61,7 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Returns the log-probability of a pair, the log-probability per token, and the number of tokens.
-
-    Args:
-        output_format: "text" for columns; "jsonl" for a JSON object that also has the texts and the tokens.
-    """
+    """Returns a pair's log-probability, in total and per token, as columns ("text") or a JSON object ("jsonl")."""
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
     return to_json(
@@ -90,6 +77,6 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
 
 
 def to_json(fields: dict) -> str:
-    """Returns one line of JSON. Characters that some programs take for the end of a line are escaped."""
+    """Returns a line of JSON. Characters that end a line for some programs are escaped."""
     text = json.dumps(fields, ensure_ascii=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

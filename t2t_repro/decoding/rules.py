@@ -11,15 +11,15 @@ import tensorflow as tf
 from t2t_repro.data.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
-"""Lower bound of the attention that a source token received, which keeps the logarithm finite."""
+"""Lower bound of a source token's attention, so that its logarithm is finite."""
 
 
 def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
     """Returns logits [R, K, V] of position t that allow only the prefix's token, if the prefix has one there.
 
     Args:
-        logits: the model's. The prefix's token keeps its logit even if another rule forbids the token.
-        adjusted: used if the prefix has no token at position t.
+        logits: the model's logits; used for the prefix's token, even if other rules forbid this token.
+        adjusted: the logits after other rules; used if the prefix has no token at position t.
         prefix: int32 [R, P], padded with 0.
     """
     forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]
@@ -41,7 +41,7 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     for offset in range(size - 1):
         latest = tf.maximum(length - size + 1 + offset, 0)
         is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
-    # The tokens that ended those n-grams get the penalty, once even if several n-grams are equal.
+    # The last tokens of those n-grams get the penalty, once even if several n-grams end with the same token.
     # [R, K, W] --> [R * K * V] --> [R, K, V]
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     hypotheses = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])

@@ -30,13 +30,13 @@ from t2t_repro.hparam import DecodeHParams
 
 
 def random_numbers(seed: int, line: int, segment: int, length: int, count: int) -> np.ndarray:
-    """Returns float32 [count, length] in [0, 1), which decide the random outputs of a line.
+    """Returns float32 [count, length] in [0, 1), which decide the random outputs of a segment of a line.
 
-    Larger arrays for the same seed, line and segment start with the same numbers.
+    With a larger count or length the array is larger and begins with the same numbers.
 
     Args:
         line: the line's number in its file.
-        segment: the number of the line's segment, if the line is too long to be translated whole.
+        segment: the segment's number in its line; 0 for a line that is translated whole.
     """
     streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
@@ -48,14 +48,12 @@ def sample(
     """Draws outputs. Their scores are the model's own: temperature, top-k and top-p do not change them.
 
     Args:
-        scoring: as for `beam_search`, without a bonus.
-        cache: as for `beam_search`.
+        scoring, cache, limits: as for `beam_search`, without a bonus.
         memory: as for `beam_search`, with "random", float32 [B, K, L] in [0, 1): the numbers that decide each token.
-        limits: as for `beam_search`.
         decode_hparams: `num_best` (K), `alpha` and the fields `sampling_...` are used.
 
     Returns:
-        K outputs per sentence in the order in which they were drawn, those that reached the limit last.
+        K outputs per sentence in the order in which they were drawn; those without an end token come last.
     """
     count, alpha = decode_hparams.num_best, decode_hparams.alpha
 
@@ -83,13 +81,13 @@ def sample(
         )
         is_done = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)  # [R]
         parents = tf.range(count)[None] + tf.zeros_like(tokens)  # [R, K]: each output extends itself
-        return remove_done(state, parents, is_done, decode_hparams, None)
+        return remove_done(state, parents, is_done, decode_hparams, scoring)
 
     return advance_until_done(advance, start_state(cache, memory, limits, [0.0] * count, count))
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns int32 [R, K], the tokens at which the cumulative probability passes the random numbers.
+    """Returns int32 [R, K], the tokens that the random numbers draw from the distributions.
 
     Args:
         logits: [R, K, V].
@@ -107,7 +105,8 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
         is_kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
         cumulative = tf.cumsum(probabilities * is_kept, axis=2)
     threshold = random[:, :, None] * cumulative[:, :, -1:]
-    # Rounding can raise the threshold to the total. The last token with a probability is then drawn.
+    # The token at which the cumulative probability passes the threshold. If rounding has raised the threshold to the
+    # total, the last token with a probability.
     index = tf.minimum(
         tf.math.count_nonzero(cumulative <= threshold, axis=2, dtype=tf.int32),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2, dtype=tf.int32),

@@ -1,6 +1,6 @@
-"""Generates a model's outputs as decode_hparams request, and scores given outputs. Texts are ids here.
+"""Generates a model's outputs as decode_hparams require, and scores given outputs. It works on ids, not on text.
 
-The translator and the served graph run these two functions.
+The translator and the served graph call these functions.
 
 Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P longest prefix, L longest output,
 R sentences that are not done, V vocabulary, H heads.
@@ -52,7 +52,7 @@ def generate_outputs(
 
 
 def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bool) -> Scoring:
-    """Returns how decode_hparams score tokens and outputs; `generate_outputs` makes the cache and the memory."""
+    """Returns the functions that score as decode_hparams require, with the cache and memory of `generate_outputs`."""
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:
@@ -89,8 +89,7 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
 
     Returns:
         Log-probabilities float32 [B, T] in nats, 0 for padding; and int32 [B, T], the source position that the last
-        decoder layer attends to most when it predicts the token, in the mean over its heads; [B, 0] if the model has no
-        attention.
+        decoder layer attends to most when it predicts the token (mean over the heads), or [B, 0] without attention.
     """
     weights: list[tf.Tensor] = []
     if model.has_attention:

@@ -15,18 +15,19 @@ class Hypothesis:
     text: str
     """One line."""
     score: float
-    """log P / length penalty in nats, after other penalties; for a text in segments, the sum over them."""
+    """log P / length penalty in nats, after other penalties; for a text in segments, the sum of their scores."""
     ids: tuple[int, ...] = ()
     """Tokens, with the end token unless the output reached the length limit."""
     token_scores: tuple[float, ...] = ()
-    """Log-probability of each token, if details are requested."""
+    """Log-probability of each token, in nats; empty without `details`."""
     attention: tuple[int, ...] = ()
-    """For each token, the source token that the decoder's last layer attends to most, if details are requested."""
+    """For each token, index of the source token that the decoder's last layer attends to most; empty without
+    `details`."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The outputs for one text. The output for an empty text is empty and has no tokens."""
+    """The outputs for one text; `EMPTY` for an empty text."""
 
     hypotheses: tuple[Hypothesis, ...]
     """One or more, best first; random outputs in the order in which they were drawn."""
@@ -35,7 +36,7 @@ class Translation:
     segments: int = 1
     """Number of segments that were translated separately."""
     is_truncated: bool = False
-    """Whether the end of the text was dropped because the text is too long."""
+    """True if the text was too long and lost its end."""
 
     @property
     def text(self) -> str:
@@ -53,12 +54,12 @@ EMPTY = Translation((Hypothesis("", 0.0),))
 
 @dataclass(frozen=True)
 class PairScore:
-    """The probability of a given target, according to the model."""
+    """The model's probability of a given target."""
 
     token_scores: tuple[float, ...]
     """Log-probability of each target token, the end token included, in nats."""
     attention: tuple[int, ...]
-    """For each target token, the source token that the decoder's last layer attends to most."""
+    """For each target token, index of the source token that the decoder's last layer attends to most."""
 
     @property
     def log_prob(self) -> float:
@@ -76,7 +77,7 @@ class InputFile:
     """The file that texts come from."""
 
     name: str = "texts"
-    """Used in error messages."""
+    """For error messages."""
     line_numbers: Sequence[int] | None = None
     """The texts' line numbers, counted from 0, which decide random outputs; by default 0, 1, 2, ..."""
 

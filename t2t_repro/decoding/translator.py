@@ -37,11 +37,10 @@ class Translator:
     """Translates text with a trained model.
 
     Args:
-        model: the model; scoring needs a `Model`, translating a `DecodingModel`.
+        model: a `DecodingModel`; for `score` a `Model` is enough.
         vocabulary: the model's vocabulary.
         decode_hparams: how to decode.
-        max_length: maximum length of the sources that the model was trained on, in tokens with the end token; 0 for
-            no limit.
+        max_length: longest source in training, in tokens with the end token; 0 for no limit.
     """
 
     def __init__(
@@ -62,8 +61,7 @@ class Translator:
         """Returns a translator with the model in a model folder.
 
         Args:
-            output_dir: the model folder; or several, separated by commas, for an ensemble, which averages
-                log-probabilities.
+            output_dir: the model folder; several, separated by commas, are an ensemble.
             checkpoint_path: see `ModelFolder.checkpoint`; for an ensemble one per folder, separated by commas.
             decode_hparams: fields of `DecodeHParams` that differ from the problem's defaults.
 
@@ -76,7 +74,7 @@ class Translator:
     def from_folders(
         cls, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
     ) -> Translator:
-        """Returns a translator with a folder's model, or with an ensemble of several folders with one vocabulary."""
+        """Returns a translator with the model of a folder, or with an ensemble of the models of several folders."""
         models = [folder.model(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
         return cls(
             models[0] if len(models) == 1 else Ensemble(models),
@@ -103,11 +101,11 @@ class Translator:
             long_lines: what to do with a text of more than `max_input_size` tokens: "split" it after sentences and
                 join the translations, "truncate" it, or raise an "error".
             details: compute token scores and attention.
-            advance: called with the number of texts that have just been translated.
+            advance: called with the number of newly translated texts.
             decode_hparams: fields of `DecodeHParams` that differ from this translator's.
 
-        Raises UserError if a field is unknown or out of range, if there are not as many prefixes as texts, or if
-        long_lines is "error" and a text is too long.
+        Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, or if
+        `long_lines` is "error" and a text is too long.
         """
         translations = {}
         for index, translation in self.stream(
@@ -166,9 +164,9 @@ class Translator:
 
         Args:
             sources, targets: one line each.
-            advance: called with the number of pairs that have just been scored.
+            advance: called with the number of newly scored pairs.
 
-        Raises UserError if there are not as many sources as targets.
+        Raises UserError if the numbers of sources and targets differ.
         """
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
@@ -176,15 +174,11 @@ class Translator:
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Raises UserError if the model cannot decode so.
-
-        It may lack a method, or the attention that a penalty needs; the beam may be larger than the vocabulary; or a
-        field may apply only to files.
-        """
+        """Raises UserError if this model cannot decode with `decode_hparams`, or if a field applies only to files."""
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
-        refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder's files have it")
+        refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it")
         if not decode_hparams.is_random and decode_hparams.beam_size > self.vocabulary.size:
             raise UserError(
                 f"beam_size={decode_hparams.beam_size} is larger than the vocabulary of {self.vocabulary.size} tokens; "
@@ -207,32 +201,27 @@ class Translator:
         best = self._search(decode_hparams, arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
         exists = scores > MISSING  # bool [B, n]; a small vocabulary or a low limit leaves fewer than n outputs
-        exists[:, 0] = True  # the scores of a model that has diverged are not numbers
+        exists[:, 0] = True  # a model that has diverged gives NaN
         outputs = [unpadded(output) for output in ids[exists].tolist()]
-        hypotheses = [
-            Hypothesis(one_line(text), score, tuple(output))
-            for text, score, output in zip(
-                self.vocabulary.decode(outputs), scores[exists].tolist(), outputs, strict=True
-            )
-        ]
-        counts = exists.sum(axis=1).tolist()
         if details:
-            sources = [segment.ids for segment, count in zip(segments, counts, strict=True) for _ in range(count)]
-            details_of = self._score_all(list(zip(sources, outputs, strict=True)), decode_hparams.batch_size)
-            hypotheses = [
-                dataclasses.replace(hypothesis, token_scores=pair.token_scores, attention=pair.attention)
-                for hypothesis, pair in zip(hypotheses, details_of, strict=True)
-            ]
-        remaining = iter(hypotheses)
-        return [
-            Translation(
-                tuple(itertools.islice(remaining, count)), tuple(segment.ids), is_truncated=segment.is_truncated
+            sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]
+            pairs = list(zip(sources, outputs, strict=True))
+            pair_scores = self._score_all(pairs, decode_hparams.batch_size)
+        else:
+            pair_scores = [PairScore((), ())] * len(outputs)
+        hypotheses = (
+            Hypothesis(one_line(text), score, tuple(output), pair_score.token_scores, pair_score.attention)
+            for text, score, output, pair_score in zip(
+                self.vocabulary.decode(outputs), scores[exists].tolist(), outputs, pair_scores, strict=True
             )
-            for segment, count in zip(segments, counts, strict=True)
+        )
+        return [
+            Translation(tuple(itertools.islice(hypotheses, count)), tuple(segment.ids), 1, segment.is_truncated)
+            for segment, count in zip(segments, exists.sum(axis=1).tolist(), strict=True)
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a graph; makes one graph for each way of decoding."""
+        """Runs `generate_outputs` as a graph. Arguments that need another graph get one, which is kept."""
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
@@ -247,8 +236,7 @@ class Translator:
         self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None
     ) -> list[PairScore]:
         """Scores pairs in batches, because the logits of all positions need much memory."""
-        scores: dict[int, PairScore] = {}
-        lengths = [max(len(source), len(target)) for source, target in pairs]
+        scores, lengths = dict[int, PairScore](), [max(len(source), len(target)) for source, target in pairs]
         for index, score in run_in_batches(self._score, pairs, lengths, batch_size):
             scores[index] = score
             advance(1)

@@ -28,27 +28,7 @@ def count(request: pytest.FixtureRequest, tiny_vocabulary: Vocabulary) -> Count:
 
 def test_parts_are_short_enough_and_concatenate_to_the_text(count: Count) -> None:
     generator = random.Random(1)
-    words = [
-        "the",
-        "dog",
-        "a",
-        "Ω",
-        "漢字",
-        "。",
-        ".",
-        "!",
-        "?",
-        "...",
-        '"',
-        "”",
-        ")",
-        " ",
-        " ",
-        " ",
-        "  ",
-        "\t",
-        "\u3000",
-    ]
+    words = [*["the", "dog", "a", "Ω", "漢字", "。", ".", "!", "?", "...", '"', "”", ")"], *"   ", "  ", "\t", "\u3000"]
     most = 0
     for _ in range(300):
         text = "".join(generator.choices(words, k=generator.randrange(1, 40)))
