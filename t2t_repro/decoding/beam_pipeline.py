@@ -51,7 +51,7 @@ class Job:
     checkpoints: str
     """A checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """How to decode, and which columns to write."""
+    """Options of decoding and of the output's columns."""
     decode_to_file: str
     """Prefix of the shards' paths."""
     long_lines: str = "split"

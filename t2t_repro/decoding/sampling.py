@@ -45,7 +45,7 @@ def random_numbers(seed: int, line: int, segment: int, length: int, count: int) 
 def sample(
     scoring: Scoring, cache: Any, memory: dict[str, Any], limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Draws outputs. Their scores are the model's own: temperature, top-k and top-p do not change them.
+    """Draws outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
 
     Args:
         scoring, cache, limits: as for `beam_search`, without a bonus.

@@ -1,4 +1,4 @@
-"""What decoding returns: translations with their hypotheses, and scores of given pairs."""
+"""Results of decoding: translations with their hypotheses, and scores of given pairs."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ class Translator:
         Args:
             texts: one line each.
             prefixes: the required beginning of each output, "" for none.
-            long_lines: what to do with a text of more than `max_input_size` tokens: "split" it after sentences and
-                join the translations, "truncate" it, or raise an "error".
+            long_lines: what to do with a text of more than `max_input_size` tokens: "split" and join the translations,
+                "truncate", or raise an "error".
             details: compute token scores and attention.
             advance: called with the number of newly translated texts.
             decode_hparams: fields of `DecodeHParams` that differ from this translator's.

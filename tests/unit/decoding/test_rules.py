@@ -50,7 +50,7 @@ def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
     autograph=False,
 )
 def without_repeated_pairs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """As in the search, the graph knows no dimension in advance."""
+    """Traced with unknown dimensions, as in the search."""
     return without_repeats(logits, ids, 2, 0.5)
 
 
