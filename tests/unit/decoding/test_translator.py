@@ -60,11 +60,7 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
     for our, their in zip(ours.hypotheses, theirs.hypotheses, strict=True):
         assert (our.score, *our.token_scores) == pytest.approx((their.score, *their.token_scores), rel=1e-4, abs=1e-5)
         assert our.attention == their.attention
-    assert (ours.source_ids, ours.segments, ours.is_truncated) == (
-        theirs.source_ids,
-        theirs.segments,
-        theirs.is_truncated,
-    )
+    assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
 
 
 @pytest.mark.parametrize("batch_size", [1, 12, 2048])
@@ -112,10 +108,7 @@ def test_a_batch_that_is_too_large_for_memory_is_halved(
     halved = word_translator.translate(TEXTS, **options), word_translator.score(TEXTS, TEXTS)
     assert max(sizes) > 2 and 1 in sizes
     for ours, theirs in zip(halved[0], expected[0], strict=True):
-        assert [hypothesis.text for hypothesis in ours.hypotheses] == [
-            hypothesis.text for hypothesis in theirs.hypotheses
-        ]
-        np.testing.assert_allclose(ours.score, theirs.score, atol=1e-5)
+        assert_alike(ours, theirs)
     for our_score, their_score in zip(halved[1], expected[1], strict=True):
         np.testing.assert_allclose(our_score.token_scores, their_score.token_scores, atol=1e-5)
     capacity = 0
