@@ -16,6 +16,8 @@ from t2t_repro.progress import say
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_say_once = functools.cache(say)
+
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
     """Returns rows of ids as one array, int32 [number of rows, longest row], padded with 0."""
@@ -69,15 +71,9 @@ def run_in_batches(
         else:
             yield from zip(batch, results, strict=True)
             return
-        _warn_of_halves()
+        _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
         yield from run_batch(batch[: len(batch) // 2])
         yield from run_batch(batch[len(batch) // 2 :])
 
     for batch in batches(lengths, batch_size):
         yield from run_batch(batch)
-
-
-@functools.cache
-def _warn_of_halves() -> None:
-    """Prints the warning once per process."""
-    say("a batch is too large for memory and is halved; a smaller batch_size is faster")

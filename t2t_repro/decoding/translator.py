@@ -254,8 +254,7 @@ class Translator:
 
 def _replace(decode_hparams: DecodeHParams, changes: dict[str, Any]) -> DecodeHParams:
     """Returns `decode_hparams` with changes; the error for an unknown name offers the nearest one."""
-    names = [field.name for field in dataclasses.fields(decode_hparams)]
     for name in changes:
-        if name not in names:
-            raise unknown("field of DecodeHParams", name, names)
+        if name not in vars(decode_hparams):
+            raise unknown("field of DecodeHParams", name, vars(decode_hparams))
     return dataclasses.replace(decode_hparams, **changes)
