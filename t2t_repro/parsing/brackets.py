@@ -144,6 +144,6 @@ def count_crossings(gold: Sequence[Span], test: Sequence[Span]) -> int:
     """Returns how many test brackets overlap a gold bracket without either containing the other."""
     gold_spans = {(start, end) for _, start, end in gold}
     return sum(
-        any(start < first < end < last or first < start < last < end for start, end in gold_spans)
-        for _, first, last in test
+        any(left < start < right < end or start < left < end < right for left, right in gold_spans)
+        for _, start, end in test
     )

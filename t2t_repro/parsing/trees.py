@@ -50,15 +50,15 @@ class Tree:
                 yield tree
             stack.extend(reversed(tree.children))
 
-    def fold(self, of_word: Callable[[Tree], T], of_constituent: Callable[[Tree, list[T]], T]) -> T:
+    def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
         """Computes a value for the tree from the values of its parts. Not recursive, so a tree may have any depth.
 
         Args:
-            of_word: returns the value of a tagged word.
-            of_constituent: returns the value of a constituent, given its children's values.
+            word_value: returns the value of a tagged word.
+            constituent_value: returns the value of a constituent, given its children's values.
         """
         if self.word:
-            return of_word(self)
+            return word_value(self)
         # Each constituent from the root to the current one, its remaining children, and its other children's values.
         path: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, iter(self.children), [])]
         while True:
@@ -67,10 +67,10 @@ class Tree:
                 if not child.word:
                     path.append((child, iter(child.children), []))
                     break
-                values.append(of_word(child))
+                values.append(word_value(child))
             else:
                 path.pop()
-                value = of_constituent(tree, values)
+                value = constituent_value(tree, values)
                 if not path:
                     return value
                 path[-1][2].append(value)

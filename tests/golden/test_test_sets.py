@@ -54,11 +54,11 @@ for language in ("de", "fr"):
         sets[f"{name} {language}"] = [[*pair.values()] for pair in problem.test_set(name, sys.argv[1])]
 print(json.dumps(sets))
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "SACREBLEU": str(home)}, capture_output=True,
         check=True,
     )  # fmt: skip
-    pairs = json.loads(done.stdout)
+    pairs = json.loads(process.stdout)
     for (name, language), stem in SETS.items():
         sides = [lines(NEWS / f"{stem}.{side}") for side in ("en", language)]
         expected = [[" ".join(text.split()) for text in pair] for pair in zip(*sides, strict=True)]
