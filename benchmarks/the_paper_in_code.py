@@ -114,7 +114,7 @@ def describe_ids(walk: Walk) -> str:
 
 
 def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
-    """The shape of q and the weights [H, T, S] of all attention in one pass, in the order in which it is computed."""
+    """The shape of q and the weights [H, T, S] of each attention call, in the order of computation."""
     calls = []
     compute = attention.attention_weights
 
@@ -129,7 +129,7 @@ def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
 
 
 def describe_shapes(walk: Walk) -> str:
-    """The shape of each tensor on the sentence's way."""
+    """The shape of each tensor that the sentence passes through."""
     model = walk.model
     calls = attention_calls(walk)
     layers = len(model.encoder)
@@ -138,12 +138,12 @@ def describe_shapes(walk: Walk) -> str:
     logits = model(walk.inputs, walk.targets)
     rows = [
         ("source ids", "[B, S]", walk.inputs.shape),
-        ("embedding + position, and each encoder layer's output", "[B, S, D]", embedded.shape),
-        ("queries of one encoder layer, all heads", "[B, H, S, d_k]", calls[0][0]),
-        ("its attention weights", "[B, H, S, S]", (1, *calls[0][1].shape)),
-        ("inside its feed-forward network", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
-        ("masked attention weights of one decoder layer", "[B, H, T, T]", (1, *calls[layers][1].shape)),
-        ("its cross-attention weights", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
+        ("embedding + position; output of each encoder layer", "[B, S, D]", embedded.shape),
+        ("queries of one encoder layer, for all heads", "[B, H, S, d_k]", calls[0][0]),
+        ("attention weights of that layer", "[B, H, S, S]", (1, *calls[0][1].shape)),
+        ("inside the feed-forward network of that layer", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
+        ("self-attention weights of one decoder layer, masked", "[B, H, T, T]", (1, *calls[layers][1].shape)),
+        ("cross-attention weights of that layer", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
         ("logits", "[B, T, V]", logits.shape),
     ]
     return table(["tensor", "shape", "here"], [(*row[:2], list(map(int, row[2]))) for row in rows])
@@ -165,28 +165,33 @@ def draw_attention(walk: Walk) -> None:
     weights = [weights for _, weights in attention_calls(walk)]
     (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
     layers = len(walk.model.encoder)
-    uses = {"encoder self-attention": (weights[layers - 1], source, source),
-            "decoder self-attention": (weights[-2], target, ["zeros", *target[:-1]]),
-            "cross-attention": (weights[-1], target, source)}  # fmt: skip
-    figure = Figure((9, 3.2), layout="constrained")
-    for panel, (name, (of_heads, queries, keys)) in zip(figure.subplots(1, 3), uses.items(), strict=True):
-        panel.imshow(of_heads[HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    read = ["zeros", *target[:-1]]
+    uses = {"encoder self-attention": (weights[layers - 1], source, source, "source", "source"),
+            "decoder self-attention": (weights[-2], target, read, "target to predict", "target already read"),
+            "cross-attention": (weights[-1], target, source, "target to predict", "source")}  # fmt: skip
+    figure = Figure((10, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for panel, (name, (of_heads, queries, keys, row_name, column_name)) in zip(panels, uses.items(), strict=True):
+        image = panel.imshow(of_heads[HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_title(name, size=9)
+        panel.set_ylabel(row_name, size=9)
+        panel.set_xlabel(column_name, size=9)
         panel.set_xticks(range(len(keys)), keys, rotation=90, size=8)
         panel.set_yticks(range(len(queries)), queries, size=8)
         panel.tick_params(length=0)
+    figure.colorbar(image, ax=panels, ticks=(0, 1), label="attention weight")
     figure.savefig(PICTURES / "three_uses.png", dpi=80)
 
 
 def describe_embedding(walk: Walk) -> str:
-    """How long embeddings and positions are before they are added."""
+    """The lengths of embedding and position vectors before they are added."""
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
     positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
     norms = [float(np.linalg.norm(vectors, axis=1).mean()) for vectors in (rows, rows * width**0.5, positions)]
     return (
-        f"The rows of our sentence's pieces have a mean length of {norms[0]:.2f}; times √{width} it is "
-        f"{norms[1]:.1f}. Position vectors have length {norms[2]:.1f}."
+        f"The embedding vectors of the source sentence have a mean length of {norms[0]:.2f}. After the multiplication "
+        f"by √{width} it is {norms[1]:.1f}. Position vectors have length {norms[2]:.1f}."
     )
 
 
@@ -194,12 +199,12 @@ def draw_positions(walk: Walk) -> None:
     """Draws the position signal of the small model."""
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(0, 60))[0]
-    figure = Figure((6, 2.4), layout="constrained")
+    figure = Figure((7, 2.8), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(signal, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     axes.set(xlabel=f"channel: {width // 2} sines, then {width // 2} cosines", ylabel="position")
-    figure.colorbar(image, ticks=(-1, 0, 1))
-    figure.savefig(PICTURES / "positions.png", dpi=64)
+    figure.colorbar(image, ticks=(-1, 0, 1), label="value")
+    figure.savefig(PICTURES / "positions.png", dpi=80)
 
 
 def describe_batch(walk: Walk) -> str:
@@ -211,24 +216,25 @@ def describe_batch(walk: Walk) -> str:
     for number, block in enumerate(epoch.blocks(0), 1):
         source, target = records.lengths[:, block]
         padding = 1 - target.sum() / (target.max() * len(target))
-        rows.append((number, len(block), f"{source.min()} to {source.max()}", f"{target.min()} to {target.max()}",
-                     target.sum(), f"{padding:.1%}"))  # fmt: skip
-    header = ["block", "sentences", "source tokens each", "target tokens each", "target tokens", "padding"]
-    return f"An epoch is {epoch.steps} steps. The first one:\n\n{table(header, rows)}"
+        spans = [" to ".join(map(str, sorted({side.min(), side.max()}))) for side in (source, target)]
+        rows.append((number, len(block), *spans, target.sum(), f"{padding:.1%}"))
+    header = ["block", "sentences", "source tokens per sentence", "target tokens per sentence",
+              "target tokens, all sentences", "target padding"]  # fmt: skip
+    return f"An epoch has {epoch.steps} steps. This is the first step:\n\n{table(header, rows)}"
 
 
 def draw_learning_rate(walk: Walk) -> None:
     """Draws equation 3 for the small model, with the logged rates, and for the paper's base model."""
     lines = map(json.loads, (walk.folder.path / "metrics.jsonl").read_text("utf-8").splitlines())
     logged = [(line["step"], line["learning_rate"]) for line in lines if "learning_rate" in line]
-    figure = Figure((8, 2.6), layout="constrained")
+    figure = Figure((9, 2.8), layout="constrained")
     small, base = figure.subplots(1, 2)
     for axes, hparams, steps in (
         (small, walk.folder.hparams, STEPS), (base, registry.hparams("transformer_base"), 100_000)
     ):  # fmt: skip
         at = np.unique(np.linspace(1, steps, 500).astype(int))
-        axes.plot(at, [float(Schedule(hparams)(step - 1)) for step in at], linewidth=1)
-        axes.set(xlabel="step", xlim=(0, steps), ylim=0, xticks=(0, steps // 2, steps))
+        axes.plot(at, [float(Schedule(hparams)(step - 1)) for step in at], linewidth=1, label="equation 3")
+        axes.set(xlabel="step", ylabel="learning rate", xlim=(0, steps), ylim=0, xticks=(0, steps // 2, steps))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_title(f"width {hparams.hidden_size}, {hparams.learning_rate_warmup_steps:,} warmup steps", size=9)
     small.plot(*zip(*logged[::4], strict=True), ".", markersize=4, label="logged in training")
@@ -251,13 +257,13 @@ def describe_label(walk: Walk) -> str:
                  f"{1 - probabilities[[label[0, 0], *likely]].sum():.4f}"))  # fmt: skip
     losses = [float(smoothed_cross_entropy(logits, label, rate)) for rate in (smoothing, 0.0)]
     return (
-        f"{table(['piece', 'smoothed label', 'the model'], rows)}\n\n"
-        f"The smoothed loss of this token is {losses[0]:.4f} nats, the loss without smoothing {losses[1]:.4f}."
+        f"{table(['piece', 'smoothed label', 'probability in the model'], rows)}\n\n"
+        f"The loss of this token is {losses[0]:.4f} nats with smoothing and {losses[1]:.4f} nats without."
     )
 
 
 def describe_averaging(walk: Walk) -> str:
-    """Dev loss and exact translations of the last checkpoints, and of their average."""
+    """Dev loss of the last checkpoints and of their average."""
     sources, targets = dev_pairs()
     vocabulary = walk.folder.vocabulary
     inputs, outputs = (padded(vocabulary.encode(texts)) for texts in (sources, targets))
@@ -293,7 +299,7 @@ def describe_search(walk: Walk) -> str:
                      show(state.finished_ids, state.finished_scores), f"{float(bound):.2f}"))  # fmt: skip
         if not is_done[0]:
             state = beam_search.remove_done(state, parents, is_done, decode_hparams, scoring)
-    return table(["t", "alive, log P", "finished, score", "bound"], rows)
+    return table(["t", "alive hypotheses, log P", "finished hypotheses, score", "bound"], rows)
 
 
 def describe_parsing(walk: Walk) -> str:
@@ -308,7 +314,7 @@ def describe_parsing(walk: Walk) -> str:
     damaged = target.replace(" )NP )VP", " )VP").removesuffix(" )S")
     repaired, repairs = delinearise(damaged, words)
     lines = [("tree", tree), ("inputs", " ".join(words)), ("targets", target), ("a damaged output", damaged),
-             ("becomes", repaired), ("repairs", repairs)]  # fmt: skip
+             ("the tree made from it", repaired), ("repairs", repairs)]  # fmt: skip
     return table(["", ""], [(name, f"`{text}`") for name, text in lines])
 
 
@@ -324,7 +330,7 @@ BLOCKS = {
     "search": describe_search,
     "parsing": describe_parsing,
 }
-"""What writes each measured block of the page."""
+"""The function that writes each measured block of the page."""
 
 
 def main(argv: list[str]) -> None:
