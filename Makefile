@@ -1,4 +1,4 @@
-# make demo   trains, averages, translates, scores and exports the embedded problem, from a fresh clone
+# make demo   trains, averages, translates, scores and exports the built-in problem, from a fresh clone
 # make test   runs ruff, mypy and all tests, from a fresh clone
 # make format formats the code with ruff
 

@@ -13,7 +13,6 @@ import random
 import resource
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -33,7 +32,7 @@ NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newste
 
 
 def make_text(folder: Path) -> None:
-    """Writes train.en and train.de."""
+    """Writes the pairs to train.en and train.de."""
     real = [
         [text.split(" ") for text in pair]
         for name in NEWS
@@ -71,24 +70,18 @@ def time_datagen(folder: Path) -> None:
                f"--num_concurrent_processes={PROCESSES.value}"]  # fmt: skip
     start = time.monotonic()
     process = subprocess.Popen(command)
-    peak, learned = [0], [0.0]
-
-    def watch() -> None:
-        while process.poll() is None:
-            peak[0] = max(peak[0], resident(process.pid))
-            if not learned[0] and (folder / "data" / ".text_files.unfinished").exists():
-                learned[0] = time.monotonic()
-            time.sleep(0.1)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    watcher.join()
+    peak, learned = 0, 0.0
+    while process.poll() is None:
+        peak = max(peak, resident(process.pid))
+        if not learned and (folder / "data" / ".text_files.unfinished").exists():
+            learned = time.monotonic()
+        time.sleep(0.1)
     if process.returncode:
         sys.exit(process.returncode)
     ended = time.monotonic()
-    print(f"{PAIRS.value:,} pairs: {(learned[0] - start):.0f} s to read them and learn the vocabulary, then "
-          f"{ended - learned[0]:.0f} s: {PAIRS.value / (ended - learned[0]):,.0f} pairs/s; "
-          f"peak memory {peak[0] / 2**30:.2f} GiB")  # fmt: skip
+    print(f"{PAIRS.value:,} pairs: {(learned - start):.0f} s to read them and learn the vocabulary, then "
+          f"{ended - learned:.0f} s: {PAIRS.value / (ended - learned):,.0f} pairs/s; "
+          f"peak memory {peak / 2**30:.2f} GiB")  # fmt: skip
 
 
 def time_plan() -> None:

@@ -23,7 +23,7 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoint_reader import checkpoints_in
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, load_data
-from t2t_repro.data.description import description_path, load_description
+from t2t_repro.data.description import description_path, missing_data
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, override
 from t2t_repro.progress import say
@@ -132,7 +132,7 @@ def open_data(values: flags.FlagValues) -> Data:
     if values.generate_data or not description_path(values.data_dir, base_name).exists():
         problem = program.problem(values)
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
-            load_description(values.data_dir, problem)  # raises UserError, with the command that generates the data
+            raise missing_data(values.data_dir, problem)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
                 "TF_CONFIG: several workers must not generate the data at the same time; first run t2t-datagen "

@@ -19,7 +19,7 @@ LARGEST = 999_999
 
 @registry.register_problem
 class NumbersEnde(Problem):
-    """Numbers up to a million, "three hundred and forty-two" to "dreihundertzweiundvierzig"; needs no files."""
+    """Numbers below a million, "three hundred and forty-two" to "dreihundertzweiundvierzig"; needs no files."""
 
     num_train_shards = 1
     target_space_id: ClassVar[int] = 8  # tensor2tensor's number of German words

@@ -1,4 +1,4 @@
-"""WMT 2014 English to German and English to French: the training data and the test set of section 5.1.
+"""WMT 2014 English to German and English to French: the training data and the test set of the paper's section 5.1.
 
 TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. The
 files are read here, because the builder's parsers load whole files into memory and keep SGML's entities, and its
@@ -38,7 +38,7 @@ class Wmt14(Problem):
         return False
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields all pairs of each published corpus, in the builder's order.
+        """Yields all pairs of each corpus, in the builder's order.
 
         Raises:
             UserError: if an archive is missing (the message names all missing ones) or damaged, a file is not UTF-8, or

@@ -81,7 +81,7 @@ class WsjParsing(Problem):
             split: "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
-            if tree is None:  # t2t-datagen counts a pair without text.
+            if tree is None:  # t2t-datagen drops and counts a pair without text.
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
@@ -185,7 +185,7 @@ class WsjParsingSemi(WsjParsing):
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
-        """Also the path of the parsed trees."""
+        """Adds the path of the parsed trees."""
 
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
@@ -195,7 +195,7 @@ class WsjParsingSemi(WsjParsing):
     num_train_shards = 100
 
     def check(self) -> None:
-        """Raises UserError also if the setting names no existing file of parsed trees."""
+        """Raises UserError also if --parsed_trees is missing or names no existing file."""
         super().check()
         self._parsed_paths()
 
@@ -222,7 +222,7 @@ class WsjParsingSemi(WsjParsing):
 
 
 def parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """Returns the prepared tree of a line, or None for an empty line, (()) or (): a parser's failure.
+    """Returns the prepared tree of a line, or None for an empty line, () or (()), which a parser writes if it fails.
 
     Raises:
         UserError: if the line is not exactly one tree.

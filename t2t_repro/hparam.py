@@ -8,9 +8,11 @@ import math
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.textfile import read_lines, whole_file
 
 T = TypeVar("T")
 
@@ -318,3 +320,21 @@ def from_json(kind: type[T], text: str, source: str) -> T:
         return kind(**fields)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+
+
+class JsonFile:
+    """Base of dataclasses that are stored as JSON files."""
+
+    def save(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        with whole_file(path, "w") as file:
+            file.write(to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> typing.Self:
+        """Reads the file.
+
+        Raises:
+            UserError: if the file is missing or damaged.
+        """
+        return from_json(cls, "\n".join(read_lines(str(path))), str(path))

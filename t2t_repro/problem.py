@@ -39,19 +39,19 @@ class Problem:
 
     @dataclass(frozen=True)
     class Settings:
-        """The choices that a user has; each field is a flag of t2t-datagen."""
+        """The user's choices. Each field is a flag of t2t-datagen."""
 
         vocab_size: int = setting(32000, "subwords in the shared vocabulary; a small text yields fewer")
         clean_max_words: int = setting(0, "drop training pairs with more words than this on a side; 0 keeps all")
         clean_max_ratio: float = setting(
-            0.0, "drop training pairs with a side longer, in words, than this many times the other; 0 keeps all"
+            0.0, "drop training pairs with more than this many words on one side per word on the other; 0 keeps all"
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
     num_train_shards: ClassVar[int] = 100
     """Number of files for the training data. Other splits have one file."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
-    """Default search for outputs; the paper's values for translation."""
+    """Default settings of decoding; by default, the paper's for translation."""
     symbols: ClassVar[tuple[str, ...]] = ()
     """Strings that are always a single piece of the vocabulary."""
     test_sets: ClassVar[tuple[str, ...]] = ()
@@ -94,9 +94,9 @@ class Problem:
 
     @property
     def is_self_contained(self) -> bool:
-        """True if the data can be generated without downloads and without files that the settings do not name.
+        """True if the data needs no downloads, and no files except those in the settings.
 
-        t2t-trainer then generates missing data itself.
+        t2t-trainer generates such data if it is missing.
         """
         return True
 
@@ -140,7 +140,7 @@ class Problem:
         return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")
 
     def check(self) -> None:
-        """Raises UserError if no data can be generated with the settings. Called before anything is written."""
+        """Raises UserError if a setting is out of range. Called before anything is written."""
         for name, minimum in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
             if not value >= minimum:  # NaN fails, too.

@@ -31,7 +31,7 @@ UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPE
 
 
 class MissingArchiveError(UserError):
-    """Archives are missing in the folder and cannot be downloaded."""
+    """An archive is not in the folder and cannot be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def unpack(
         The folder under which the files have the same paths as inside the archives.
 
     Raises:
-        UserError: as `find`, and if an archive is damaged or lacks a file.
+        UserError: as for `find`, and if an archive is damaged or lacks a file.
     """
     target = Path(folder, EXTRACTED)
     packed = _packed(target, files)
@@ -112,7 +112,7 @@ def unpack(
 
 
 def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
-    """Returns the files that `target` lacks, without archives whose files are all there."""
+    """Returns the files that are not yet unpacked under `target`, by archive."""
     packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
 
@@ -120,11 +120,11 @@ def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archiv
 def _missing(
     error: Exception, absent: list[Archive], folder: str | Path, others: Iterable[Archive]
 ) -> MissingArchiveError:
-    """Returns the error that names all `absent` archives, after the download of the first failed with `error`."""
+    """Returns the error for `absent` archives; `error` is what happened when the first was downloaded."""
     later = [str(other) for other in others if not Path(folder, other.name).exists()]
     return MissingArchiveError(
-        f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get elsewhere and put "
-        f"into {folder}: {', '.join(map(str, absent))}{'; also needed: ' if later else ''}{', '.join(later)}"
+        f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get these files and put "
+        f"them into {folder}: {', '.join(map(str, absent))}{'; also needed: ' if later else ''}{', '.join(later)}"
     )
 
 
@@ -172,7 +172,7 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
 
 
 def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], UserError]) -> Iterator[bytes]:
-    """Yields all data. Converts errors of `read` here, so that they are not taken for errors of writing."""
+    """Yields all data. Converts errors of `read`, so that the caller can tell them from errors of writing."""
     try:
         while data := read(READ_BYTES):
             yield data

@@ -59,7 +59,7 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
         batch_size: target tokens in a step.
         max_length: maximum tokens on a side; longer examples are omitted.
         seed: changes which examples share a step, and the order of the steps.
-        epoch: the same, for each epoch.
+        epoch: number of the epoch; it has the same effect as the seed.
 
     Returns:
         The plan. It has no steps if no example is short enough.
@@ -133,39 +133,39 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
         lengths: int [2, N], source and target tokens of each example.
         blocks: the step's examples.
         max_tokens: maximum number of positions; an example that is longer forms a micro-batch of its own.
-        replicas: the number of micro-batches is a multiple of this number; some may be empty.
+        replicas: number of replicas; the number of micro-batches is a multiple of it, and some may be empty.
 
     Returns:
         The numbers of the examples in each micro-batch.
     """
     block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]  # of the longer side
-    pieces = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)
-    while pieces * len(blocks) % replicas:
-        pieces += 1
+    count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)  # micro-batches of each block
+    while count * len(blocks) % replicas:
+        count += 1
     return [
         block[start:stop]
         for block, longest in zip(blocks, block_lengths, strict=True)
-        for start, stop in itertools.pairwise(_even_cuts(longest, pieces, max_tokens))
+        for start, stop in itertools.pairwise(_even_cuts(longest, count, max_tokens))
     ]
 
 
-def _even_cuts(lengths: list[int], pieces: int, max_tokens: int) -> list[int]:
-    """Returns where to cut examples into `pieces` pieces with the smallest maximum number of positions."""
-    if pieces == 1:
+def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
+    """Returns where to cut a block into `count` micro-batches so that the largest has as few positions as possible."""
+    if count == 1:
         return [0, len(lengths)]
     low, high = 1, max_tokens
     while low < high:
         middle = (low + high) // 2
-        if len(_cuts(lengths, middle)) - 1 <= pieces:
+        if len(_cuts(lengths, middle)) - 1 <= count:
             high = middle
         else:
             low = middle + 1
     cuts = _cuts(lengths, high)
-    return cuts + [len(lengths)] * (pieces + 1 - len(cuts))
+    return cuts + [len(lengths)] * (count + 1 - len(cuts))
 
 
 def _cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns where to cut examples into the fewest pieces of at most `limit` positions."""
+    """Returns where to cut a block into the fewest micro-batches of at most `limit` positions."""
     cuts, longest = [0], 0
     for position, length in enumerate(lengths):
         longest = max(longest, length)
@@ -182,7 +182,7 @@ def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int
 
 
 def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
-    """Returns the share of padding in all positions of the micro-batches of steps."""
+    """Returns the share of padding in the micro-batches of all steps together."""
     tokens = positions = 0
     for examples in itertools.chain.from_iterable(steps):
         tokens += int(lengths[:, examples].sum())

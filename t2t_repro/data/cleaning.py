@@ -22,13 +22,13 @@ class Cleaning:
 
     Args:
         max_words: drop pairs with more words, separated by spaces, on a side; 0 keeps all.
-        max_ratio: drop pairs with a side longer, in words, than this many times the other; 0 keeps all.
+        max_ratio: drop pairs with more than this many words on one side per word on the other; 0 keeps all.
         drops_duplicates: True to drop pairs that equal an earlier pair on both sides.
     """
 
     def __init__(self, max_words: int = 0, max_ratio: float = 0.0, drops_duplicates: bool = False) -> None:
         self._max_words, self._max_ratio, self._drops_duplicates = max_words, max_ratio, drops_duplicates
-        self.read = 0
+        self.pairs_read = 0
         """Number of pairs in the first pass."""
         self.dropped: Counter[str] = Counter()
         """Number of dropped pairs, by reason."""
@@ -37,19 +37,19 @@ class Cleaning:
         self._is_repeat = np.empty(0, np.bool_)
 
     @property
-    def kept(self) -> int:
-        """Number of pairs that are kept."""
-        return self.read - self.dropped.total()
+    def pairs_kept(self) -> int:
+        """Number of pairs that are kept, after the first pass."""
+        return self.pairs_read - self.dropped.total()
 
     @property
     def fingerprint(self) -> str:
-        """Hex digits that identify the pairs of the first pass that have no reason to be dropped, and their order."""
+        """Hex digits that identify the pairs that `first_pass` yielded, and their order."""
         return self._digest.hexdigest()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs that are kept, and repeated pairs: those are known only at the end."""
+        """Yields the pairs to keep. Repeated pairs are among them, because they are found only at the end."""
         for pair in pairs:
-            self.read += 1
+            self.pairs_read += 1
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
                 continue
@@ -71,11 +71,11 @@ class Cleaning:
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # adds no entry for 0
 
     def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs that are kept, when the same pairs are read again."""
+        """Yields the pairs to keep, from the same pairs as in the first pass."""
         candidates = (pair for pair in pairs if not self._reason(pair))
         if not self._drops_duplicates:
             return candidates
-        # If the text has grown since the first pass, the caller notices: additional pairs pass through.
+        # If the text has grown since the first pass, the new pairs are yielded, so that the caller notices.
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(np.False_))
         return itertools.compress(candidates, (not repeat for repeat in is_repeat))
 

@@ -1,7 +1,7 @@
 """t2t-datagen: turns a problem's text into a vocabulary, shards of ids, test sets, a summary and a description.
 
-Everything is read twice: once to learn, count and check, once to write. A run that was killed resumes after its last
-finished shard.
+The text is read twice: first to check it, count pairs and learn the vocabulary, then to write the shards. After a run
+was killed, the next one resumes after the last finished shard.
 """
 
 from __future__ import annotations
@@ -45,23 +45,27 @@ def generate_data(
         vocab_file: vocabulary to use instead of learning one; its size replaces the setting vocab_size.
 
     Raises:
-        UserError: if a source is missing or damaged, a split is empty, the disk is full, or `vocab_file` does not fit;
-            also if `vocab_file` is missing, but the existing data in `data_dir` was made with one. No new file is left.
+        UserError: if a source is missing or damaged, a split is empty, the disk is full, `vocab_file` does not fit the
+            problem, or the data was made with a `vocab_file` before and now none is given. No new file is left.
     """
     problem.check()
     job = _prepare(problem, Path(data_dir), tmp_dir, vocab_file)
     text = _read_all(job)
     try:
         vocab, state = _resume_or_start(job, text)
-        _write_shards(job, text, vocab, state, processes or _default_processes(text))
-        _write_test_sets(job)
+        pairs = sum(cleaning.pairs_kept for cleaning in text.cleaning.values())
+        processes = processes or (1 if pairs < FEW_PAIRS else len(os.sched_getaffinity(0)))
+        _write_shards(job, text, vocab, state, processes)
+        test_set_files.delete(problem, job.data_dir)
+        if problem.test_sets:
+            test_set_files.write(problem, job.data_dir, tmp_dir)
         figures = summary.summarize(job.data_dir, job.name, text.cleaning, state.counts(), vocab)
         description = _describe(job, text, vocab, state)
         description.save(job.description_path)
         summary.save(job.data_dir, job.name, figures)
         job.state_path.unlink()
     except encoding.WorkerLostError:
-        raise  # Finished shards stay, so that the next run resumes, as after KeyboardInterrupt.
+        raise  # Finished shards stay for the next run, as after KeyboardInterrupt.
     except Exception:
         _delete_output(job)
         raise
@@ -84,75 +88,61 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Name of the problem, without "_rev"."""
         return self.problem.base_name
 
     @property
     def description_path(self) -> Path:
-        """Path of the description."""
         return description_path(self.data_dir, self.name)
 
     @property
     def state_path(self) -> Path:
-        """Path of the resume state."""
         return self.data_dir / f".{self.name}.unfinished"
 
     @property
     def vocabulary_path(self) -> Path:
-        """Path of the vocabulary."""
         return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}.model"
 
 
 def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | Path) -> Job:
     """Loads the user's vocabulary, if any, and replaces the setting vocab_size by its size."""
-    user_vocabulary = _load_user_vocabulary(problem, vocab_file) if vocab_file else None
-    settings = problem.settings
-    if user_vocabulary:
+    user_vocabulary, settings = None, problem.settings
+    if vocab_file:
+        user_vocabulary = Vocabulary.load(vocab_file)
+        if missing := user_vocabulary.missing_symbols(problem.symbols):
+            raise UserError(
+                f"--vocab_file={vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of problem "
+                f"{problem.name}, for example {missing[0]}; use a vocabulary that was learned with these symbols"
+            )
         settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
     job = Job(problem, settings, data_dir, tmp_dir, Path(vocab_file), user_vocabulary)
     if not user_vocabulary and _has_user_vocabulary(job):
         raise UserError(
-            f"{data_dir}: the vocabulary of {job.name} there came from --vocab_file; give --vocab_file again to keep "
-            "it, or choose another --data_dir to learn one"
+            f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; give --vocab_file again to keep it, or "
+            "choose another --data_dir to learn one"
         )
     return job
 
 
-def _load_user_vocabulary(problem: Problem, vocab_file: str | Path) -> Vocabulary:
-    vocab = Vocabulary.load(vocab_file)
-    if missing := vocab.missing_symbols(problem.symbols):
-        raise UserError(
-            f"--vocab_file={vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of problem "
-            f"{problem.name}, {missing[0]} for one; use a vocabulary that was learned for such a problem"
-        )
-    return vocab
-
-
 def _has_user_vocabulary(job: Job) -> bool:
     """Returns True if the finished or unfinished data in the folder was made with --vocab_file."""
-    contents: list[Description | ResumeState] = []
     with contextlib.suppress(UserError):
-        contents.append(Description.load(job.description_path))
+        if Description.load(job.description_path).vocabulary_given:
+            return True
     with contextlib.suppress(UserError):
-        contents.append(ResumeState.load(job.state_path))
-    return any(content.vocabulary_given for content in contents)
+        return ResumeState.load(job.state_path).vocabulary_given
+    return False
 
 
 @dataclass
 class Text:
-    """The results of reading all text once."""
+    """The results of the first pass over all text."""
 
     cleaning: dict[str, Cleaning]
-    """By split, the rule that selects pairs, with its counts."""
+    """By split, the selection of pairs and its counts."""
     hashes: dict[str, int] = field(default_factory=dict)
     """By split, the hash of all pairs."""
     sample: list[str] = field(default_factory=list)
     """Texts from which to learn the vocabulary."""
-
-    @property
-    def pairs(self) -> int:
-        """Number of pairs that are kept."""
-        return sum(cleaning.kept for cleaning in self.cleaning.values())
 
 
 class HashedPairs:
@@ -161,7 +151,7 @@ class HashedPairs:
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._pairs = pairs
         self.hash = 0
-        """Hash of the pairs so far: Python's own, which is fast but differs between processes."""
+        """Hash of the pairs so far, by Python's fast `hash`. Another process gets another number."""
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
@@ -183,11 +173,11 @@ def _read_all(job: Job) -> Text:
         text.sample = vocabulary.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
     for split, cleaning in text.cleaning.items():
         text.hashes[split] = sources[split].hash
-        if not cleaning.kept:
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.dropped.items())
+        if not cleaning.pairs_kept:
+            reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
             raise UserError(
-                f"problem {job.name}: no pair is left in its {split} split, of {cleaning.read:,} read"
-                f"{f' ({reasons})' if reasons else ''}; check the source"
+                f"problem {job.name}: no pair is left in its {split} split (read {cleaning.pairs_read:,}{reasons}); "
+                "check the source"
             )
     return text
 
@@ -199,19 +189,23 @@ def _exhaust(items: Iterable[Any]) -> None:
 def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
     """Returns the vocabulary and the state of an unfinished run over the same text, or of a new run.
 
-    Deletes all files that are out of date.
+    Deletes the files of other runs.
     """
     fingerprint = _fingerprint(job, text)
     job.description_path.unlink(missing_ok=True)
     _delete_temporary_files(job)
+    sample, text.sample = text.sample, []  # Its memory is free as soon as the vocabulary exists.
     with contextlib.suppress(UserError):
         state, vocab = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
         if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, vocab.fingerprint):
             say(f"resuming after {len(state.shards):,} finished shards")
-            text.sample = []
             return vocab, state
     _delete_shards(job)
-    vocab = job.user_vocabulary or _learn_vocabulary(job, text)
+    if job.user_vocabulary:
+        vocab = job.user_vocabulary
+    else:
+        say(f"learning a vocabulary from {len(sample):,} texts")
+        vocab = vocabulary.train(sample, job.settings.vocab_size, job.problem.symbols)
     vocab.save(job.vocabulary_path)
     state = ResumeState(fingerprint, vocab.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
     state.save(job.state_path)
@@ -219,7 +213,7 @@ def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
 
 
 def _fingerprint(job: Job, text: Text) -> str:
-    """Returns hex digits that identify the text, and the settings and the vocabulary that decide the shards' bytes."""
+    """Returns hex digits that change if the text, the settings or the user's vocabulary change."""
     settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
     parts = [str(settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
     if job.user_vocabulary:
@@ -227,24 +221,13 @@ def _fingerprint(job: Job, text: Text) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _learn_vocabulary(job: Job, text: Text) -> Vocabulary:
-    """Learns a vocabulary from the sample, and frees the sample's memory."""
-    sample, text.sample = text.sample, []
-    say(f"learning a vocabulary from {len(sample):,} texts")
-    return vocabulary.train(sample, job.settings.vocab_size, job.problem.symbols)
-
-
-def _default_processes(text: Text) -> int:
-    return 1 if text.pairs < FEW_PAIRS else len(os.sched_getaffinity(0))
-
-
 def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState, processes: int) -> None:
     """Reads all text again and writes the shards that `state` does not have."""
     with encoding.Encoder(vocab, processes) as encoder:
         for split, cleaning in text.cleaning.items():
             source = HashedPairs(job.problem.generate(split, job.tmp_dir))
-            pairs = progress(cleaning.next_pass(source), split, cleaning.kept, "pairs")
-            sizes = _shard_sizes(job, split, cleaning.kept)
+            pairs = progress(cleaning.next_pass(source), split, cleaning.pairs_kept, "pairs")
+            sizes = _shard_sizes(job, split, cleaning.pairs_kept)
             _write_missing_shards(pairs, sizes, encoder, state, job.state_path)
             _exhaust(pairs)
             if source.hash != text.hashes[split]:
@@ -254,7 +237,7 @@ def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState, p
 
 
 def _shard_sizes(job: Job, split: str, pairs: int) -> dict[Path, int]:
-    """Returns the number of pairs of each shard: nearly the same for all."""
+    """Returns the number of pairs in each shard. Two shards differ by at most one."""
     shards = min(job.problem.num_train_shards, pairs) if split == "train" else 1
     ends = [pairs * shard // shards for shard in range(shards + 1)]
     return {
@@ -282,7 +265,7 @@ def _write_missing_shards(
             else:
                 _exhaust(shard_pairs)  # skips the pairs of a finished shard
 
-    encoded = encoder.encode(portions())  # One stream for all shards: the processes need not wait at a shard's end.
+    encoded = encoder.encode(portions())  # One stream for all shards, so that no process waits at a shard's end.
     for path in missing:
         digest, counts = hashlib.sha256(), Counter[str]()
         shard_portions = itertools.islice(encoded, -(-sizes[path] // encoding.PORTION_PAIRS))
@@ -297,12 +280,6 @@ def _count(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterato
         yield portion.chunk
 
 
-def _write_test_sets(job: Job) -> None:
-    test_set_files.delete(job.problem, job.data_dir)
-    if job.problem.test_sets:
-        test_set_files.write(job.problem, job.data_dir, job.tmp_dir)
-
-
 def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:
     digest = hashlib.sha256(vocab.model)
     for shard in state.shards.values():
@@ -313,14 +290,14 @@ def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> De
         vocabulary=job.vocabulary_path.name,
         vocabulary_fingerprint=vocab.fingerprint,
         fingerprint=digest.hexdigest()[:12],
-        pairs={split: cleaning.kept for split, cleaning in text.cleaning.items()},
+        pairs={split: cleaning.pairs_kept for split, cleaning in text.cleaning.items()},
         dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},
         vocabulary_given=job.user_vocabulary is not None,
     )
 
 
 def _delete_temporary_files(job: Job) -> None:
-    """Deletes the files that a killed process was writing, which have the names that `whole_file` gives."""
+    """Deletes the temporary files of `whole_file` that a killed process left."""
     for name in (f"{job.name}[-.]*", f".{job.name}.unfinished", f"vocab.{job.name}.*", summary.FILE_NAME):
         for path in job.data_dir.glob(f".{name}.{'?' * 8}"):
             path.unlink(missing_ok=True)

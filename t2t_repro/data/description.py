@@ -13,13 +13,12 @@ from t2t_repro import registry
 from t2t_repro.data import summary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import from_json, to_json
+from t2t_repro.hparam import JsonFile
 from t2t_repro.problem import Problem
-from t2t_repro.textfile import read_lines, whole_file
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(JsonFile):
     """The contents of a data directory for one problem."""
 
     problem: str
@@ -39,36 +38,14 @@ class Description:
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
 
-    def save(self, path: Path) -> None:
-        """Writes the description to a file, whole or not at all."""
-        with whole_file(path, "w") as file:
-            file.write(to_json(self))
-
-    @classmethod
-    def load(cls, path: Path) -> Description:
-        """Reads a description from a file.
-
-        Raises:
-            UserError: if the file is missing or damaged.
-        """
-        return from_json(cls, "\n".join(read_lines(str(path))), str(path))
-
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
-    """Returns the path of a problem's description, whether or not it exists."""
+    """Returns the path of a problem's description."""
     return Path(data_dir) / f"{problem}.json"
 
 
-def load_description(data_dir: str | Path, problem: Problem) -> Description:
-    """Reads the description of a problem's data.
-
-    Raises:
-        UserError: if there is no data of `problem`. The message lists the problems that have data, and the command
-            that makes it.
-    """
-    path = description_path(data_dir, problem.base_name)
-    if path.is_file():
-        return Description.load(path)
+def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
+    """Returns the error for missing data, with the t2t-datagen command that generates it."""
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
     settings = [
@@ -77,21 +54,18 @@ def load_description(data_dir: str | Path, problem: Problem) -> Description:
         if (value := getattr(problem.settings, field.name)) == "" or value != field.default
     ]
     flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={data_dir}"])
-    raise UserError(f"{data_dir}: no data of problem {problem.base_name!r} there{contents}; run t2t-datagen {flags}")
+    return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; run t2t-datagen {flags}")
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
-    """Loads the problem `name` as it was when its data was made.
-
-    Returns:
-        The problem with the settings of its data, its vocabulary, and the description of its data.
+    """Loads a problem with the settings of its data, its vocabulary, and the description of its data.
 
     Raises:
         UserError: if the problem is unknown, its data is missing, or its vocabulary was replaced.
     """
     description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
     if not description_file.is_file():
-        load_description(data_dir, registry.problem(name))  # raises UserError
+        raise missing_data(data_dir, registry.problem(name))
     description = Description.load(description_file)
     path = Path(data_dir) / description.vocabulary
     vocabulary = Vocabulary.load(path)

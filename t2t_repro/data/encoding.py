@@ -45,11 +45,11 @@ class Encoded(NamedTuple):
     chunk: records.Chunk
     """The portion's records."""
     counts: Counter[str]
-    """"text_bytes": UTF-8 bytes of the text. "byte_pieces": ids in the records that are single bytes."""
+    """Under "text_bytes", UTF-8 bytes of the text; under "byte_pieces", ids in the records that are single bytes."""
 
 
 class Encoder:
-    """Encodes text as records. A context manager, because it may hold processes.
+    """Encodes text as records. It is a context manager that ends its processes.
 
     Args:
         vocabulary: the vocabulary.
@@ -85,7 +85,7 @@ class Encoder:
         return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
 
     def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Encodes portions in the pool. Few are pending at a time, so that memory does not grow with the text."""
+        """Encodes portions in the pool. Only a few are submitted ahead, so that memory does not grow with the text."""
         pending: collections.deque[Future[Encoded]] = collections.deque()
         try:
             for portion in portions:

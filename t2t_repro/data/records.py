@@ -81,7 +81,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
         digest: hashlib object to update with the shard's bytes.
 
     Raises:
-        UserError: if the disk is full or the folder cannot be written. The file that failed does not exist then.
+        UserError: if the disk is full or the folder cannot be written. No partial file is left.
     """
     rows, offset = [np.empty(0, INDEX)], 0
     with whole_file(path) as file:
@@ -112,7 +112,7 @@ def serialize(source: Ids, target: Ids) -> bytes:
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
-    """Returns an entry of Features.feature: name (1) and Feature (2), its int64_list (3) with packed values (1)."""
+    """Returns an entry of Features.feature: name (field 1) and Feature (2), its int64_list (3), packed values (1)."""
     packed = b"".join(map(_varint, ids))
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
 
@@ -176,7 +176,7 @@ def read_index(path: Path) -> np.ndarray:
 
 
 def _build_index(path: Path) -> np.ndarray:
-    """Returns the index that follows from a shard's bytes, which are verified.
+    """Returns an index built from a shard's bytes, and verifies them.
 
     Raises:
         UserError: if the shard is damaged.
@@ -187,7 +187,7 @@ def _build_index(path: Path) -> np.ndarray:
     while offset < len(contents):
         length = contents[offset : offset + 8].tobytes()
         if len(length) < 8 or contents[offset + 8 : offset + 12].tobytes() != _masked_crc(length):
-            raise damaged(path, len(rows))
+            raise _damaged(path, len(rows))
         size = struct.unpack("<Q", length)[0]
         source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
         rows.append((offset + 12, size, len(source), len(target)))
@@ -199,17 +199,16 @@ def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: i
     """Returns the data of a record.
 
     Raises:
-        UserError: if a byte of the record differs: of its length, its data or the checksum after each.
+        UserError: if the record's length, its data or one of their checksums was changed.
     """
     stored = contents[offset - 12 : offset + size + 4].tobytes()
     data, length = stored[12:-4], struct.pack("<Q", size)
     if len(stored) < size + 16 or stored != length + _masked_crc(length) + data + _masked_crc(data):
-        raise damaged(path, record)
+        raise _damaged(path, record)
     return data
 
 
-def damaged(path: Path, record: int) -> UserError:
-    """Returns the error for a record whose checksum does not match its bytes."""
+def _damaged(path: Path, record: int) -> UserError:
     return UserError(f"{path}: record {record} is damaged (its checksum differs); run t2t-datagen again")
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records
-from t2t_repro.hparam import from_json, to_json
-from t2t_repro.textfile import read_lines, whole_file
+from t2t_repro.hparam import JsonFile
 
 
 @dataclass
-class ResumeState:
+class ResumeState(JsonFile):
     """The vocabulary and the shards that a run has finished."""
 
     fingerprint: str
@@ -26,20 +25,6 @@ class ResumeState:
     `encoding.Encoded`."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file."""
-
-    def save(self, path: Path) -> None:
-        """Writes the state to a file, whole or not at all."""
-        with whole_file(path, "w") as file:
-            file.write(to_json(self))
-
-    @classmethod
-    def load(cls, path: Path) -> ResumeState:
-        """Reads a state from a file.
-
-        Raises:
-            UserError: if the file is missing or damaged.
-        """
-        return from_json(cls, "\n".join(read_lines(str(path))), str(path))
 
     def add(self, shard: Path, sha256: str, counts: dict[str, int]) -> None:
         """Records that a shard and its index are finished."""
@@ -53,7 +38,7 @@ class ResumeState:
         return total
 
     def has(self, shard: Path) -> bool:
-        """Returns True if a shard and its index exist with the bytes that the finished ones had."""
+        """Returns True if a shard is finished, and it and its index are unchanged since then."""
         figures: dict[str, Any] = self.shards.get(shard.name, {})
         files = {"sha256": shard, "index_sha256": records.index_path(shard)}
         return all(file.is_file() and _sha256(file) == figures.get(name) for name, file in files.items())

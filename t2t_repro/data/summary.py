@@ -20,7 +20,7 @@ from t2t_repro.textfile import read_lines, whole_file
 
 FILE_NAME = "datagen.json"
 MAX_TOKENS = 4096
-"""Positions of a micro-batch for which padding is counted: t2t-trainer's default."""
+"""Positions in a micro-batch, t2t-trainer's default. Padding is counted for this size."""
 
 
 def summarize(
@@ -38,8 +38,8 @@ def summarize(
         tokens = lengths.sum(axis=1, dtype=np.int64)
         means = tokens / lengths.shape[1]
         splits[split] = {
-            "pairs_read": split_cleaning.read,
-            "pairs_kept": split_cleaning.kept,
+            "pairs_read": split_cleaning.pairs_read,
+            "pairs_kept": split_cleaning.pairs_kept,
             "pairs_dropped": dict(split_cleaning.dropped),
             "tokens": {"inputs": int(tokens[0]), "targets": int(tokens[1])},
             "mean_length": {"inputs": round(float(means[0]), 2), "targets": round(float(means[1]), 2)},
@@ -67,7 +67,7 @@ def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
 
 
 def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
-    """Stores the summary in the file that also holds the summaries of the folder's other problems."""
+    """Stores the summary, and keeps the summaries of other problems that are in the same file."""
     path = Path(data_dir) / FILE_NAME
     summaries = None
     with contextlib.suppress(UserError, json.JSONDecodeError):  # A damaged file is replaced.

@@ -50,7 +50,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the missing test sets, and checks all test sets.
+    """Writes the test sets that are missing, and checks all.
 
     Returns:
         As `write`.
@@ -61,7 +61,7 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:
-        raise UserError(f"{data_dir}: no test set of problem {problem.base_name} there; see docs/data.md")
+        raise UserError(f"{data_dir}: no test set of problem {problem.base_name}; see docs/data.md")
     for paths in files.values():
         sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)
         if sources != references or not sources:

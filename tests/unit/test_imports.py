@@ -86,7 +86,7 @@ def test_folders_do_not_import_each_other_in_a_cycle(graph: dict[str, set[str]])
 
 
 def test_imports_go_from_programs_to_the_engine_and_down_through_it(graph: dict[str, set[str]]) -> None:
-    wrong = []
+    violations = []
     for module, imported in graph.items():
         source = folder_of(module)
         for target in {folder_of(name) for name in imported} - {source}:
@@ -94,8 +94,8 @@ def test_imports_go_from_programs_to_the_engine_and_down_through_it(graph: dict[
             enters_bin = target == "bin"
             leaves_engine = target in APPLICATIONS and source not in APPLICATIONS
             if is_upward or enters_bin or leaves_engine:
-                wrong.append(f"{module} imports {target}")
-    assert wrong == []
+                violations.append(f"{module} imports {target}")
+    assert violations == []
 
 
 def test_a_cycle_is_found_in_lazy_imports_and_not_in_those_for_types() -> None:

@@ -121,7 +121,7 @@ def test_an_unavailable_test_set_is_reported(published: str, tmp_path: Path) -> 
     translation = write_lines(tmp_path / "x.de", TRANSLATIONS)
     message = error("bleu", f"--translation={translation}", f"--test_set={published}")
     assert message.startswith("cannot download file:///nowhere/test-nowhere.tgz (")
-    assert "put into" in message and "$SACREBLEU" in message
+    assert "put them into" in message and "$SACREBLEU" in message
 
 
 def test_a_test_set_with_several_references_is_refused(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_all_missing_archives_are_named_together(tmp_path: Path, server: str) ->
     with pytest.raises(MissingArchiveError) as error:
         find([published(existing), served, first, second], tmp_path / "tmp", others)
     assert str(error.value) == (
-        f"cannot download {server}/first.tgz (File not found); get elsewhere and put into {tmp_path / 'tmp'}: "
+        f"cannot download {server}/first.tgz (File not found); get these files and put them into {tmp_path / 'tmp'}: "
         f"first.tgz (1,234,567 bytes, {server}/first.tgz), second.tar ({NOWHERE}/second.tar); "
         f"also needed: third.tgz (3 bytes, {NOWHERE}/third.tgz)"
     )
@@ -169,16 +169,16 @@ def test_a_full_disk_while_downloading_is_an_error(tmp_path: Path, server: str) 
 @pytest.mark.parametrize("prefix", ["", "./"])
 def test_only_the_requested_files_are_unpacked_and_only_once(tmp_path: Path, name: str, prefix: str) -> None:
     path = write_tar(tmp_path / name, {prefix + inside: contents for inside, contents in FILES.items()})
-    wanted = {published(path): ["training/a.de", "training/a.en"]}
-    folder = unpack(wanted, tmp_path)
+    files = {published(path): ["training/a.de", "training/a.en"]}
+    folder = unpack(files, tmp_path)
     assert files_in(folder) == ["training/a.de", "training/a.en"]
     assert all((folder / inside).read_bytes() == FILES[inside] for inside in files_in(folder))
 
     path.unlink()
-    assert unpack(wanted, tmp_path) == folder
+    assert unpack(files, tmp_path) == folder
     (folder / "training/a.de").unlink()
     with pytest.raises(MissingArchiveError):
-        unpack(wanted, tmp_path)
+        unpack(files, tmp_path)
 
 
 def test_unpacked_archives_are_not_named_as_missing(tmp_path: Path) -> None:
@@ -197,21 +197,21 @@ def test_a_file_missing_in_the_archive_is_named(tmp_path: Path) -> None:
         unpack({archive: ["training/a.en", "training/a.xx"]}, tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.99])
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
-def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, kept: float) -> None:
-    files = {"training/a.en": os.urandom(30_000), "training/a.de": os.urandom(30_000)}
-    path = write_tar(tmp_path / name, files)
+def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, share: float) -> None:
+    texts = {"training/a.en": os.urandom(30_000), "training/a.de": os.urandom(30_000)}
+    path = write_tar(tmp_path / name, texts)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(kept * 60_000)])
-    wanted = {Archive(f"{NOWHERE}/{name}"): list(files)}
+    path.write_bytes(whole[: int(share * 60_000)])
+    files = {Archive(f"{NOWHERE}/{name}"): list(texts)}
     with pytest.raises(UserError, match=rf"{name}: (not a whole tar archive \(|has no )"):
-        unpack(wanted, tmp_path)
+        unpack(files, tmp_path)
     for inside in files_in(tmp_path / EXTRACTED):
-        assert (tmp_path / EXTRACTED / inside).read_bytes() == files[inside]
+        assert (tmp_path / EXTRACTED / inside).read_bytes() == texts[inside]
     path.write_bytes(whole)
-    folder = unpack(wanted, tmp_path)
-    assert {inside: (folder / inside).read_bytes() for inside in files_in(folder)} == files
+    folder = unpack(files, tmp_path)
+    assert {inside: (folder / inside).read_bytes() for inside in files_in(folder)} == texts
 
 
 def test_a_full_disk_while_unpacking_is_an_error(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def random_pairs(count: int, seed: int) -> list[Pair]:
 
 def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
     """Returns the kept pairs, and the number of dropped ones by reason."""
-    kept: list[Pair] = []
+    clean_pairs: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
         lengths = [len(pair[side].split()) for side in ("inputs", "targets")]
@@ -40,11 +40,11 @@ def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tu
             dropped["too many words"] += 1
         elif ratio and max(lengths) / min(lengths) > ratio:
             dropped["length ratio"] += 1
-        elif duplicates and pair in kept:
+        elif duplicates and pair in clean_pairs:
             dropped["duplicate"] += 1
         else:
-            kept.append(pair)
-    return kept, dict(dropped)
+            clean_pairs.append(pair)
+    return clean_pairs, dict(dropped)
 
 
 @pytest.mark.parametrize("words", [0, 2])
@@ -53,15 +53,15 @@ def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tu
 def test_pairs_and_counts_equal_those_of_a_naive_implementation(words: int, ratio: float, duplicates: bool) -> None:
     for seed in range(5):
         pairs = random_pairs(300, seed)
-        kept, dropped = cleaned(pairs, words, ratio, duplicates)
+        clean_pairs, dropped = cleaned(pairs, words, ratio, duplicates)
         reasons = {"empty side", *["too many words"] * bool(words), *["length ratio"] * bool(ratio)}
         assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # The pairs have each reason.
         cleaning = Cleaning(words, ratio, duplicates)
         for _ in cleaning.first_pass(pairs):
             pass
-        assert (cleaning.read, cleaning.kept, dict(cleaning.dropped)) == (300, len(kept), dropped)
-        assert list(cleaning.next_pass(pairs)) == kept
-        assert list(cleaning.next_pass(pairs)) == kept
+        assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (300, len(clean_pairs), dropped)
+        assert list(cleaning.next_pass(pairs)) == clean_pairs
+        assert list(cleaning.next_pass(pairs)) == clean_pairs
 
 
 def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
@@ -106,7 +106,7 @@ def test_reasons_without_pairs_are_not_listed() -> None:
 def test_an_empty_text_has_no_pairs() -> None:
     cleaning = Cleaning(drops_duplicates=True)
     assert list(cleaning.first_pass([])) == list(cleaning.next_pass([])) == []
-    assert (cleaning.read, cleaning.kept) == (0, 0)
+    assert (cleaning.pairs_read, cleaning.pairs_kept) == (0, 0)
 
 
 @pytest.mark.parametrize("duplicates", [False, True])
@@ -137,4 +137,4 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
         pairs_of(("ab", "c"), ("d", "x")),
         [],
     ]
-    assert len({fingerprint(some) for some in itertools.chain([pairs], others)}) == len(others) + 1
+    assert len({fingerprint(text) for text in itertools.chain([pairs], others)}) == len(others) + 1

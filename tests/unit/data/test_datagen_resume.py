@@ -1,4 +1,4 @@
-"""An interrupted run resumes, unless text or settings have changed; several processes write what one writes."""
+"""An interrupted run resumes unless text or settings have changed; the data does not depend on processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
 
 
 def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Path | str = "") -> bool:
-    """Interrupts a run after that many files have appeared. Returns True if the run finished before."""
+    """Interrupts a run after it has written `files` files. Returns True if it finished before that."""
     replace = os.replace
 
     def replace_or_interrupt(*paths: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_run_may_be_interrupted_repeatedly(tmp_path: Path, unbroken: dict[str,
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_bytes_depend_neither_on_processes_and_portions_nor_on_an_interrupt(
+def test_processes_portions_and_an_interrupt_do_not_change_the_bytes(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_data(Toy(200), tmp_path / "one", "", 1)

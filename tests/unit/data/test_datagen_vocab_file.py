@@ -11,7 +11,7 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
-from t2t_repro.data.description import load_description, load_problem
+from t2t_repro.data.description import Description, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -60,10 +60,10 @@ def test_all_text_is_encoded_with_the_users_vocabulary(tmp_path: Path, user_file
 @pytest.mark.usefixtures("unlearnable")
 def test_the_description_names_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     numbers = registry.problem("numbers_ende", {"train_size": 30})
-    made = generate_data(numbers, tmp_path / "new", "", vocab_file=user_file)
+    generated = generate_data(numbers, tmp_path / "new", "", vocab_file=user_file)
     problem, vocab, description = load_problem(tmp_path / "new", "numbers_ende")
     assert vocab.model == user_file.read_bytes()
-    assert made == description
+    assert generated == description
     assert description.vocabulary_given
     assert description.vocabulary == f"vocab.numbers_ende.{vocab.size}.model"
     assert description.vocabulary_fingerprint == vocab.fingerprint
@@ -98,8 +98,8 @@ def test_an_interrupted_run_resumes_with_the_users_vocabulary(
 ) -> None:
     generate_data(Toy(), tmp_path / "unbroken", "", vocab_file=user_file)
     interrupt(tmp_path / "broken", user_file, split, 2, number)
-    [copied] = (tmp_path / "broken").glob("vocab.*")
-    finished = [copied, *(tmp_path / "broken").glob("toy-*-of-00003")]
+    [vocabulary_copy] = (tmp_path / "broken").glob("vocab.*")
+    finished = [vocabulary_copy, *(tmp_path / "broken").glob("toy-*-of-00003")]
     times = {path: path.stat().st_mtime_ns for path in finished}
     generate_data(Toy(), tmp_path / "broken", "", vocab_file=user_file)
     assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
@@ -142,26 +142,26 @@ def test_a_supplied_vocabulary_is_not_replaced_by_a_learned_one(
         generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
     before = contents(tmp_path / "new")
     message = failure(Toy(watch=lambda *place: pytest.fail("read")), tmp_path / "new", "")
-    assert f"{tmp_path}/new: the vocabulary of toy there came from --vocab_file" in message
+    assert f"{tmp_path}/new: its vocabulary of toy came from --vocab_file" in message
     assert contents(tmp_path / "new") == before
 
 
 @pytest.mark.usefixtures("unlearnable")
 def test_the_vocabulary_of_the_data_directory_itself_may_be_supplied(tmp_path: Path, user_file: Path) -> None:
-    made = generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
+    generated = generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
     before = contents(tmp_path / "new")
-    copied = tmp_path / "new" / made.vocabulary
-    generate_data(Toy(), tmp_path / "new", "", vocab_file=copied)
+    vocabulary_copy = tmp_path / "new" / generated.vocabulary
+    generate_data(Toy(), tmp_path / "new", "", vocab_file=vocabulary_copy)
     assert contents(tmp_path / "new") == before
 
     def damaged() -> Toy:
         return Toy(watch=raise_at(UserError("line 21 is damaged"), "train", 2, 20))
 
     (tmp_path / "new" / "datagen.json").unlink()  # It holds the summaries of all problems and would stay.
-    (tmp_path / "link").symlink_to(copied)
-    for path in (copied, tmp_path / "link"):
+    (tmp_path / "link").symlink_to(vocabulary_copy)
+    for path in (vocabulary_copy, tmp_path / "link"):
         failure(damaged(), tmp_path / "new", path)
-        assert contents(tmp_path / "new") == {copied.name: user_file.read_bytes()}
+        assert contents(tmp_path / "new") == {vocabulary_copy.name: user_file.read_bytes()}
     failure(damaged(), tmp_path / "new", user_file)
     assert contents(tmp_path / "new") == {}
     assert user_file.is_file()
@@ -185,7 +185,7 @@ def test_a_vocabulary_without_the_problems_symbols_is_refused(tmp_path: Path, us
     problem = Toy()
     problem.symbols = ("▁(NP", "▁)NP", "▁red")  # type: ignore[misc]
     message = failure(problem, tmp_path / "new", user_file)
-    assert f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, ▁(NP for one" in message
+    assert f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, for example ▁(NP;" in message
     assert not (tmp_path / "new").exists()
     vocabulary.train(lines(60, GREEK), 320, problem.symbols).save(user_file)
     generate_data(problem, tmp_path / "new", "", vocab_file=user_file)
@@ -206,5 +206,5 @@ def test_a_description_without_the_field_vocabulary_given_means_a_learned_one(tm
     assert fields.pop("vocabulary_given") is False
     path.write_text(json.dumps(fields), "utf-8")
     problem = Toy()
-    assert not load_description(tmp_path, problem).vocabulary_given
+    assert not Description.load(path).vocabulary_given
     generate_data(problem, tmp_path, "")

@@ -56,11 +56,11 @@ def test_a_problem_is_loaded_with_the_settings_of_its_data(generated: Path) -> N
 
 def test_missing_data_is_an_error_with_the_command_that_makes_it(data: Path, tmp_path: Path) -> None:
     message = load_failure(data, "numbers_ende")
-    assert f"{data}: no data of problem 'numbers_ende' there (it holds text_files)" in message
+    assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in message
     assert f"run t2t-datagen --problem=numbers_ende --data_dir={data}" in message
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
-        assert f"{folder}: no data of problem 'text_files' there; run t2t-datagen" in load_failure(folder)
+        assert f"{folder}: no data of problem 'text_files'; run t2t-datagen" in load_failure(folder)
 
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:

@@ -182,7 +182,7 @@ def test_the_index_of_a_chunk_counts_from_its_first_byte(vocab: Vocabulary) -> N
     assert all(np.all(np.diff(index["offset"]) > 0) for _, index in chunks)
 
 
-def test_the_module_does_not_import_tensorflow() -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import encoding\n"
+def test_encoding_and_the_vocabulary_do_not_import_tensorflow() -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import encoding, vocabulary\n"
     code += "assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

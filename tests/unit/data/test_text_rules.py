@@ -1,4 +1,4 @@
-"""The rules about text give the same in Python and in a TensorFlow graph."""
+"""The rules about text give the same results in Python and in a TensorFlow graph."""
 
 from __future__ import annotations
 

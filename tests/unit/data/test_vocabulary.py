@@ -129,23 +129,23 @@ def test_the_error_for_a_small_size_names_the_smallest_possible_one(size: int) -
 
 def test_symbols_are_one_piece_everywhere() -> None:
     symbols = ("(NP", " )", "<2de>", "漢字")
-    with_them = train(TEXTS, 350, symbols)
-    assert with_them.size == 350
-    ids = [with_them._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
+    vocab = train(TEXTS, 350, symbols)
+    assert vocab.size == 350
+    ids = [vocab._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
     assert len(set(ids)) == 4 and min(ids) > 2  # no padding, end or unknown
     for symbol, i in zip(symbols, ids, strict=True):
         for text in (symbol, f"The{symbol}dog", f" {symbol}{symbol} 😀{symbol}"):
-            [encoded] = with_them.encode([text])
+            [encoded] = vocab.encode([text])
             assert encoded.count(i) == text.count(symbol)
-            assert with_them.decode([encoded]) == [text]
-    assert not with_them.is_byte[ids].any()
+            assert vocab.decode([encoded]) == [text]
+    assert not vocab.is_byte[ids].any()
 
 
 def test_missing_symbols_are_found() -> None:
     symbols = ("(NP", " )", "\u2581(S", "<2de>")
-    with_two = train(TEXTS, 350, symbols[1:3])
-    assert with_two.missing_symbols(symbols) == ["(NP", "<2de>"]
-    assert with_two.missing_symbols(symbols[1:3]) == with_two.missing_symbols([]) == []
+    vocab = train(TEXTS, 350, symbols[1:3])
+    assert vocab.missing_symbols(symbols) == ["(NP", "<2de>"]
+    assert vocab.missing_symbols(symbols[1:3]) == vocab.missing_symbols([]) == []
 
 
 def test_symbols_count_towards_the_smallest_size() -> None:
@@ -181,12 +181,6 @@ def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "bad.model").write_bytes(contents)
     with pytest.raises(UserError, match=r"bad\.model: not a SentencePiece model"):
-        Vocabulary.load(tmp_path / "bad.model")
-
-
-def test_a_truncated_model_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
-    (tmp_path / "bad.model").write_bytes(vocab.model[: len(vocab.model) // 2])
-    with pytest.raises(UserError, match=r"bad\.model"):
         Vocabulary.load(tmp_path / "bad.model")
 
 
@@ -235,19 +229,15 @@ def test_a_short_text_is_its_own_sample() -> None:
     assert sample([]) == []
 
 
-def test_a_sample_has_at_most_the_given_bytes() -> None:
+def test_a_sample_has_at_most_the_limit_and_at_least_a_third_of_it() -> None:
     assert sum(len(text.encode()) for text in sample(("ö" * 50 for _ in range(10_000)), 3000)) <= 3000
-
-
-def test_a_sample_has_at_least_a_third_of_the_limit() -> None:
     for count in range(50, 3000, 97):
         assert len(sample(("x" * 10 for _ in range(count)), 500)) >= min(count, 50) // 3
 
 
 def test_a_sample_is_spread_evenly_over_the_text() -> None:
     numbers = [int(text) for text in sample((f"{number:06d}" for number in range(100_000)), 3000)]
-    gaps = {after - before for before, after in itertools.pairwise(numbers)}
-    [gap] = gaps
+    [gap] = {after - before for before, after in itertools.pairwise(numbers)}
     assert numbers[0] < gap and numbers[-1] >= 100_000 - gap
 
 
@@ -258,9 +248,3 @@ def test_a_sample_of_alternating_sources_and_targets_has_both() -> None:
 
 def test_a_single_long_text_is_kept() -> None:
     assert sample(["x" * 100], 10) == ["x" * 100]
-
-
-def test_the_module_does_not_import_tensorflow() -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom t2t_repro.data import vocabulary\n"
-    code += "assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

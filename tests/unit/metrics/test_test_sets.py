@@ -95,7 +95,7 @@ def test_a_damaged_archive_is_reported_and_can_be_replaced(home: Path, archive: 
 def test_an_unavailable_set_is_reported_with_its_url_and_folders(home: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingArchiveError) as error:
         test_sets.read(NAME, "en-de", tmp_path)
-    for word in (f"put into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
+    for word in (f"put them into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
         assert word in str(error.value)
 
 

@@ -50,12 +50,6 @@ def test_other_unicode_line_ends_do_not_split_a_line(tmp_path: Path) -> None:
     assert pairs(text_files(tmp_path, source, b"eins\nzwei\n")) == [("o\u0085n\u2028e", "eins"), ("two", "zwei")]
 
 
-@pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (0, 2), (2, 0), (1234, 1233)])
-def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, source: int, target: int) -> None:
-    message = failure(text_files(tmp_path, b"x\n" * source, b"y\n" * target))
-    assert f"a.en has {source:,} lines" in message and f"a.de has {target:,}" in message
-
-
 def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/a.de:2: not UTF-8" in failure(text_files(tmp_path, b"one\ntwo\n", b"eins\n\xf6\n"))
 

@@ -166,7 +166,7 @@ def test_an_archive_of_unknown_checksum_is_accepted(tmp_path: Path) -> None:
 def test_all_missing_archives_are_named(tmp_path: Path, put: Put) -> None:
     put_corpus(put, COMMONCRAWL, b"x", b"y")
     message = failure("wmt_enfr", tmp_path)
-    assert f"put into {tmp_path}" in message
+    assert f"put them into {tmp_path}" in message
     required, _, others = message.partition("; also needed: ")
     assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in required] == [EUROPARL, NEWS, UN, GIGA]
     assert others == f"{DEV} (file:///nowhere/{DEV})"

@@ -32,9 +32,9 @@ def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{num
 
 
 def problem(name: str = "wsj_parsing", **settings: Any) -> WsjParsing:
-    made = registry.problem(name, settings)
-    assert isinstance(made, WsjParsing)
-    return made
+    parsing = registry.problem(name, settings)
+    assert isinstance(parsing, WsjParsing)
+    return parsing
 
 
 def numbers(parsing: WsjParsing, split: str, folder: Path) -> list[int]:
@@ -62,9 +62,9 @@ def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
 
 
 def test_the_default_splits_are_the_usual_sections(tmp_path: Path) -> None:
-    every = [number for section in range(25) for number in (100 * section + 1, 100 * section + 99)]
-    write(tmp_path, *every)
-    assert numbers(problem(), "train", tmp_path) == [number for number in every if 200 <= number < 2200]
+    file_numbers = [number for section in range(25) for number in (100 * section + 1, 100 * section + 99)]
+    write(tmp_path, *file_numbers)
+    assert numbers(problem(), "train", tmp_path) == [number for number in file_numbers if 200 <= number < 2200]
     assert numbers(problem(), "dev", tmp_path) == [2201, 2299]
     assert numbers(problem(), "test", tmp_path) == [2301, 2399]
 
@@ -199,7 +199,7 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "reason"),
     [
         ("(S (NN a)", "never ends"),
         ("(S (NN a)))", "is outside a tree"),
@@ -208,7 +208,7 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
         ("((()))", "write a tagged word"),
     ],
 )
-def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line: str, what: str) -> None:
+def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line: str, reason: str) -> None:
     write(tmp_path, 200)
     path = tmp_path / "parsed"
     path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n", encoding="utf-8")
@@ -216,7 +216,7 @@ def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line
     assert [next(pairs)["inputs"] for _ in range(3)] == ["No. 200 barks .", "", "a"]
     with pytest.raises(UserError) as error:
         next(pairs)
-    assert str(error.value).startswith(f"{path}:2: ") and what in str(error.value)
+    assert str(error.value).startswith(f"{path}:2: ") and reason in str(error.value)
 
 
 def test_parsed_trees_are_read_lazily(tmp_path: Path) -> None:
