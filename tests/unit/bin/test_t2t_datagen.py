@@ -131,5 +131,6 @@ def test_a_wrong_vocab_file_is_an_error(text: bytes | None, tmp_path: Path, caps
 def test_help_lists_the_problems_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(tmp_path, "--help") == 0
     text = capsys.readouterr().out
-    for flag in "num_concurrent_processes vocab_file [no]clean_duplicates clean_max_words clean_max_ratio".split():
+    settings = ("[no]clean_duplicates", "clean_max_words", "clean_max_ratio")
+    for flag in ("num_concurrent_processes", "vocab_file", *settings):
         assert f"--{flag}:" in text
