@@ -6,17 +6,15 @@ channels and d_v value channels of a head.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
-
-Tensor = Any
 
 
 class KeysValues(NamedTuple):
@@ -29,12 +27,12 @@ class KeysValues(NamedTuple):
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns softmax(q k^T / sqrt(d_k) + bias), the share of each value in each output: [B, H, T, S] in float32.
+    """Returns softmax(q k^T / sqrt(d_k) + bias), the weight of each value in each output: [B, H, T, S] in float32.
 
     Args:
         q: [B, H, T, d_k], already divided by sqrt(d_k).
         k: [B, H, S, d_k].
-        bias: broadcasts to [B, H, T, S]; 0 or ILLEGAL.
+        bias: 0 or ILLEGAL; broadcasts to [B, H, T, S].
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     return ops.softmax(logits if bias is None else logits + bias)
@@ -77,8 +75,8 @@ class SelfAttention(MultiHeadAttention):
     """Attention whose queries, keys and values come from one sequence.
 
     Args:
-        hparams: if they have a `self_attention_neighborhood`, a position attends only to nearby positions (section 4).
-        is_masked: no position attends to later ones, as in the decoder (section 3.2.3).
+        hparams: with a `self_attention_neighborhood`, a position attends only to nearby positions (section 4).
+        is_masked: if true, no position attends to later ones, as in the decoder (section 3.2.3).
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
@@ -97,7 +95,7 @@ class SelfAttention(MultiHeadAttention):
         """x [B, T, D] -> [B, T, D].
 
         Args:
-            bias: [B, 1, 1, T], ILLEGAL at positions that no query may see; None if there are none.
+            bias: [B, 1, 1, T], ILLEGAL at padding; None if no position is hidden.
         """
         q, k, v = self._project(x)
         if self.neighborhood:
@@ -117,7 +115,8 @@ class SelfAttention(MultiHeadAttention):
             cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v].
 
         Returns:
-            [B, K, D], and the cache with the new position. A neighborhood keeps only positions within its reach.
+            [B, K, D], and the cache with the new position. With a neighborhood r, the cache keeps only the last
+            r // 2 + 1 positions.
         """
         q, k, v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
         k, v = ops.concatenate([cache.keys, k], axis=2), ops.concatenate([cache.values, v], axis=2)
@@ -147,7 +146,7 @@ class CrossAttention(MultiHeadAttention):
 
         Args:
             bias: [B, 1, 1, S], ILLEGAL at padding.
-            save_weights_to: the attention weights [B, H, T, S], without dropout, are appended.
+            save_weights_to: the list to which the attention weights [B, H, T, S], without dropout, are appended.
         """
         q = self.queries(self.product(x, self.q_kernel))
         if save_weights_to is not None:

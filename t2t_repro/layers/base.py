@@ -1,4 +1,4 @@
-"""What all layers share: weights in float32, and matrix products in the chosen precision."""
+"""The base class of all layers: weights in float32, and matrix products in the chosen precision."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import keras
 from keras import ops
 
 Tensor = Any
+"""A tensor of the Keras backend, or a numpy array."""
 
 
 class Layer(keras.layers.Layer):
-    """A layer that creates its weights in its constructor, and casts only where its code says so.
+    """A layer that creates its weights in its constructor and does not cast automatically.
 
     Args:
         precision: "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits.
     """
 
     def __init__(self, precision: str, name: str) -> None:
-        # Keras's automatic casts would also apply to attention biases of -1e9 and to layer norms.
+        # Automatic casts would also cast the masks of -1e9 and the layer norms to 16 bits.
         super().__init__(name=name, dtype=precision, autocast=False)
         self.built = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of `call`."""
-        # Keras's own __call__ would cast weights, and refuse arguments that are not tensors.
+        # Keras's own __call__ casts weights, and refuses arguments that are not tensors.
         return self.call(*args, **kwargs)
 
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class Layer(keras.layers.Layer):
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int]) -> Any:
         """Returns a new weight [width_in, sum(widths_out)]: kernels side by side.
 
-        Each kernel is initialized on its own, as in Glorot and Bengio (2010).
+        Each kernel is initialized for its own width (Glorot and Bengio 2010), as if it were a separate weight.
         """
         widths = [widths_out] if isinstance(widths_out, int) else list(widths_out)
 
@@ -50,5 +51,5 @@ class Layer(keras.layers.Layer):
 
 
 def float32(x: Tensor) -> Tensor:
-    """Casts to float32, for sums, norms and softmaxes, which need more than the 8 bits of bfloat16's mantissa."""
+    """Casts to float32, because 16 bits are too few for sums, norms and softmaxes."""
     return ops.cast(x, "float32")

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 from keras import ops
 
-Tensor = Any
+from t2t_repro.layers.base import Tensor
 
 
 class Seeds(keras.random.SeedGenerator):
-    """The seeds of one forward pass: a different seed for each dropout in the model, the same in each pass.
+    """A sequence of seeds: the model's first dropout takes the first seed, the next dropout the next.
 
     Args:
-        seed: int32 [2], different for each micro-batch of each step.
+        seed: int32 [2] that decides the sequence; different for each micro-batch of each step.
     """
 
     def __init__(self, seed: Tensor) -> None:
-        # Keras's generator counts in a variable, which a checkpoint would have to store and replicas would share. This
-        # generator counts while the graph is traced. Only `seed` changes from step to step.
+        # Keras's own generator counts in a variable, which checkpoints would have to store and replicas would share.
+        # This generator counts in Python while the graph is traced; then only `seed` changes from step to step.
         self._seed = seed
         self._count = 0
 
@@ -27,7 +25,7 @@ class Seeds(keras.random.SeedGenerator):
         """Returns the next seed [2]."""
         self._count += 1
         seed = self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
-        return ops.cast(seed, "uint32") if keras.backend.backend() == "jax" else seed  # JAX takes no other type
+        return ops.cast(seed, "uint32") if keras.backend.backend() == "jax" else seed  # JAX requires uint32
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
@@ -39,11 +37,12 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     """
     if seeds is None or rate == 0.0:
         return x
-    # One 32-bit random number decides three elements: it is compared as it is, and shifted left by 8 and by 16 bits.
-    # Random numbers are the largest cost of a step after matrix products. Rates stay exact to 1 in 65,536.
+    # One 32-bit random number decides three elements: shifted left by 0, 8 and 16 bits, it is compared with the rate.
+    # It would be slow to draw more: after matrix products, random numbers cost most of a step's time. With the 16 bits
+    # that are left after the last shift, rates are exact to 1 in 65,536.
     size = ops.size(x)
     bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
-    # As floats, because TensorFlow compares int32 on the host even if all else runs on a GPU.
+    # Compared as floats, because TensorFlow compares int32 on the CPU even if the model is on a GPU.
     threshold = rate * 2.0**32 - 2.0**31
     is_kept = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
     is_kept = ops.reshape(is_kept[:size], ops.shape(x))

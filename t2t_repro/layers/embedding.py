@@ -1,15 +1,11 @@
-"""Tokens to vectors, and vectors to the logits of tokens (section 3.4)."""
+"""The embedding, which turns tokens into vectors and vectors into logits (section 3.4)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_repro.layers.base import Layer, float32
-
-Tensor = Any
+from t2t_repro.layers.base import Layer, Tensor, float32
 
 
 class Embedding(Layer):

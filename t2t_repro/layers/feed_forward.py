@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-
-Tensor = Any
 
 
 class FeedForward(Layer):

@@ -1,18 +1,16 @@
-"""Masks as numbers that are added to attention logits: 0 for a legal connection, ILLEGAL for any other (section 3.2.3).
+"""Masks: numbers added to attention logits, 0 for a legal connection and ILLEGAL for any other (section 3.2.3).
 
 Shapes: B batch, T queries, S keys.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras import ops
 
-Tensor = Any
+from t2t_repro.layers.base import Tensor
 
 ILLEGAL = -1e9
-"""After the softmax, a connection with this bias has weight 0."""
+"""The softmax of a logit with this bias is 0."""
 
 
 def padding_bias(ids: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Restricted self-attention (section 4): each position i attends only to positions from i - r // 2 to i + r // 2.
 
-The sequence is cut into N blocks of L >= r // 2 positions. A block and its two neighbors then hold all keys that the
-block's queries may see. Time and memory grow with T * r, because no [T, T] tensor is made.
+The sequence is cut into N blocks of L >= r // 2 positions. All keys that a block's queries may see are in that block
+and its two neighbors. Time and memory grow with T * r, because no [T, T] tensor is made.
 
 Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M keys that a block sees:
 3 L, or 2 L if masked.
@@ -9,25 +9,22 @@ Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positio
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras import ops
 
+from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.masks import ILLEGAL
 
-Tensor = Any
-
 LEAST_BLOCK = 16
-"""Smallest L, unless the sequence is shorter: products of smaller blocks are no faster."""
+"""Smallest L, because smaller matrix products are not faster. Only a shorter sequence has a smaller L: its length."""
 
 
 class Blocks:
-    """Cuts the queries, keys and values of a sequence into blocks, so that ordinary attention applies to each block.
+    """Cuts queries, keys and values into blocks. Ordinary attention is then computed in each block.
 
     Args:
         length: T.
-        r: size of the neighborhood, at least 1. An even r reaches as far as r + 1.
-        is_masked: no position attends to later ones.
+        r: number of positions in a neighborhood, at least 1. An even r means the same as r + 1.
+        is_masked: if true, no position attends to later ones.
     """
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
@@ -45,14 +42,14 @@ class Blocks:
         """[B, H, T, d] -> [B, H, N, M, d]: the previous block, the block itself and, unless masked, the next block."""
         padding = ((0, 0), (0, 0), (1, self.visible_blocks - 2), (0, 0), (0, 0))
         x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
-        return ops.concatenate([x[:, :, first : first + self.count] for first in range(self.visible_blocks)], axis=3)
+        return ops.concatenate([x[:, :, i : i + self.count] for i in range(self.visible_blocks)], axis=3)
 
     def bias(self, bias: Tensor | None) -> Tensor:
-        """A bias [B, 1, 1, T] of keys -> [B, 1, N, L, M], ILLEGAL also outside the neighborhood."""
+        """Bias of keys [B, 1, 1, T] -> [B, 1, N, L, M], also ILLEGAL outside the neighborhood."""
         if bias is None:
             bias = ops.zeros((1, 1, 1, self.length))
         keys = self.around(ops.swapaxes(bias, 2, 3), fill=ILLEGAL)  # [B, 1, N, M, 1]
-        # From query to key; the keys begin one block before the queries.
+        # Distance from each query to each key of its block; the keys begin one block before the queries.
         distance = ops.arange(self.visible_blocks * self.size)[None, :] - self.size - ops.arange(self.size)[:, None]
         is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
         return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * ILLEGAL

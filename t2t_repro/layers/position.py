@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer
-
-Tensor = Any
+from t2t_repro.layers.base import Layer, Tensor
 
 
 def position_signal(hparams: HParams) -> Layer:
@@ -41,7 +37,7 @@ class Sinusoids(Layer):
 
 
 class LearnedPositions(Layer):
-    """A learned vector for each of the first `max_length` positions; later positions use the last (Table 3, row E)."""
+    """A learned vector for each of `max_length` positions; later positions use the last vector (Table 3, row E)."""
 
     def __init__(self, width: int, max_length: int) -> None:
         super().__init__("float32", name="position")

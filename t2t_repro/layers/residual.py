@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer
+from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-
-Tensor = Any
 
 
 class LayerNorm(Layer):
@@ -45,10 +42,10 @@ class Residual(Layer):
         return self.add(x, sublayer(self.sublayer_input(x)), seeds)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Returns the sub-layer's input, [B, T, D]."""
+        """Returns the sub-layer's input [B, T, D]: x, normalized if hparams.norm_before."""
         return self.norm(x) if self.norm_before else x
 
     def add(self, x: Tensor, sublayer_output: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the sum of x and the sub-layer's output, [B, T, D]."""
+        """Returns x + Dropout(sublayer_output) [B, T, D], normalized unless hparams.norm_before."""
         x = x + dropout(sublayer_output, self.rate, seeds)
         return x if self.norm_before else self.norm(x)

@@ -1,4 +1,4 @@
-"""The models by name. Their modules are imported when a model is made, so that listing names does not load Keras."""
+"""The built-in models. Listing their names does not load Keras: a model's module is imported when a model is made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The interface between a model and training, decoding and serving, and the one check of a registered model.
+"""The interface of models for training, decoding and serving, and the check that a registered model has it.
 
-`Model` trains and scores. `DecodingModel` also writes text. `make_model` returns an object that has this interface,
-whatever was registered: the Transformer has it already, and `KerasModel` gives it to an ordinary keras.Model.
+A `Model` can train and score. A `DecodingModel` can also decode. `make_model` returns an object with this interface:
+the Transformer has it, and `KerasModel` adds it to any other keras.Model.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, H heads,
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
@@ -16,29 +16,29 @@ from collections import Counter
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from keras import ops
+
+# No public function does only this: keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
 from keras.src.utils.naming import reset_uids
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import KeysValues
-from t2t_repro.layers.base import float32
-
-Tensor = Any
+from t2t_repro.layers.base import Tensor, float32
 
 
 class Memory(NamedTuple):
     """Keys and values that the Transformer's decoder attends to."""
 
     bias: Tensor
-    """[B, 1, 1, S]: 0 for tokens, a large negative number for padding."""
+    """[B, 1, 1, S]: 0 for tokens, masks.ILLEGAL for padding."""
     layers: tuple[KeysValues, ...]
     """For each decoder layer, keys [B, H, S, d_k] and values [B, H, S, d_v]."""
 
 
 Cache = tuple[KeysValues, ...]
 """The Transformer's key/value cache: for each decoder layer, keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
-the positions decoded so far. Restricted self-attention keeps only the last positions, those within its reach."""
+the positions decoded so far. Restricted self-attention keeps only the last of them."""
 
 
 @runtime_checkable
@@ -49,9 +49,9 @@ class Model(Protocol):
     has_attention: bool
     """True if `decode` and `decode_step` take `save_weights_to`."""
     is_normalized: bool
-    """True if outputs are log-probabilities, false if they are logits."""
+    """True if outputs are log-probabilities instead of logits."""
     missing_methods: tuple[str, ...]
-    """Methods that decoding needs and the model lacks; empty for a `DecodingModel`."""
+    """Methods that the model lacks for decoding; empty for a `DecodingModel`."""
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -70,8 +70,8 @@ class Model(Protocol):
 class DecodingModel(Model, Protocol):
     """A model that also decodes.
 
-    Memory and cache may be any tensors, nested in tuples, lists, dicts and NamedTuples. The first dimension is B in the
-    memory and B * K in the cache, because the search drops finished sentences and reorders hypotheses.
+    Memory and cache are tensors, or tuples, lists, dicts and NamedTuples of tensors. The first dimension is B in the
+    memory and B * K in the cache. Along it the search drops finished sentences and reorders hypotheses.
     """
 
     def encode(self, inputs: Tensor) -> Any:
@@ -81,8 +81,8 @@ class DecodingModel(Model, Protocol):
         """Returns the logits [B, T, V] of all positions, as `__call__` does.
 
         Args:
-            save_weights_to: the weights of the cross-attention are appended, [B, H, T, S] for each layer. Passed only
-                if `has_attention`.
+            save_weights_to: the list to which the cross-attention weights [B, H, T, S] of each layer are appended.
+                Passed only if `has_attention`.
         """
 
     def start(self, hypotheses: Tensor) -> Any:
@@ -96,7 +96,7 @@ class DecodingModel(Model, Protocol):
         Args:
             ids: [B, K], the tokens at position t - 1; 0 at t = 0.
             t: number of positions before this one.
-            save_weights_to: as for `decode`, [B, H, K, S] for each layer.
+            save_weights_to: as for `decode`; the weights are [B, H, K, S].
         """
 
 
@@ -104,7 +104,7 @@ DECODING_METHODS = ("encode", "decode", "start", "decode_step")
 
 
 class KerasModel:
-    """Gives the interface of `Model` to an ordinary Keras model.
+    """Adds the interface of `Model`, and of `DecodingModel` if it has the methods, to a Keras model.
 
     Args:
         model: any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
@@ -112,7 +112,7 @@ class KerasModel:
         vocab_size: V.
 
     Raises:
-        UserError: the model lacks something or returns no logits.
+        UserError: `call` is missing, fails or returns no logits, or a weight is not trainable.
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
@@ -125,6 +125,7 @@ class KerasModel:
             )
         self._takes_seed, self._takes_training = "seed" in parameters, "training" in parameters
         self.missing_methods = tuple(name for name in DECODING_METHODS if not callable(getattr(model, name, None)))
+        self.encode, self.start = getattr(model, "encode", None), getattr(model, "start", None)
         self.has_attention = not self.missing_methods and all(
             "save_weights_to" in inspect.signature(method).parameters for method in (model.decode, model.decode_step)
         )
@@ -158,17 +159,9 @@ class KerasModel:
             options["training"] = seed is not None
         return float32(self._model(inputs, targets, **options))
 
-    def encode(self, inputs: Tensor) -> Any:
-        """Returns the memory; see `DecodingModel`."""
-        return self._model.encode(inputs)
-
     def decode(self, targets: Tensor, memory: Any, **save_weights_to: list | None) -> Tensor:
         """Returns logits; see `DecodingModel`."""
         return float32(self._model.decode(targets, memory, **save_weights_to))
-
-    def start(self, hypotheses: Tensor) -> Any:
-        """Returns the empty cache; see `DecodingModel`."""
-        return self._model.start(hypotheses)
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **save_weights_to: list | None
@@ -182,9 +175,9 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
     """Returns the model that `hparams` name, with all its variables.
 
     Raises:
-        UserError: the model cannot be made of these hparams, or lacks something; the error names file and line.
+        UserError: the model does not fit the hparams, or lacks something.
     """
-    # Keras numbers unnamed layers throughout a process. Variable names must not depend on earlier models.
+    # Keras numbers unnamed layers. Otherwise, variable names would depend on the models that the process made before.
     reset_uids()
     name = hparams.model
     try:
@@ -202,7 +195,7 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 
 
 def _describe(error: Exception) -> str:
-    """Returns the innermost file and line outside of installed libraries, and the error, in one line."""
+    """Returns the innermost file and line outside of site-packages, and the error, as one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = [frame for frame in frames if "site-packages" not in frame.filename][-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras adds the arguments of each call
@@ -218,10 +211,10 @@ def as_decoding_model(model: Model, cure: str) -> DecodingModel:
     """Returns `model` if it can decode.
 
     Args:
-        cure: what the user can do if it cannot, in the imperative.
+        cure: what the user can do otherwise, in the imperative.
 
     Raises:
-        UserError: it lacks a method.
+        UserError: the model lacks a method.
     """
     if model.missing_methods:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The Transformer's parameters, the operations of a training step and its memory, by formula; no model is built.
+"""Formulas for the Transformer's parameters, and for the operations and memory of a training step. No model is built.
 
 A product of shapes [m, k] and [k, n] counts as m * k * n multiplications and the same number of additions.
 """
@@ -14,14 +14,14 @@ from t2t_repro.hparam import HParams
 TARGET_SPACES = 32
 """Rows of the target-space embedding."""
 BACKWARD = 2
-"""Products of the backward pass for each product of the forward pass: the gradients of both factors."""
+"""Matrix products in the backward pass for each product in the forward pass: the gradients of both factors."""
 FLOAT32 = 4
-"""Bytes."""
+"""Bytes of a number."""
 EMBEDDING_USES = 3
-"""Uses of the embedding matrices in a pass: sources, targets and logits. Each use has its own gradient."""
+"""Times that a pass uses an embedding matrix: for sources, targets and logits. Each use has its own gradient."""
 
 Shape = tuple[int, int, int]
-"""Examples of a micro-batch, and positions of each source and of each target, with padding."""
+"""A micro-batch: number of examples, and positions of each source and of each target, with padding."""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
@@ -48,10 +48,9 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
 
 
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Returns the operations of a training step's matrix products: multiplications and additions, forward and backward.
+    """Returns the operations of all matrix products in a training step, forward and backward.
 
-    Embedding look-ups, norms, softmaxes, dropout, the optimizer and padding are not counted. Masked connections are
-    counted, because they are computed.
+    Other operations and padding are not counted. Masked connections are counted, because they are computed.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
@@ -85,13 +84,13 @@ class StepMemory:
     moments: int
     """Adam's first and second moments."""
     gradients: int
-    """Gradients of all weights and of each use of the embedding matrices, and their sums if they accumulate."""
+    """Gradients of all weights and of each use of the embedding matrices, and their sums over micro-batches."""
     activations: int
     """Tensors that the forward pass keeps for the backward pass."""
 
     @property
     def total(self) -> int:
-        """The sum. The program itself and short-lived tensors are not included."""
+        """The sum, without the program itself and short-lived tensors."""
         return self.weights + self.moments + self.gradients + self.activations
 
 
@@ -100,16 +99,15 @@ def step_memory(
 ) -> StepMemory:
     """Returns an estimate of a step's memory.
 
-    In real steps on a CPU, TensorFlow counted 0.7 to 1.15 times the estimated gradients and activations: with 1 to 3
-    layers, small and large vocabularies, short and long examples, and 32 and 16 bits. With restricted self-attention it
-    counted up to 1.35 times. The base model with 37,000 entries and two micro-batches of 2,048 positions a side held
-    4.7 GB beyond its weights and moments, of which the graph had about 0.2; the estimate is 4.4 GB.
+    In measured steps on a CPU, gradients and activations needed 0.7 to 1.15 times the estimate, and with restricted
+    self-attention up to 1.35 times. The base model with 37,000 entries and two micro-batches of 2,048 positions needed
+    4.7 GB for them; the estimate is 4.4 GB.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
-        shapes: the micro-batches that a device computes at the same time.
+        shapes: micro-batches that a device computes at the same time.
         precision: "float32", or a precision with 16 bits in matrix products.
-        accumulates: whether the step sums the gradients of more micro-batches than these.
+        accumulates: true if the step then computes other micro-batches and adds up the gradients.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
     embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
@@ -151,8 +149,8 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder_layer = self_attention(target, is_masked=True) + cross_attention + feed_forward(target)
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    # Two peaks that do not coincide: the softmax over the vocabulary, the smoothed targets and the gradient of the
-    # logits; or two more tensors of a sub-layer's largest kind.
+    # Only the larger of two peaks counts, because they come at different times: in the loss, the softmax over the
+    # vocabulary, the smoothed targets and the gradient of the logits; in a sub-layer, two more of its largest tensors.
     logits = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
     largest = 2 * max(weights, max(source, target) * product * hparams.filter_size)

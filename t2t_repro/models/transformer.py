@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017, section 3), top to bottom as in the paper; then decoding step by step.
+"""The Transformer in the order of the paper's section 3: encoder layer, decoder layer, model; then decoding by steps.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, D width,
 H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
@@ -6,14 +6,12 @@ H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
-from t2t_repro.layers.base import Layer
+from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.feed_forward import FeedForward
@@ -22,8 +20,6 @@ from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
 from t2t_repro.models.model import Cache, Memory
 from t2t_repro.models.size import TARGET_SPACES
-
-Tensor = Any
 
 
 class EncoderLayer(Layer):
@@ -56,14 +52,14 @@ class DecoderLayer(Layer):
     def call(
         self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """x [B, T, D], this layer's part of the memory and its padding bias [B, 1, 1, S] -> [B, T, D]."""
+        """x [B, T, D], this layer's keys and values of the memory, and the padding bias [B, 1, 1, S] -> [B, T, D]."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds), seeds)
         x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds, save_weights_to), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
 
 
 class Transformer(Layer):
-    """Source ids to the logits of target ids.
+    """The encoder and decoder stacks between the embeddings and the logits (figure 1).
 
     Args:
         hparams: sizes and rates.
@@ -78,7 +74,7 @@ class Transformer(Layer):
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> None:
         super().__init__(precision, name="transformer")
         self.hparams, self.target_space_id = hparams, target_space_id
-        width, numbers = hparams.hidden_size, range(hparams.num_hidden_layers)
+        width, layers = hparams.hidden_size, range(hparams.num_hidden_layers)
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
@@ -90,11 +86,11 @@ class Transformer(Layer):
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)
-                self.encoder = [EncoderLayer(hparams, precision, name=f"layer_{i}") for i in numbers]
+                self.encoder = [EncoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
                 self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position_signal(hparams)
-                self.decoder = [DecoderLayer(hparams, precision, name=f"layer_{i}") for i in numbers]
+                self.decoder = [DecoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
@@ -118,7 +114,7 @@ class Transformer(Layer):
             x = layer(x, bias, seeds)
         if self.encoder_norm:
             x = self.encoder_norm(x)
-        # Projected here, once for all positions that will attend to it.
+        # The decoder layers' keys and values are computed here, so that decoding by steps computes them only once.
         return Memory(bias, tuple(layer.cross_attention.keys_values(x) for layer in self.decoder))
 
     def decode(
@@ -127,10 +123,10 @@ class Transformer(Layer):
         """Target ids [B, T] and the memory -> logits [B, T, V].
 
         Args:
-            save_weights_to: the cross-attention weights [B, H, T, S] of each layer are appended. Row t shows where the
-                layer looks to predict target t.
+            save_weights_to: the list to which the cross-attention weights [B, H, T, S] of each layer are appended. Row
+                t of the weights shows where the layer looks to predict target t.
         """
-        # Shifted right by one. As in the authors' code there is no start symbol: the first position sees zeros.
+        # The targets are shifted right by one. As in the authors' code, the first position reads zeros, not a symbol.
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
@@ -142,8 +138,8 @@ class Transformer(Layer):
         """Decoder output [B, T, D] -> logits [B, T, V]."""
         return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
 
-    # Decoding step by step. The search calls `decode_step` once for each position of the output. A key/value cache
-    # holds what self-attention needs of the earlier positions, so that only the new position is computed.
+    # Decoding by steps. The search calls `decode_step` once for each position of the output. The key/value cache has
+    # the keys and values of earlier positions, so that a step computes only the new position.
 
     def start(self, hypotheses: Tensor) -> Cache:
         """Returns the empty cache of B * K hypotheses."""
@@ -155,15 +151,15 @@ class Transformer(Layer):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, Cache]:
-        """Computes the logits of position t, the same as `decode` computes for it.
+        """Computes the logits of position t, equal to those of `decode`.
 
-        The memory is not repeated for the K hypotheses of a sentence. They attend to it side by side, as the T
-        positions of a target do in training.
+        The memory is not copied for each of the K hypotheses of a sentence. In cross-attention they take the place of
+        the T positions of a target.
 
         Args:
             ids: [B, K], the tokens at position t - 1; 0 at t = 0.
             t: number of positions before this one.
-            save_weights_to: the cross-attention weights [B, H, K, S] of each layer are appended.
+            save_weights_to: the list to which the cross-attention weights [B, H, K, S] of each layer are appended.
 
         Returns:
             Logits [B, K, V], and the cache with position t.
@@ -171,7 +167,7 @@ class Transformer(Layer):
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer_cache = []
         for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory.layers, strict=True):
-            # As in DecoderLayer.call, but self-attention reads the earlier positions from the cache.
+            # The same as DecoderLayer.call, except that self-attention reads the earlier positions from the cache.
             around_self, around_cross, around_feed = layer.residuals
             y, layer_cache = layer.self_attention.step(around_self.sublayer_input(x), layer_cache)
             x = around_self.add(x, y)

@@ -27,13 +27,13 @@ COLUMNS = 4
 CELL = 0.16
 """Inches for each token, enough for a label of `FONT_SIZE`."""
 GAP = 0.15
-"""Inches between panels in a row. Between rows there are twice as many, because panels have titles."""
+"""Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
 LEAST_PANEL = 0.5
 """Smallest width and height of a panel in inches, enough for its title."""
 FONT_SIZE = 7
 """Points."""
 NO_GLYPH = "□"
-"""Label of characters that cannot be printed, such as the end of a line."""
+"""Shown instead of a character that cannot be printed, such as the end of a line."""
 
 
 class Picture(NamedTuple):
@@ -49,9 +49,9 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
 
     Args:
         model: a model with attention.
-        vocabulary: its vocabulary.
+        vocabulary: the model's vocabulary.
         inputs: source ids [S] with the end token. Padding is omitted.
-        targets: target ids [T], likewise. A row of a panel shows where the layer looks to predict that token.
+        targets: target ids [T], likewise.
     """
     inputs, targets = inputs[inputs != 0], targets[targets != 0]
     weights: list[Any] = []
@@ -61,11 +61,13 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
 
 
 def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequence[str]) -> Picture:
-    """Draws a panel for each head: rows are target tokens, columns are source tokens, and dark cells large weights.
+    """Draws a panel for each head: rows are target tokens, columns are source tokens, dark cells are large weights.
+
+    A row shows where the head looks to predict that token.
 
     Args:
         weights: [H, T, S], from 0 to 1.
-        source: S tokens in any alphabet. A character that no font on this machine has becomes a box.
+        source: S tokens in any alphabet. A character that no installed font has is drawn as a box.
         target: T tokens, likewise.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -75,32 +77,31 @@ def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequen
     heads, rows, columns = np.shape(weights)
     labels = [_label(token) for token in (*target[:rows], *source[:columns])]
     font: dict[str, Any] = {"family": _families(labels), "size": FONT_SIZE, "parse_math": False}
-    across = min(heads, COLUMNS)
-    down = -(-heads // across)
+    panel_columns = min(heads, COLUMNS)
+    panel_rows = -(-heads // panel_columns)
     width, height = max(CELL * columns, LEAST_PANEL), max(CELL * rows, LEAST_PANEL)
-    figure = Figure((across * (width + GAP) - GAP, down * (height + 2 * GAP) - 2 * GAP))
+    figure = Figure((panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP))
     FigureCanvasAgg(figure)
-    # The panels fill the figure, which savefig with a tight box enlarges by the labels.
+    # The panels fill the figure. savefig adds room for the labels, because its bounding box is tight.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
-    panels = figure.subplots(down, across, squeeze=False).flat
-    for head in range(heads):
-        panel = panels[head]
+    panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
+    for head, panel in enumerate(panels[:heads]):
         image = panel.imshow(weights[head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_title(f"head {head + 1}", size=FONT_SIZE + 1, pad=3)
         panel.set_xticks(range(columns), labels[rows:], rotation=90, **font)
         panel.set_yticks(range(rows), labels[:rows], **font)
-        panel.tick_params(length=0, labelbottom=head + across >= heads, labelleft=head % across == 0)
+        panel.tick_params(length=0, labelbottom=head + panel_columns >= heads, labelleft=head % panel_columns == 0)
         panel.spines[:].set(color="silver", linewidth=0.5)
     for panel in panels[heads:]:
         panel.remove()
-    corner = panels[across * (down - 1)]
-    corner.set_ylabel(_axis_title("target", rows, len(target)), size=FONT_SIZE + 1)
-    corner.set_xlabel(_axis_title("source", columns, len(source)), size=FONT_SIZE + 1)
-    scale = panels[across - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
-    figure.colorbar(image, scale, ticks=(0, 1)).ax.tick_params(length=0, labelsize=FONT_SIZE)
+    corner_panel = panels[panel_columns * (panel_rows - 1)]
+    corner_panel.set_ylabel(_axis_title("target", rows, len(target)), size=FONT_SIZE + 1)
+    corner_panel.set_xlabel(_axis_title("source", columns, len(source)), size=FONT_SIZE + 1)
+    color_scale = panels[panel_columns - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
+    figure.colorbar(image, color_scale, ticks=(0, 1)).ax.tick_params(length=0, labelsize=FONT_SIZE)
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about characters without a font
+        warnings.simplefilter("ignore", UserWarning)  # characters that no font has
         figure.savefig(file, format="png", dpi=100, bbox_inches="tight", pad_inches=0.1)
     png = file.getvalue()
     return Picture(png, *struct.unpack(">II", png[16:24]))
@@ -120,7 +121,7 @@ def _families(texts: Sequence[str]) -> list[str]:
 
     families, missing = [], set(map(ord, " ".join(texts)))
     regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
-    for family in ["DejaVu Sans", *sorted(regular)]:  # the first is part of Matplotlib
+    for family in ["DejaVu Sans", *sorted(regular)]:  # DejaVu Sans is part of Matplotlib
         if not missing:
             break
         if family.startswith("Last Resort"):  # it has a box for every character
