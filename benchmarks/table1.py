@@ -1,11 +1,11 @@
-"""Table 1 measured: time and memory of one layer of each kind, for longer and longer sequences.
+"""Measures Table 1: time and memory of one layer of each kind, for sequences of growing length.
 
     python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
 
-A pass computes one sequence forward and backward (gradients by the input and by all weights) in a graph, on one
-thread. Time is the median of several passes. Layers and lengths take turns. Memory is the growth of resident memory at
-its peak, in one pass of a new process (Linux). Exponents of n are fitted by least squares on logarithms, over the
-larger half of the lengths.
+A pass computes one sequence forward and backward (gradients of the input and all weights) in a graph, on one thread.
+Time is the median of several passes. Layers and lengths take turns. Memory is the peak growth of resident memory in one
+pass of a new process (Linux). Exponents of n are fitted by least squares on logarithms, over the larger half of the
+lengths.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ TABLE_1 = {
     f"convolutional, k = {KERNEL}": "k · n · d²",
     f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
 }
-"""Layers, and their number of operations in the paper."""
+"""For each kind of layer, the number of operations that the paper's table gives."""
 Pass = Callable[[tf.Tensor], Any]
 
 
 class Lstm(Layer):
-    """Keras's LSTM as one TensorFlow kernel, because a loop in the graph takes longer than its products."""
+    """An LSTM in one TensorFlow kernel. Keras's LSTM is a loop in the graph, which takes longer than its products."""
 
     def __init__(self, width: int) -> None:
         super().__init__("float32", name="lstm")
@@ -67,7 +67,7 @@ class Lstm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """x [1, n, width] -> [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # BlockLSTMV2 would be wrong: TensorFlow 2.21 computes its gradient with the gates in the order of BlockLSTM.
+        # Not BlockLSTMV2: TensorFlow 2.21 computes wrong gradients for it, with the gates in BlockLSTM's order.
         outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
             w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
@@ -76,8 +76,8 @@ class Lstm(Layer):
 
 
 def passes(width: int) -> list[Pass]:
-    """Returns the graph of a pass of each layer, for sequences [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # one head computes n² · d, with one softmax over n²
+    """Returns for each layer the graph of a pass over sequences [1, n, width]."""
+    hparams = HParams(hidden_size=width, num_heads=1)  # one head: n² · d operations and one softmax over n²
     full = SelfAttention(hparams, "float32")
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -123,7 +123,7 @@ def peak_memory(kind: int, length: int, width: int) -> float:
     """Returns the memory of a pass of layer `kind` in MiB. Needs a new process: TensorFlow keeps freed memory."""
     use_one_thread()
     run, x = passes(width)[kind], sequence(length, width)
-    for _ in range(3):  # optimizes the graph and allocates whatever does not depend on the length
+    for _ in range(3):  # TensorFlow optimizes the graph and allocates memory that does not depend on the length
         run(sequence(NEIGHBORHOOD, width))
 
     def resident(name: str) -> int:
@@ -137,7 +137,7 @@ def peak_memory(kind: int, length: int, width: int) -> float:
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """Returns e of values ~ n ** e, over the larger half of the lengths."""
+    """Returns the e that fits values ~ n ** e best, over the larger half of the lengths."""
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
