@@ -28,14 +28,14 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 def self_attention(
     rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
 ) -> SelfAttention:
-    """Returns a layer whose weights are always the same."""
+    """Returns a layer that always has the same weights."""
     keras.utils.set_random_seed(1)
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
     return SelfAttention(hparams, precision, is_masked=masked)
 
 
 def cross_attention(rate: float = 0.0, precision: str = "float32") -> CrossAttention:
-    """Returns a layer whose weights are always the same."""
+    """Returns a layer that always has the same weights."""
     keras.utils.set_random_seed(1)
     return CrossAttention(replace(HPARAMS, attention_dropout=rate), precision)
 
@@ -45,7 +45,7 @@ def empty_cache(hypotheses: int) -> KeysValues:
 
 
 def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray) -> np.ndarray:
-    """Computes section 3.2 for projected q [T, H d_k], k [S, H d_k], v [S, H d_v] and a mask bool [T, S]."""
+    """Computes section 3.2 in loops: q [T, H d_k], k [S, H d_k], v [S, H d_v] and a mask bool [T, S] -> [T, D]."""
     concatenated = np.zeros((len(q), VALUES))
     for head in range(HEADS):
         for t in range(len(q)):
@@ -60,7 +60,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
 
 
 def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Computes self-attention of x [T, D] with the weights of `layer`."""
+    """Computes self-attention of x [T, D] in loops, with the weights of `layer`."""
     q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
     return attend(q, k, v, layer.output_kernel, visible)
 
@@ -126,25 +126,8 @@ def test_a_padded_position_has_weight_zero() -> None:
     np.testing.assert_array_equal(layer(x, bias, None)[:, :3], layer(other, bias, None)[:, :3])
 
 
-def test_a_later_position_has_weight_zero() -> None:
-    layer, x = self_attention(masked=True), sequence(1, 4)
-    for t in range(3):
-        other = x.copy()
-        other[:, t + 1 :] = 1e3 * sequence(1, 3 - t, seed=1)
-        ours, theirs = (layer(side, None, None) for side in (x, other))
-        np.testing.assert_array_equal(ours[:, : t + 1], theirs[:, : t + 1])
-        assert not np.allclose(ours[:, t + 1], theirs[:, t + 1])
-
-
-def test_more_padding_changes_nothing() -> None:
-    layer, x, memory = cross_attention(), sequence(1, 3), sequence(1, 5, seed=1)
-    short = layer(x, layer.keys_values(memory[:, :2]), padding_bias(np.array([[3, 4]])), None)
-    long = layer(x, layer.keys_values(memory), padding_bias(np.array([[3, 4, 0, 0, 0]])), None)
-    np.testing.assert_allclose(short, long, atol=1e-6)
-
-
 @pytest.mark.parametrize("hypotheses", [1, 3])
-def test_steps_compute_what_one_call_computes(hypotheses: int) -> None:
+def test_steps_give_the_same_result_as_one_call(hypotheses: int) -> None:
     layer = self_attention(masked=True)
     x = sequence(2 * hypotheses, 4)
     expected = layer(x, None, None)
@@ -153,27 +136,6 @@ def test_steps_compute_what_one_call_computes(hypotheses: int) -> None:
     for t in range(4):
         y, cache = layer.step(tf.reshape(x[:, t], [2, hypotheses, WIDTH]), cache)
         np.testing.assert_allclose(tf.reshape(y, [-1, WIDTH]), expected[:, t], atol=1e-5)
-
-
-def test_dropout_applies_to_the_weights() -> None:
-    layer, x = self_attention(rate=0.5), sequence(1, 5)
-    bias = padding_bias(np.ones((1, 5)))
-    plain = layer(x, bias, None)
-    drop = tf.function(lambda seed: layer(x, bias, Seeds(seed)), autograph=False)
-    dropped = [drop(tf.constant([seed, 2])) for seed in range(200)]
-    assert not np.allclose(plain, dropped[0])
-    np.testing.assert_allclose(np.mean(dropped, axis=0), plain, atol=0.3)
-
-
-def test_only_products_are_computed_in_bfloat16() -> None:
-    layer = self_attention(precision="mixed_bfloat16")
-    assert {weight.dtype for weight in layer.weights} == {"float32"}
-    x = sequence(2, 5)
-    ours = layer(x, None, None)
-    assert ours.dtype == tf.float32
-    exact = self_attention()(x, None, None)
-    np.testing.assert_allclose(ours, exact, atol=0.1)
-    assert not np.array_equal(ours, exact)
 
 
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
@@ -187,7 +149,7 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
 
 
 REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
-"""Sizes of a neighborhood, and the number of positions that each reaches to either side."""
+"""Sizes of a neighborhood, each with the number of positions that it reaches to either side."""
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 
 
@@ -201,8 +163,7 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
 
 
 def gradient_graph(layer: SelfAttention, has_bias: bool, seed: Any = None) -> Any:
-    """Returns a graph that computes the gradients of a sum over the outputs by x and the weights, for any shape."""
-
+    """Returns a graph that computes the gradients of x and of the weights, for inputs of any shape."""
     signature = [tf.TensorSpec([None, None, WIDTH]), *([tf.TensorSpec([1, 1, None, None])] if has_bias else [])]
 
     @tf.function(autograph=False, input_signature=signature)
@@ -241,18 +202,9 @@ def test_gradients_of_a_neighborhood_equal_those_of_full_attention_with_a_band_m
             np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
 
 
-@masked_or_not
-@pytest.mark.parametrize("length", [1, 5, 33, 70])
-def test_a_neighborhood_twice_as_long_as_the_sequence_covers_it(length: int, masked: bool) -> None:
-    x = sequence(2, length)
-    bias = None if masked else padding_bias(np.array([[3] * length, [3] + [0] * (length - 1)]))
-    ours = self_attention(masked=masked, neighborhood=2 * length)(x, bias, None)
-    np.testing.assert_allclose(ours, self_attention(masked=masked)(x, bias, None), atol=1e-6)
-
-
-@pytest.mark.parametrize("length", [3, 30, 31, 32, 40, 64])
-def test_padding_is_outside_every_neighborhood(length: int) -> None:
-    layer = self_attention(neighborhood=5)
+@pytest.mark.parametrize(("r", "length"), [*((5, length) for length in (3, 30, 31, 32, 40, 64)), (500, 33)])
+def test_padding_is_outside_every_neighborhood(r: int, length: int) -> None:
+    layer = self_attention(neighborhood=r)
     x, ids = sequence(2, length + 40), np.full((2, length + 40), 3)
     ids[:, length:] = 0
     unpadded, padded = layer(x[:, :length], None, None), layer(x, padding_bias(ids), None)
@@ -268,9 +220,9 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
     layer, length = self_attention(masked=True, neighborhood=r), 40
     x = sequence(3, length)
     expected = layer(x, None, None)
-    cache = empty_cache(3)
+    cache, step = empty_cache(3), tf.function(layer.step, autograph=False, reduce_retracing=True)
     for t in range(length):
-        y, cache = layer.step(x[:, t, None], cache)
+        y, cache = step(tf.constant(x[:, t, None]), cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
         assert cache.keys.shape[2] == cache.values.shape[2] == min(t + 1, reach + 1)
 
@@ -296,24 +248,28 @@ def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) 
 
 
 @masked_or_not
-def test_dropout_applies_to_the_weights_of_a_neighborhood(masked: bool) -> None:
-    layer, x = self_attention(rate=0.5, masked=masked, neighborhood=4), sequence(1, 40)
+@pytest.mark.parametrize("neighborhood", [0, 4])
+def test_dropout_applies_to_the_weights(masked: bool, neighborhood: int) -> None:
+    layer, x = self_attention(rate=0.5, masked=masked, neighborhood=neighborhood), sequence(1, 40)
     plain = layer(x, None, None)
     drop = tf.function(lambda seed: layer(x, None, Seeds(seed)), autograph=False)
     dropped = [drop(tf.constant([seed, 2])) for seed in range(300)]
-    assert not np.allclose(dropped[0], dropped[1])
+    assert not np.allclose(dropped[0], dropped[1]) and not np.allclose(dropped[0], plain)
     np.testing.assert_allclose(np.mean(dropped, axis=0), plain, atol=0.3)
     gradients = gradient_graph(layer, False, np.array([1, 2], "int32"))(tf.constant(x))
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
 @masked_or_not
-def test_a_neighborhood_in_bfloat16_is_close_to_float32(masked: bool) -> None:
+@pytest.mark.parametrize("neighborhood", [0, 6])
+def test_bfloat16_is_close_to_float32(masked: bool, neighborhood: int) -> None:
     x = sequence(2, 70)
     bias = padding_bias(np.array([[3] * 70, [3] * 7 + [0] * 63]))
     coarse, exact = (
-        self_attention(precision=kind, masked=masked, neighborhood=6) for kind in ("mixed_bfloat16", "float32")
+        self_attention(precision=precision, masked=masked, neighborhood=neighborhood)
+        for precision in ("mixed_bfloat16", "float32")
     )
+    assert {weight.dtype for weight in coarse.weights} == {"float32"}
     ours, expected = (np.asarray(layer(x, bias, None)) for layer in (coarse, exact))
     assert ours.dtype == np.float32
     for row, tokens in enumerate((70, 7)):

@@ -32,18 +32,12 @@ def test_elements_of_one_random_number_are_independent() -> None:
     assert np.max(np.abs(np.corrcoef(thirds) - np.eye(3))) < 0.02
 
 
-def test_with_rate_one_half_the_rest_is_doubled() -> None:
-    x = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32")
+@pytest.mark.parametrize("shape", [(1,), (2,), (4,), (5, 1), (7, 11), (0, 3), (3, 5, 7)])
+def test_with_rate_one_half_the_rest_is_doubled(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
     ours = np.asarray(dropout(x, 0.5, new_seeds()))
-    assert ours.shape == x.shape
-    np.testing.assert_allclose(ours, np.where(ours == 0, 0, 2 * x))
-
-
-@pytest.mark.parametrize("shape", [(1,), (2,), (4,), (5, 1), (7, 11), (0, 3)])
-def test_tensors_of_any_size(shape: tuple[int, ...]) -> None:
-    ours = np.asarray(dropout(tf.ones(shape), 0.5, new_seeds()))
     assert ours.shape == shape
-    assert set(np.unique(ours)) <= {0.0, 2.0}
+    np.testing.assert_allclose(ours, np.where(ours == 0, 0, 2 * x))
 
 
 def test_without_seeds_or_rate_nothing_changes() -> None:
@@ -52,21 +46,15 @@ def test_without_seeds_or_rate_nothing_changes() -> None:
     assert dropout(x, 0.0, new_seeds()) is x
 
 
-def test_the_same_seed_gives_the_same_masks() -> None:
-    ours, theirs = new_seeds(), new_seeds()
-    for _ in range(3):
-        np.testing.assert_array_equal(dropped(1000, 0.5, ours), dropped(1000, 0.5, theirs))
-
-
-def test_graph_and_eager_masks_are_the_same() -> None:
+def test_the_same_seed_gives_the_same_masks_in_a_graph_and_eagerly() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([2], tf.int32)])
     def graph(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         seeds = Seeds(seed)
         return tf.stack([dropout(x, 0.5, seeds), dropout(x, 0.5, seeds)])
 
-    seeds = new_seeds()
-    eager = [dropped(100, 0.5, seeds), dropped(100, 0.5, seeds)]
-    np.testing.assert_array_equal(graph(tf.ones(100), tf.constant([1, 2])), eager)
+    for seeds in (new_seeds(), new_seeds()):
+        eager = [dropped(100, 0.5, seeds), dropped(100, 0.5, seeds)]
+        np.testing.assert_array_equal(graph(tf.ones(100), tf.constant([1, 2])), eager)
 
 
 def test_each_dropout_and_each_seed_has_its_own_mask() -> None:

@@ -30,16 +30,11 @@ def test_wavelengths_go_from_2_pi_to_20000_pi() -> None:
     assert signal[3, 0] == pytest.approx(math.sin(3), abs=1e-6)
 
 
-def test_learned_positions_are_rows_of_a_table() -> None:
+def test_learned_positions_are_rows_of_a_table_and_later_positions_its_last_row() -> None:
     layer = LearnedPositions(6, 5)
-    np.testing.assert_array_equal(layer(0, 5)[0], layer.table)
-    [table] = layer.trainable_variables
-    assert tuple(table.shape) == (5, 6)
-
-
-def test_positions_beyond_the_table_use_its_last_row() -> None:
-    layer = LearnedPositions(6, 5)
-    table = np.asarray(layer.table)
+    [table] = (np.asarray(variable) for variable in layer.trainable_variables)
+    assert table.shape == (5, 6)
+    np.testing.assert_array_equal(layer(0, 7)[0], table[[0, 1, 2, 3, 4, 4, 4]])
     np.testing.assert_array_equal(layer(3, 4)[0], table[[3, 4, 4, 4]])
 
 

@@ -49,11 +49,8 @@ def test_epsilon_is_added_to_the_variance() -> None:
     assert np.all(np.isfinite(LayerNorm(HPARAMS)(np.ones((1, 8), "float32"))))
 
 
-def test_the_norm_follows_the_sum() -> None:
+def test_the_norm_follows_the_sum_or_precedes_the_sublayer() -> None:
     np.testing.assert_allclose(residual(False)(X, doubled, None), normalized(X + 2 * X + 1), atol=1e-5)
-
-
-def test_the_norm_precedes_the_sublayer() -> None:
     np.testing.assert_allclose(residual(True)(X, doubled, None), X + 2 * normalized(X) + 1, atol=1e-5)
 
 

@@ -1,8 +1,9 @@
-"""The check of registered models, and the interface that ordinary Keras models get."""
+"""The check of registered models, and the interface that KerasModel adds."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,10 +28,10 @@ INPUTS = np.array([[5, 6, 7, 1], [9, 1, 0, 0]], np.int32)
 TARGETS = np.array([[4, 5, 6, 1, 0], [7, 8, 9, 10, 1]], np.int32)
 
 
-def make(factory: Any, **hparams: Any) -> Any:
-    """Returns the checked model of a class or function."""
+def make(factory: Any) -> Any:
+    """Returns the model that `make_model` makes of a class or function."""
     with mock.patch.dict(registry._models._objects, {"mine": factory}):
-        return make_model(HParams(**(vars(HPARAMS) | {"model": "mine"} | hparams)), VOCAB)
+        return make_model(replace(HPARAMS, model="mine"), VOCAB)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def recurrent_class() -> Any:
 
 
 class Plain(keras.Model):
-    """Built at its first call, with dropout that Keras switches, and without a search."""
+    """A model that is built at its first call, has dropout that Keras switches, and cannot decode."""
 
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
         super().__init__()
@@ -57,8 +58,11 @@ class Plain(keras.Model):
         return self.logits(self.dropout(self.embedding(previous)))
 
 
-def test_the_transformer_has_the_interface_itself() -> None:
-    model = make_model(HPARAMS, VOCAB)
+def test_the_transformer_has_the_interface_and_unique_names_of_weights() -> None:
+    hparams = replace(HPARAMS, norm_before=True, pos="emb", shared_embedding_and_softmax_weights=False)
+    model = make_model(hparams, VOCAB)
+    names = [variable.path for variable in model.trainable_variables]
+    assert len(set(names)) == len(names)
     assert isinstance(model, Transformer)
     assert (model.has_attention, model.is_normalized, model.missing_methods) == (True, False, ())
     assert as_decoding_model(model, "") is model
@@ -120,7 +124,7 @@ def test_outputs_in_16_bits_become_float32(recurrent_class: Any) -> None:
 
 
 class Embedded(Plain):
-    """A base for models that are refused: logits of embeddings."""
+    """The base of models that are refused."""
 
     def call(self, inputs: Any, targets: Any) -> Any:
         return self.logits(self.embedding(targets))
@@ -195,7 +199,7 @@ def test_layers_and_models_do_not_import_tensorflow() -> None:
             assert not re.search(r"^\s*(import|from) tensorflow", path.read_text("utf-8"), re.MULTILINE), path
 
 
-def test_attention_is_found_in_the_signatures() -> None:
+def test_a_model_whose_methods_take_save_weights_to_has_attention() -> None:
     class Attentive(Embedded):
         def encode(self, inputs: Any) -> Any: ...
         def start(self, hypotheses: Any) -> Any: ...

@@ -17,7 +17,6 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import TrainStep, adam
 
 registry.import_built_in()
-SETS = sorted(registry._hparams._objects)
 TINY = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
@@ -48,7 +47,7 @@ TABLE_3: list[tuple[dict[str, Any], int]] = [
 
 
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
-    """Counts the weights of a model, which get no memory."""
+    """Counts the weights of a model without allocating them."""
     with keras.StatelessScope(initialize_variables=False):
         model = Transformer(hparams, vocab_size)
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
@@ -76,22 +75,14 @@ def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target
     return total
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_parameters_of_every_set(name: str) -> None:
-    hparams = registry.hparams(name)
-    assert size.parameters(hparams, 50) == count_parameters(hparams, 50)
+VOCAB_SIZES = {"transformer_base": 41_100, "transformer_big": 36_000}
+SETS = {name: (registry.hparams(name), VOCAB_SIZES.get(name, 50)) for name in sorted(registry._hparams._objects)}
+SETS |= {name: (replace(TINY, **changes), 20) for name, changes in VARIANTS.items()}
 
 
-@pytest.mark.parametrize(("name", "vocab_size"), [("transformer_base", 41_100), ("transformer_big", 36_000)])
-def test_parameters_with_the_full_vocabulary(name: str, vocab_size: int) -> None:
-    hparams = registry.hparams(name)
+@pytest.mark.parametrize(("hparams", "vocab_size"), SETS.values(), ids=SETS.keys())
+def test_parameters_equal_those_of_the_model(hparams: HParams, vocab_size: int) -> None:
     assert size.parameters(hparams, vocab_size) == count_parameters(hparams, vocab_size)
-
-
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
-def test_parameters_of_settings_that_no_set_has(changes: dict[str, Any]) -> None:
-    hparams = replace(TINY, **changes)
-    assert size.parameters(hparams, 20) == count_parameters(hparams, 20)
 
 
 def test_parameters_of_the_paper() -> None:
@@ -119,16 +110,10 @@ def test_operations_equal_those_of_the_graph(variant: str, lengths: tuple[int, i
 
 
 def test_operations_equal_a_sum_by_hand() -> None:
-    """One layer of width 4, one head with d_k 2 and d_v 6, d_ff 10, 11 entries; two sentences of 3 and 5 tokens."""
     hparams = HParams(
-        num_hidden_layers=1,
-        hidden_size=4,
-        filter_size=10,
-        num_heads=1,
-        attention_key_channels=2,
-        attention_value_channels=6,
-        batch_size=10,
-    )
+        num_hidden_layers=1, hidden_size=4, filter_size=10, num_heads=1, attention_key_channels=2,
+        attention_value_channels=6, batch_size=10,
+    )  # fmt: skip
     encoder = [
         (3, 4, 2), (3, 4, 2), (3, 4, 6),  # q, k, v
         (3, 2, 3), (3, 3, 6), (3, 6, 4),  # q k^T, times v, output
@@ -138,7 +123,7 @@ def test_operations_equal_a_sum_by_hand() -> None:
         (5, 4, 2), (5, 4, 2), (5, 4, 6), (5, 2, 5), (5, 5, 6), (5, 6, 4),
         (5, 4, 2), (3, 4, 2), (3, 4, 6), (5, 2, 3), (5, 3, 6), (5, 6, 4),
         (5, 4, 10), (5, 10, 4),
-        (5, 4, 11),  # logits
+        (5, 4, 11),  # logits of 11 entries
     ]  # fmt: skip
     forward = sum(2 * m * k * n for m, k, n in encoder + decoder)
     assert size.step_flops(hparams, 11, 3, 5) == 2 * 3 * forward
@@ -177,7 +162,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
     ],
     ids=["logits", "attention", "feed-forward in 16 bits", "residual paths"],
 )
-def test_the_memory_estimate_is_close_to_what_tensorflow_counts(
+def test_the_memory_estimate_is_close_to_tensorflows_count(
     changes: dict[str, Any], vocab_size: int, shapes: list[size.Shape], precision: str
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Pictures of attention, checked pixel by pixel."""
+"""Pictures of attention, checked by their pixels."""
 
 from __future__ import annotations
 
