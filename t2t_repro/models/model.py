@@ -139,10 +139,10 @@ class KerasModel:
                 f"model {name!r}: call returned shape {list(logits.shape)} for 2 target tokens; return logits of shape "
                 f"[batch, target length, vocabulary], here [1, 2, {vocab_size}]"
             )
-        if state := [weight.path for weight in model.non_trainable_variables if "float" in weight.dtype]:
+        if untrained := [weight.path for weight in model.non_trainable_variables if "float" in weight.dtype]:
             raise UserError(
-                f"model {name!r}: weight {state[0]} is not trained, so checkpoints do not hold it; make it trainable, "
-                "or use a layer without such weights"
+                f"model {name!r}: weight {untrained[0]} is not trained, so checkpoints do not hold it; make it "
+                "trainable, or use a layer without such weights"
             )
 
     @property
@@ -197,9 +197,9 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 def _describe(error: Exception) -> str:
     """Returns the innermost file and line outside of site-packages, and the error, as one line."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = [frame for frame in frames if "site-packages" not in frame.filename][-1]
+    frame = [frame for frame in frames if "site-packages" not in frame.filename][-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras adds the arguments of each call
-    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {message}"
+    return f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {message}"
 
 
 def parameter_count(model: Model) -> int:

@@ -149,12 +149,12 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder_layer = self_attention(target, is_masked=True) + cross_attention + feed_forward(target)
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    # Only the larger of two peaks counts, because they come at different times: in the loss, the softmax over the
-    # vocabulary, the smoothed targets and the gradient of the logits; in a sub-layer, two more of its largest tensors.
-    logits = target * vocab_size * (3 * FLOAT32 + is_cast * product)
+    # Only the larger of two peaks counts, because they come at different times. In the loss: the softmax over the
+    # vocabulary, the smoothed targets and the gradient of the logits. In a sub-layer: two more of its largest tensors.
+    loss_peak = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
-    largest = 2 * max(weights, max(source, target) * product * hparams.filter_size)
-    return examples * (layers + embeddings + max(logits, largest))
+    sublayer_peak = 2 * max(weights, max(source, target) * product * hparams.filter_size)
+    return examples * (layers + embeddings + max(loss_peak, sublayer_peak))
 
 
 def _connections(hparams: HParams, length: int, is_masked: bool) -> int:

@@ -59,7 +59,7 @@ class DecoderLayer(Layer):
 
 
 class Transformer(Layer):
-    """The encoder and decoder stacks between the embeddings and the logits (figure 1).
+    """The model of figure 1: embeddings, encoder and decoder stacks, and logits.
 
     Args:
         hparams: sizes and rates.
