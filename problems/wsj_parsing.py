@@ -43,7 +43,7 @@ class WsjParsing(Problem):
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
         dev_sections: str = setting("22", "sections and files to measure progress on")
         test_sections: str = setting("23", "sections and files to report a score on")
-        word_symbol: str = setting("tag", 'symbol for a word in a tree: "tag" is its part of speech, "XX" is XX')
+        word_symbol: str = setting("tag", 'how trees show words: "tag" as parts of speech, "XX" as the letters XX')
 
     num_train_shards = 10
     test_sets = ("dev", "test")

@@ -23,11 +23,7 @@ class Data:
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
-    """Opens the data of a problem.
-
-    Args:
-        data_dir: data directory.
-        problem_name: name of the problem, with "_rev" for the other direction.
+    """Opens the data of a problem; a name with "_rev" swaps sources and targets.
 
     Raises:
         UserError: if the data is missing or damaged.

@@ -52,7 +52,6 @@ class Encoder:
     """Encodes text as records. It is a context manager that ends its processes.
 
     Args:
-        vocabulary: the vocabulary.
         processes: number of processes; 1 uses only the calling process.
     """
 

@@ -102,12 +102,7 @@ class Pipeline:
 
 
 def pad(records: Records, examples: np.ndarray) -> MicroBatch:
-    """Returns examples as two arrays, source and target, each padded with 0 to its longest row.
-
-    Args:
-        records: the split.
-        examples: numbers of the examples.
-    """
+    """Returns the examples with these numbers, each side padded with 0 to its longest row."""
     pairs = [records[int(example)] for example in examples]
     sides = []
     for side in range(2):

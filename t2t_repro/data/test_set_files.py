@@ -17,16 +17,14 @@ def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
 
 
 def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True) -> dict[str, tuple[Path, Path]]:
-    """Writes each test set as a file of sources and a file of targets.
-
-    A test set whose source is missing is skipped with a message.
+    """Writes each test set as a file of sources and a file of targets. Skips those whose source is missing.
 
     Args:
         overwrite: False to keep the files that exist.
 
     Returns:
-        The files of sources and of references by test set, in the problem's direction. The dev split is the test set
-        of a problem that has no others.
+        By test set, the files of sources and of references, in the problem's direction. A problem without test sets
+        has one, its dev split.
 
     Raises:
         UserError: if the disk is full.

@@ -110,7 +110,7 @@ def test_a_folder_whose_checkpoints_were_deleted_is_not_overwritten(trained: Tra
     for place in ("averaged", "best"):
         before = contents(model)
         result = run("trainer", *flags, "--train_steps=70")
-        refused(result, f"holds {model / place}/model.ckpt-", "no checkpoint to go on from")
+        refused(result, f"holds {model / place}/model.ckpt-", "no checkpoint to resume from")
         assert contents(model) == before
         shutil.rmtree(model / place)
 

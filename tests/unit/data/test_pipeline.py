@@ -108,11 +108,11 @@ def test_micro_batches_fit_the_devices_and_hold_the_same_pairs(records: Records,
 
 def test_longer_pairs_are_skipped_and_counted(records: Records) -> None:
     ours = pipeline(records, max_length=6)
-    kept = [pair for pair in pairs() if max(map(len, pair)) <= 6]
-    assert 0 < len(kept) < COUNT
-    assert ours.too_long == COUNT - len(kept)
+    short_pairs = [pair for pair in pairs() if max(map(len, pair)) <= 6]
+    assert 0 < len(short_pairs) < COUNT
+    assert ours.too_long == COUNT - len(short_pairs)
     micro_batches = [cut for batch in ours.batches(0, ours.steps_per_epoch) for cut in batch.micro_batches]
-    assert sorted(unpadded(micro_batches)) == sorted(kept)
+    assert sorted(unpadded(micro_batches)) == sorted(short_pairs)
     assert pipeline(records).too_long == 0
 
 
