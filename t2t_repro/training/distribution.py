@@ -42,9 +42,9 @@ def make_strategy(worker_gpu: int = 0) -> Any:
     if len(addresses) == 1:
         return tf.distribute.MirroredStrategy()
     others = f"the chief, {addresses[0]}" if index else f"the other {len(addresses) - 1}"
-    say(f"worker {index} of {len(addresses)}, {addresses[index]}: waiting for {others}")
     try:
         with _python_signals():
+            say(f"worker {index} of {len(addresses)}, {addresses[index]}: waiting for {others}")
             return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.DeadlineExceededError:
         raise UserError(

@@ -23,15 +23,17 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
             for number in (signal.SIGTERM, signal.SIGINT):
-                if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores signals
-                    self._handlers[number] = signal.signal(number, self._request)
+                if (handler := signal.getsignal(number)) != signal.SIG_IGN:  # nohup ignores signals
+                    self._handlers[number] = handler
             # Python runs a handler between two of its own instructions, which a hanging step never reaches. A thread
-            # can read the numbers of signals at any time.
+            # can read the numbers of signals at any time. It starts first, so that it counts every handled signal.
             reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup_descriptor = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
             thread = threading.Thread(target=_exit_at_second_signal, args=(reader, set(self._handlers)), daemon=True)
             thread.start()
+            for number in self._handlers:
+                signal.signal(number, self._request)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,6 +47,13 @@ class Process:
     def errors(self) -> str:
         """Standard error so far."""
         return self._files[1].read_text("utf-8", errors="replace")
+
+    def wait_for(self, text: str, timeout: float = 120) -> None:
+        """Waits until standard error contains a text."""
+        deadline = time.monotonic() + timeout
+        while text not in self.errors:
+            assert self.poll() is None and time.monotonic() < deadline, self.errors
+            time.sleep(0.01)
 
     def poll(self) -> int | None:
         """Returns the exit code, or None while the process runs."""

@@ -117,7 +117,7 @@ def test_a_lost_worker_is_one_line(message: str, line: str) -> None:
 
 
 MEETING = """
-import json, os, signal, sys, time
+import json, signal, sys
 import tensorflow as tf
 from t2t_repro.errors import UserError
 from t2t_repro.training.distribution import (
@@ -140,9 +140,8 @@ results += [refused(refuse_other_flags, train_steps=5), refused(refuse_other_wei
 weights[index].assign_add(tf.fill(weights[index].shape, 1e-7 + index))
 results += [refused(refuse_other_weights, weights)]
 print(json.dumps(results), flush=True)
-from_all(strategy, 0)  # waits until the other worker has printed
-os.kill(os.getpid(), signal.SIGTERM)
-time.sleep(60)
+print("ready to end", file=sys.stderr, flush=True)
+signal.pause()
 """
 
 
@@ -152,6 +151,12 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
     processes = [
         start(MEETING, str(index), config=tf_config(cluster, kind)) for index, kind in enumerate(("chief", "worker"))
     ]
+    for process in processes:
+        process.wait_for("ready to end\n")
+    # If one worker ends earlier than the other, TensorFlow may end the other with an error before its signal arrives.
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+        for process in processes:
+            process.send_signal(number)
     for index, process in enumerate(processes):
         result = process.result(timeout=120)
         # The process ends with the signal because make_strategy removes TensorFlow's own handler.
@@ -185,9 +190,7 @@ def test_waiting_can_be_interrupted_and_an_address_in_use_is_named() -> None:
         ]
         result = processes[1].result(timeout=120)
     assert result.stdout.startswith(f"TF_CONFIG: cannot listen on {refused} ("), result.stderr
-    while "waiting for the other 1" not in processes[0].errors:
-        assert processes[0].poll() is None
-        time.sleep(0.01)
+    processes[0].wait_for("waiting for the other 1")
     processes[0].send_signal(signal.SIGINT)
     assert processes[0].wait(timeout=60) == -signal.SIGINT
 
