@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
+from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 
@@ -78,3 +81,11 @@ def text_files(folder: Path) -> Problem:
 def contents(folder: Path) -> dict[str, bytes]:
     """Returns the bytes of each file in a folder, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+
+
+def failure(problem: Problem, folder: Path, vocab_file: Path | str = "") -> str:
+    """Returns the one-line error of a run of t2t-datagen that must fail."""
+    with pytest.raises(UserError) as error:
+        generate_data(problem, folder, "", vocab_file=vocab_file)
+    assert "\n" not in str(error.value)
+    return str(error.value)

@@ -19,7 +19,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.textfile import whole_file
-from toys import ENGLISH, GREEK, Published, Toy, contents, raise_at, text_files
+from toys import ENGLISH, GREEK, Published, Toy, contents, failure, raise_at, text_files
 
 
 def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
@@ -33,13 +33,6 @@ def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
     records = Records(find_shards(folder, "toy", split))
     sides = [vocab.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
     return list(zip(*sides, strict=True))
-
-
-def failure(problem: Problem, folder: Path) -> str:
-    with pytest.raises(UserError) as error:
-        generate_data(problem, folder, "")
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize(("train", "sizes"), [(1, [1]), (2, [1, 1]), (50, [16, 17, 17]), (5003, [1667, 1668, 1668])])

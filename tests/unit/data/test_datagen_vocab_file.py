@@ -16,7 +16,7 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import GREEK, Toy, contents, lines, raise_at
+from toys import GREEK, Toy, contents, failure, lines, raise_at
 
 
 @pytest.fixture
@@ -31,13 +31,6 @@ def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes learning a vocabulary, and sampling text for it, fail."""
     monkeypatch.setattr(vocabulary, "train", None)
     monkeypatch.setattr(vocabulary, "sample", None)
-
-
-def failure(problem: Problem, folder: Path, vocab_file: Path | str) -> str:
-    with pytest.raises(UserError) as error:
-        generate_data(problem, folder, "", vocab_file=vocab_file)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
@@ -141,7 +134,7 @@ def test_a_supplied_vocabulary_is_not_replaced_by_a_learned_one(
     else:
         generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
     before = contents(tmp_path / "new")
-    message = failure(Toy(watch=lambda *place: pytest.fail("read")), tmp_path / "new", "")
+    message = failure(Toy(watch=lambda *place: pytest.fail("read")), tmp_path / "new")
     assert f"{tmp_path}/new: its vocabulary of toy came from --vocab_file" in message
     assert contents(tmp_path / "new") == before
 
