@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import CrossAttention
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import TrainStep
 
@@ -97,30 +96,88 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     np.testing.assert_allclose(padded[:, :2], unpadded, atol=1e-5)
 
 
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Returns the softmax over the last axis."""
+    odds = np.exp(x - x.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)
+
+
+def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Computes the decoder of section 3 for one sentence, with numpy.
+
+    Args:
+        targets: ids [T].
+        memory: for each layer, keys and values [H, S, d_k] of the source without padding.
+
+    Returns:
+        Logits [T, V], and the cross-attention weights [H, T, S] of each layer.
+    """
+    hparams, length = model.hparams, len(targets)
+    width, heads = hparams.hidden_size, hparams.num_heads
+
+    def norm(x: np.ndarray, layer: Any) -> np.ndarray:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = (centred**2).mean(axis=-1, keepdims=True)
+        return centred / np.sqrt(variance + hparams.norm_epsilon) * np.asarray(layer.scale) + np.asarray(layer.bias)
+
+    def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, is_visible: Any, kernel: Any) -> Any:
+        logits = q @ k.transpose(0, 2, 1) / np.sqrt(width / heads)
+        weights = softmax(np.where(is_visible, logits, -np.inf))
+        return weights, (weights @ v).transpose(1, 0, 2).reshape(length, width) @ np.asarray(kernel)
+
+    def split(x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), heads, width // heads).transpose(1, 0, 2)
+
+    def self_attention(x: np.ndarray, layer: Any) -> np.ndarray:
+        q, k, v = map(split, np.split(x @ np.asarray(layer.qkv_kernel), 3, axis=1))
+        return attend(q, k, v, np.tri(length, dtype=bool), layer.output_kernel)[1]
+
+    def feed_forward(x: np.ndarray, layer: Any) -> np.ndarray:
+        inner = np.maximum(x @ np.asarray(layer.kernel1) + np.asarray(layer.bias1), 0)
+        return inner @ np.asarray(layer.kernel2) + np.asarray(layer.bias2)
+
+    def residual(x: np.ndarray, path: Any, sublayer: Any) -> np.ndarray:
+        return x + sublayer(norm(x, path.norm)) if hparams.norm_before else norm(x + sublayer(x), path.norm)
+
+    table = np.asarray(model.target_embedding.table)
+    x = np.concatenate([np.zeros((1, width)), table[targets[:-1]] * width**0.5])
+    angles = np.arange(length)[:, None] * 1e4 ** (-np.arange(width // 2) / (width // 2 - 1))
+    x = x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    all_weights: list[np.ndarray] = []
+    for layer, (k, v) in zip(model.decoder, memory, strict=True):
+
+        def cross_attention(y: np.ndarray, layer: Any = layer.cross_attention, k: Any = k, v: Any = v) -> np.ndarray:
+            weights, output = attend(split(y @ np.asarray(layer.q_kernel)), k, v, True, layer.output_kernel)
+            all_weights.append(weights)
+            return output
+
+        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention))
+        x = residual(x, layer.residuals[1], cross_attention)
+        x = residual(x, layer.residuals[2], partial(feed_forward, layer=layer.feed_forward))
+    x = norm(x, model.decoder_norm) if model.decoder_norm else x
+    return x @ np.asarray(model.softmax.table).T, all_weights
+
+
 @pytest.mark.parametrize("norm_before", [False, True])
-def test_saved_weights_are_those_of_the_cross_attention(norm_before: bool) -> None:
+def test_logits_and_saved_weights_equal_those_of_a_decoder_in_numpy(norm_before: bool) -> None:
     model = build({"norm_before": norm_before})
     random = np.random.default_rng(0)
     for variable in model.trainable_variables:
         spread = 0.5 if len(variable.shape) == 2 else 0.1  # large biases make all positions alike
         variable.assign(variable + random.normal(0, spread, variable.shape))
     saved: list[Any] = []
-    queries: list[np.ndarray] = []
-    memory, attend = model.encode(INPUTS), CrossAttention.call
-
-    def record(layer: CrossAttention, x: Any, *arguments: Any) -> Any:
-        queries.append((np.asarray(x) @ np.asarray(layer.q_kernel)).reshape(2, 4, 2, 8).transpose(0, 2, 1, 3))
-        return attend(layer, x, *arguments)
-
-    with mock.patch.object(CrossAttention, "call", record):
-        logits = model.decode(TARGETS, memory, save_weights_to=saved)
+    memory = model.encode(INPUTS)
+    logits = model.decode(TARGETS, memory, save_weights_to=saved)
     np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
-    for weights, q, (keys, _) in zip(saved, queries, memory.layers, strict=True):
-        odds = np.exp(q @ np.swapaxes(keys, 2, 3) / 8**0.5) * (INPUTS != 0)[:, None, None]
-        expected = odds / odds.sum(axis=-1, keepdims=True)
-        np.testing.assert_allclose(weights, expected, atol=1e-5)
-        np.testing.assert_array_equal(np.asarray(weights) == 0, expected == 0)
-        assert np.ptp(expected, axis=2).max() > 0.01
+    assert [tuple(weights.shape) for weights in saved] == [(2, 2, 4, 5)] * 2
+    for row, (source, target) in enumerate(((5, 4), (3, 2))):
+        row_memory = [[np.asarray(x)[row, :, :source] for x in layer] for layer in memory.layers]
+        expected_logits, expected_weights = numpy_decoder(model, TARGETS[row, :target], row_memory)
+        np.testing.assert_allclose(np.asarray(logits)[row, :target], expected_logits, rtol=1e-5, atol=1e-4)
+        for weights, expected in zip(saved, expected_weights, strict=True):
+            np.testing.assert_allclose(weights[row, :, :target, :source], expected, atol=1e-5)
+            np.testing.assert_array_equal(weights[row, :, :, source:], 0)
+            assert np.ptp(expected, axis=1).max() > 0.01
 
 
 def test_the_order_of_tokens_matters_and_the_order_of_the_batch_does_not() -> None:
