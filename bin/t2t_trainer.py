@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
 
 STRINGS = {
-    "hparams_set": ("", "how to learn; --registry_help lists the names"),
+    "hparams_set": ("", "sizes of the model and settings of its training; --registry_help lists the names"),
     "hparams": ("", 'overrides of the hparams set: "hidden_size=256,label_smoothing=0.0"'),
     "model": ("", "model to train; default: the model of the hparams set"),
     "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
-    "warm_start_from": ("", "model folder or checkpoint with the initial weights, of the same vocabulary and sizes"),
+    "warm_start_from": ("", "model folder or checkpoint with the initial weights; same vocabulary and sizes"),
 }
 """Default and help of each flag."""
 
 INTEGERS = {
     "train_steps": (0, 0, "steps to train; 0: train_steps of the hparams set"),
     "local_eval_frequency": (0, 0, "steps between two evaluations; 0: local_eval_frequency of the hparams set"),
-    "eval_steps": (0, 0, "batches that an evaluation measures; 0: the whole dev split"),
+    "eval_steps": (0, 0, "number of batches in an evaluation; 0: the whole dev split"),
     "eval_decode_lines": (200, 0, "lines of the dev split that each evaluation decodes and scores; 0: none"),
     "early_stopping_patience": (0, 0, "evaluations without a lower dev loss after which training ends; 0: never"),
     "save_checkpoints_secs": (0, 0, "seconds between two checkpoints (the paper: 600); 0: one with each evaluation"),
@@ -53,9 +53,9 @@ INTEGERS = {
     "max_tokens_per_replica": (
         4096, 1,
         "positions in a micro-batch, with padding; a replica computes at most two micro-batches at a time; affects "
-        "speed, memory and which elements dropout drops",
+        "speed, memory and the dropout masks",
     ),
-    "intra_op_parallelism_threads": (0, 0, "CPU threads of an operation; 1 is fast for small models; 0: automatic"),
+    "intra_op_parallelism_threads": (0, 0, "CPU threads of an operation; 1 is fastest for small models; 0: automatic"),
     "inter_op_parallelism_threads": (0, 0, "operations that may run at the same time; 0: automatic"),
     "random_seed": (1, 0, "seed of the initial weights, the order of the data and dropout"),
 }  # fmt: skip

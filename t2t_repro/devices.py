@@ -11,14 +11,14 @@ import tensorflow as tf
 
 
 def use_exact_float32() -> None:
-    """Switches TF32 off, with which GPUs from Ampere on read only 10 of the 23 mantissa bits of each factor."""
+    """Switches TF32 off. With it, GPUs since Ampere round the factors of matrix products to 10 of their 23 bits."""
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def set_threads(intra_op: int, inter_op: int) -> None:
-    """Sets how many CPU threads an operation may use, and how many operations may run at a time.
+    """Sets how many CPU threads an operation may use, and how many operations may run at the same time.
 
-    Call this before TensorFlow computes anything. For a number that is 0, TensorFlow chooses.
+    If a number is 0, TensorFlow chooses it. Call this before TensorFlow computes anything.
     """
     if intra_op:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Path = Path("/proc/self/cgroup")) -> int:
-    """Returns how many bytes this process may use: the machine's memory, or the limit of a control group.
+    """Returns the bytes of memory that this process may use: the machine's memory, or a control group's lower limit.
 
     Args:
         control_groups: folder in which Linux shows the control groups, of version 1 or 2.
@@ -53,8 +53,8 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
             root, name = control_groups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limits of the enclosing groups hold too. In a container the path is often the host's, which does not exist
-        # here, and the container's limit is at the root.
+        # The limits of the enclosing groups apply too. In a container, `group` is often a path of the host that does
+        # not exist here; then the container's limit is at the root.
         inner = root / group.strip("/")
         for folder in (inner, *inner.parents):
             with contextlib.suppress(OSError, ValueError):  # the file does not exist, or says "max"

@@ -1,4 +1,4 @@
-"""Turns the step plan into arrays of ids, built a few steps ahead of their use.
+"""Builds the arrays of ids for each step of the plan, in a thread that is a few steps ahead of training.
 
 Shapes: B examples, S source length, T target length.
 """
@@ -45,8 +45,8 @@ class Pipeline:
 
     Args:
         records: train split.
-        hparams: for batch_size, in target tokens, and max_length; examples with a longer side are skipped.
-        seed: seed of the plan of each epoch.
+        hparams: only batch_size and max_length are used; examples with a side longer than max_length are skipped.
+        seed: seed of the plans.
         max_tokens: maximum number of positions in a micro-batch, on either side, with padding.
         replicas: number of replicas; each step gets a multiple of this number of micro-batches.
 
@@ -59,7 +59,7 @@ class Pipeline:
         """int [2, N], source and target tokens of each example."""
         self.max_tokens, self.replicas = max_tokens, replicas
         self._records, self._hparams, self._seed = records, hparams, seed
-        self._epoch, self._plan = 0, self._lay_out(0)
+        self._epoch, self._plan = 0, self._make_plan(0)
         self.first_epoch = self._plan
         """Plan of the first epoch."""
         self.too_long = len(records) - len(self._plan.order)
@@ -70,7 +70,7 @@ class Pipeline:
                 "give a higher limit by --hparams=max_length=N, or shorter text"
             )
 
-    def _lay_out(self, epoch: int) -> batching.Plan:
+    def _make_plan(self, epoch: int) -> batching.Plan:
         return batching.plan(self.lengths, self._hparams.batch_size, self._hparams.max_length, self._seed, epoch)
 
     @property
@@ -93,12 +93,13 @@ class Pipeline:
     def _build(self, step: int) -> Batch:
         epoch, position = divmod(step, self._plan.steps)
         if epoch != self._epoch:
-            self._epoch, self._plan = epoch, self._lay_out(epoch)
+            self._epoch, self._plan = epoch, self._make_plan(epoch)
         blocks = self._plan.blocks(position)
-        cut = batching.micro_batches(self.lengths, blocks, self.max_tokens, self.replicas)
+        numbers = batching.micro_batches(self.lengths, blocks, self.max_tokens, self.replicas)
+        micro_batches = [pad(self._records, examples) for examples in numbers]
         examples = np.concatenate(blocks)
         source_tokens, target_tokens = self.lengths[:, examples].sum(axis=1).tolist()
-        return Batch(step, [pad(self._records, numbers) for numbers in cut], examples, source_tokens, target_tokens)
+        return Batch(step, micro_batches, examples, source_tokens, target_tokens)
 
 
 def pad(records: Records, examples: np.ndarray) -> MicroBatch:

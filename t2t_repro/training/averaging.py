@@ -20,7 +20,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
     Args:
         folder: model folder.
-        last: number of checkpoints to average; 0 takes the number from the hparams, or all if there are fewer.
+        last: number of checkpoints to average; 0 averages the number in the hparams, or all if there are fewer.
 
     Returns:
         The path of the average, and the paths of the checkpoints that were averaged.
@@ -68,5 +68,5 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
 
 
 def averaged_count(path: str) -> int:
-    """Returns how many checkpoints the average at `path` was made of; 0 if it is missing or damaged."""
+    """Returns the number of checkpoints in the average at `path`; 0 if the average is missing or damaged."""
     return int(read_value(path, "averaged") or 0)

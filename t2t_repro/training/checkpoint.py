@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: saved whole, restored exactly."""
+"""Saves and restores the checkpoints of a training run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from t2t_repro.training.checkpoint_files import (
 )
 
 BY_REQUEST = "saved_by_request"
-"""Name, in a checkpoint, of the variable that is true if the checkpoint was saved because the run was to stop."""
+"""Name, in a checkpoint, of the variable that is true if it was saved only because the run had to stop."""
 
 
 class Checkpoints:
@@ -43,7 +43,7 @@ class Checkpoints:
         self._step = tf.Variable(0, dtype=tf.int64)
         self._by_request = tf.Variable(False)
         self._temporary = ""
-        """Path of a checkpoint that was saved by request. The next checkpoint replaces it."""
+        """Path of the last checkpoint if it was saved by request, else empty. The next checkpoint replaces it."""
         self._identity = {
             "hparams_fingerprint": hparams_fingerprint(folder.hparams),
             "vocabulary_fingerprint": folder.vocabulary.fingerprint,
@@ -63,11 +63,11 @@ class Checkpoints:
     def restore(self) -> int:
         """Restores the latest checkpoint that is whole; returns its step, or 0 if there is no checkpoint.
 
-        Names each damaged checkpoint and moves it aside, so that nothing takes it for the latest.
+        Reports each damaged checkpoint and renames its files, so that no program takes it for the latest.
 
         Raises:
-            UserError: if all checkpoints are damaged, the disk does not return the latest, or it belongs to a run with
-                other hparams, data, vocabulary or seed.
+            UserError: if all checkpoints are damaged, the latest cannot be read from the disk, or it belongs to a run
+                with other hparams, data, vocabulary or seed.
         """
         checkpoints = self._folder.checkpoints()
         damaged = []
@@ -80,7 +80,7 @@ class Checkpoints:
         for path in damaged:
             set_aside(path)
         latest = checkpoints[-1:]
-        # Older checkpoints by request are left if the process was killed before it deleted them.
+        # A process that was killed may have left an older checkpoint that was saved by request.
         keep_only(self._folder.path, [path for path in checkpoints[:-1] if not was_by_request(path)] + latest)
         self._temporary = next(filter(was_by_request, latest), "")
         return int(self._step.numpy()) if latest else 0
@@ -103,7 +103,7 @@ class Checkpoints:
             return False
         except AssertionError:
             raise UserError(
-                f"{path}: lacks what this run stores; it was made by another version of t2t-trainer or with another "
+                f"{path}: lacks variables of this run; it was made by another version of t2t-trainer or with another "
                 f"--precision; take its weights with --warm_start_from={path} and another --output_dir"
             ) from None
         for name, value in self._identity.items():
@@ -120,8 +120,8 @@ class Checkpoints:
 
         Args:
             step: number of steps taken.
-            by_request: whether it is saved only because the run is to stop. The next checkpoint replaces such a
-                checkpoint, so that an average is the same as if the run had never stopped.
+            by_request: whether it is saved only because the run must stop. The next checkpoint replaces it, so that an
+                average is the same as if the run had never stopped.
 
         Raises:
             UserError: if the disk is full or the folder cannot be written. Earlier checkpoints stay whole.
@@ -149,7 +149,7 @@ class Checkpoints:
 
 
 def was_by_request(path: str) -> bool:
-    """Returns whether a checkpoint was saved because the run was to stop; False if it cannot be read."""
+    """Returns whether a checkpoint was saved only because the run had to stop; False if it cannot be read."""
     return bool(read_value(path, BY_REQUEST))
 
 

@@ -41,11 +41,13 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write(str(folder / unfinished))
         files = sorted(folder.glob(f"{unfinished}.*"))
-        # A checkpoint of the same name loses its index first: its data is replaced before the index.
+        # If a checkpoint of this name exists, its index is deleted first: without an index it is no checkpoint, even
+        # if the process is killed when only its data has been replaced.
         (folder / f"{path.name}.index").unlink(missing_ok=True)
-        for file in files:  # older checkpoints are deleted next, and a power failure must not take this one too
+        # Older checkpoints are deleted next. If the power fails then, this one must be on the disk.
+        for file in files:
             _sync(file)
-        # TensorFlow writes the index in place, so a kill may leave it empty. Here it is renamed last, when it is whole.
+        # TensorFlow writes the index in place, so a kill may leave it empty. Here the whole index is renamed, last.
         for file in files:
             file.replace(folder / file.name.replace(unfinished, path.name))
         _sync(folder)
@@ -82,19 +84,19 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes a checkpoint, its index first: without an index the rest is not taken for a checkpoint."""
+    """Deletes a checkpoint. Its index is first: without an index, no program takes the rest for a checkpoint."""
     for file in (Path(f"{path}.index"), *sorted(Path(path).parent.glob(f"{Path(path).name}.data-*"))):
         file.unlink(missing_ok=True)
 
 
 def set_aside(path: str) -> None:
-    """Renames a damaged checkpoint's files, so that nothing takes them for a checkpoint."""
+    """Renames a damaged checkpoint's files, so that no program takes them for a checkpoint."""
     for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
         file.rename(file.with_name(f"damaged-{file.name}"))
 
 
 def delete_unfinished(folder: Path) -> None:
-    """Deletes what a killed process left unfinished in a model folder: temporary files, and data without an index."""
+    """Deletes a killed process's unfinished files in a model folder: temporary files, and data without an index."""
     for place in (folder, folder / BEST):
         for path in place.glob(f".*.{'?' * 8}"):  # the temporary names of `whole_file`
             path.unlink(missing_ok=True)
@@ -107,7 +109,7 @@ def delete_unfinished(folder: Path) -> None:
 
 
 def refuse_unreadable(path: str) -> None:
-    """Raises UserError if the disk does not return a checkpoint's files. TensorFlow reports that as damage."""
+    """Raises UserError if a checkpoint's files cannot be read. TensorFlow's error would call them damaged."""
     for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
         try:
             with open(file, "rb") as stream:
@@ -135,7 +137,7 @@ def _delete_any(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Makes the disk write a file's contents, or a folder's names."""
+    """Waits until a file's contents, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -16,7 +16,7 @@ class RunConfig:
     keep_checkpoint_max: int = 20
     """Number of checkpoints to keep."""
     eval_steps: int = 0
-    """Batches that an evaluation measures; 0 measures the whole dev split."""
+    """Number of batches in an evaluation; 0 evaluates the whole dev split."""
     eval_decode_lines: int = 0
     """Lines of the dev split that each evaluation decodes and scores."""
     early_stopping_patience: int = 0
@@ -28,6 +28,6 @@ class RunConfig:
     worker_gpu: int = 0
     """GPUs to use on each machine; 0 uses all."""
     precision: str = "float32"
-    """"float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits."""
+    """Either "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits."""
     warm_start_from: str = ""
-    """Model folder or checkpoint with the initial weights; if empty, the random seed decides them."""
+    """Model folder or checkpoint with the initial weights; if empty, they are drawn from the random seed."""

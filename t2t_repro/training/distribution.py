@@ -81,12 +81,12 @@ def _choose_gpus(worker_gpu: int) -> None:
 
 @contextmanager
 def _python_signals() -> Iterator[None]:
-    """Lets Ctrl-C end the process while TensorFlow waits, and removes TensorFlow's handler of SIGTERM afterwards."""
+    """Lets Ctrl-C end the process inside the block, and restores the handlers afterwards: TensorFlow sets its own."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if handlers[signal.SIGINT] == signal.default_int_handler:  # it would run only after TensorFlow returns
+    if handlers[signal.SIGINT] == signal.default_int_handler:  # Python would call it only after TensorFlow returns
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -143,7 +143,7 @@ def is_chief(strategy: Any) -> bool:
 
 
 def from_all(strategy: Any, value: int) -> list[int]:
-    """Returns the `value` of every replica's process, the chief's first, in every process; all must call it."""
+    """Returns all processes' values, one for each replica, the chief's first. All processes must call it."""
     if workers() == 1:
         return [value] * strategy.num_replicas_in_sync
     one_hot = value * np.eye(strategy.num_replicas_in_sync, dtype=np.int64)
@@ -160,12 +160,12 @@ def _sum_graph(strategy: Any) -> Any:
 
 
 def from_chief(strategy: Any, value: int) -> int:
-    """Returns the chief's `value` in every process; all must call it."""
+    """Returns the chief's value. All processes must call it."""
     return from_all(strategy, value)[0]
 
 
 def refuse_other_flags(strategy: Any, **values: int) -> None:
-    """Compares flags between all processes, which must all call it.
+    """Compares flags between all processes. All must call it.
 
     Raises:
         UserError: if a flag differs; the error names its values.
@@ -179,7 +179,7 @@ def refuse_other_flags(strategy: Any, **values: int) -> None:
 
 
 def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Compares variables between all processes, which must all call it.
+    """Compares variables between all processes. All must call it.
 
     Raises:
         UserError: if they differ.
@@ -196,7 +196,7 @@ def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
 
 
 def lost(error: tf.errors.OpError) -> UserError:
-    """Returns the error for the user if one of `LOST` was raised and there are other workers."""
+    """Returns the user's error for one of TensorFlow's errors in `LOST`."""
     cause = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
     reason = cause[1].rstrip(":") if cause else _first_line(error)
     if "joining a group with size" in reason:

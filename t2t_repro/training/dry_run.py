@@ -1,4 +1,4 @@
-"""The text of --dry_run: the model, its steps, their micro-batches and their memory. Nothing is trained or written."""
+"""The text of --dry_run: the model, the steps, their micro-batches and the memory. Nothing is trained or written."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 @dataclass(frozen=True)
 class Cuts:
-    """The way the steps of the first epoch are cut into micro-batches, at most `COUNTED_STEPS` of them."""
+    """The micro-batches of the first epoch's steps. Only the first `COUNTED_STEPS` steps are counted."""
 
     steps: list[list[size.Shape]]
-    """Shapes of each step's micro-batches, including empty ones."""
+    """Shapes of the micro-batches of each step, including empty ones."""
     replicas: int
-    """Replicas of all workers."""
+    """Number of replicas, over all workers."""
     padding: float
-    """Share of positions, 0 .. 1."""
+    """Share of padding in all positions, 0 .. 1."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Cuts:
@@ -127,7 +127,7 @@ class Cuts:
 
     @property
     def rounds(self) -> int:
-        """Micro-batches of a replica in the step that has the most."""
+        """Number of micro-batches of a replica, in the step with the most."""
         return max(map(len, self.steps)) // self.replicas
 
     def at_once(self) -> Iterator[list[size.Shape]]:
@@ -139,10 +139,10 @@ class Cuts:
                 yield from ([shape] for shape in shapes)
 
     def table(self, sample: str) -> Table:
-        """Returns how many steps have how many micro-batches.
+        """Returns a table with the number of steps for each number of micro-batches.
 
         Args:
-            sample: end of the title, for when not all steps were counted.
+            sample: end of the title; empty if all steps were counted.
         """
         steps = Counter(map(len, self.steps))
         largest: Counter[int] = Counter()

@@ -16,7 +16,7 @@ class Due:
     saves: bool = False
     """Save a checkpoint."""
     saves_by_request: bool = False
-    """The checkpoint is saved only because the run is to stop; the next one replaces it."""
+    """The checkpoint is saved only because the run must stop. The next checkpoint replaces it."""
     evaluates: bool = False
     """Evaluate the dev split."""
     stops: bool = False
@@ -41,7 +41,7 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
         last_step: number of steps after which training ends.
         config: how often to log, save and evaluate.
         seconds: seconds since the last checkpoint, or since training started.
-        stop_requested: whether the run is to stop.
+        stop_requested: whether the run must stop after this step.
     """
     evaluates = evaluates_after(step, last_step, config)
     if config.save_checkpoints_secs:
@@ -51,7 +51,7 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
     return Due(
         logs=evaluates or step % config.log_step_count_steps == 0,
         saves=saves or stop_requested,
-        # With save_checkpoints_secs any checkpoint counts: a run may be stopped before its first one is due.
+        # With save_checkpoints_secs the checkpoint is kept: if every process is stopped early, no other is ever due.
         saves_by_request=stop_requested and not saves and not config.save_checkpoints_secs,
         evaluates=evaluates and not stop_requested,  # the resumed run evaluates first
         stops=stop_requested,

@@ -1,4 +1,4 @@
-"""Evaluation of a model on the dev split: how well it predicts the text (Table 3), and how well it decodes."""
+"""Evaluation on the dev split: the loss, accuracy and perplexity of a model (Table 3), and scores of decoded text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evaluation:
     tokens: int
     """Number of target tokens."""
     batches: int = 0
-    """Number of measured batches if some were skipped; 0 for the whole split."""
+    """Number of evaluated batches; 0 if the whole split was evaluated."""
 
     @property
     def perplexity(self) -> float:
@@ -54,7 +54,7 @@ class Evaluator:
         model: called as model(inputs, targets) -> logits.
         records: the split.
         max_tokens: maximum number of positions in a batch.
-        max_batches: number of batches to measure, spread over short and long ones; 0 measures all.
+        max_batches: number of batches to evaluate, spread over short and long ones; 0 evaluates all.
     """
 
     def __init__(self, model: Any, records: Records, max_tokens: int, max_batches: int = 0) -> None:
@@ -63,7 +63,7 @@ class Evaluator:
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Returns the summed loss and the number of correct tokens of a batch."""
             logits = model(inputs, targets)
-            # argmax finds one token even if several are tied, as happens often in bfloat16.
+            # In bfloat16 several tokens often have the same logit; argmax takes the first.
             predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
             correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
             return smoothed_cross_entropy(logits, targets, 0.0), correct
@@ -140,7 +140,7 @@ class DevDecoder:
         pairs = [records[number] for number in spread(len(records), lines)]
         decode = translator.vocabulary.decode
         self._sources = decode(source.tolist() for source, _ in pairs)
-        # The model's targets are not always the text that is scored: a parser's become trees first.
+        # The targets are not always the text to score: in parsing they become trees first.
         self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
@@ -170,7 +170,7 @@ def spread(size: int, count: int) -> list[int]:
     The numbers are the same at each call.
     """
     count = min(size, count)
-    # One number is drawn from each of `count` equal stretches. Every n-th line would be biased for text that
-    # alternates, as numbers_ende does between small and large numbers.
+    # One number is drawn from each of `count` equal stretches. To take every n-th line would be biased if the text
+    # alternates: numbers_ende alternates between small and large numbers.
     draw = random.Random(0)
     return [draw.randrange(size * stretch // count, size * (stretch + 1) // count) for stretch in range(count)]

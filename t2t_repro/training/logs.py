@@ -1,4 +1,4 @@
-"""The logs of a training run: the same figures in metrics.jsonl, for programs, and for TensorBoard."""
+"""The logs of a training run: the same figures in metrics.jsonl and in TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Logs:
 
     @functools.cached_property
     def _tensorboard(self) -> TensorBoardLog:
-        """Created at the first use: a process that logs nothing leaves no file."""
+        """The log for TensorBoard, created at the first use so that a process that logs nothing leaves no file."""
         return TensorBoardLog(self._folder.path, self._start)
 
     @property
@@ -54,7 +54,7 @@ class Logs:
 
         Args:
             step: number of the step.
-            seconds: seconds of training so far, over all processes.
+            seconds: seconds of training so far, including earlier processes.
             result: result of the step.
             speed: speed since the last logged step.
         """

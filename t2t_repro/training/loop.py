@@ -60,14 +60,14 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
 
 
 class Loop:
-    """Takes the steps of a training run. All workers run it side by side."""
+    """Takes the steps of a training run. Every worker runs its own loop."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared, self._run, self._config = prepared, prepared.run, prepared.run.config
         self._start, self._last_step = prepared.start, prepared.run.hparams.train_steps
         self._signals = StopSignals()
         self._start_time = self._save_time = 0.0
-        """Times of the first step of this process, and of its last checkpoint."""
+        """Times at which this process started its first step, and saved its last checkpoint."""
 
     def run(self) -> None:
         """Trains to the end.
@@ -85,7 +85,7 @@ class Loop:
             has_converged = self._has_converged()
             if step < self._last_step and not has_converged and not self._stop_requested:
                 step = self._take_steps()
-                has_converged = self._has_converged()  # the other workers wait here for the chief's last checkpoint
+                has_converged = self._has_converged()  # in it, the other workers wait for the chief to save
         if has_converged and self._start < self._last_step:
             self._run.say(
                 f"no lower dev loss in {self._config.early_stopping_patience} evaluations: ended after step {step:,}"
@@ -95,11 +95,11 @@ class Loop:
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal asks this process to stop at once. Several workers stop together, by votes."""
+        """True if a signal requested a stop and there is only one worker. Several workers vote instead."""
         return self._run.has_one_worker and self._signals.requested
 
     def _take_steps(self) -> int:
-        """Takes the steps until the last, or until the run is to stop; returns the number of the last step taken."""
+        """Takes steps until the last one, or until the run must stop; returns the number of steps taken."""
         speed = Speed()
         self._start_time = self._save_time = time.monotonic()
         step, pending = self._start, None
@@ -109,7 +109,7 @@ class Loop:
                 returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
                 step = batch.step + 1
                 speed.count(batch)
-                # The result of the step before is read while this one runs, so that a GPU does not wait for Python.
+                # The previous step's result is read while this step runs, so that a GPU does not wait for Python.
                 previous = self._read(*pending) if pending else None
                 pending = batch, returned
                 if progress:
@@ -139,7 +139,7 @@ class Loop:
 
         Args:
             step: number of steps taken.
-            previous: result of the step before. Its votes make all workers stop after the same step.
+            previous: result of the previous step. All workers see its votes, so they stop after the same step.
         """
         if self._run.has_one_worker:
             stop_requested = self._signals.requested
@@ -154,7 +154,7 @@ class Loop:
             self._prepared.logs.log_step(step, seconds, result, speed)
 
     def _save_and_evaluate(self, step: int, due: Due) -> bool:
-        """Saves and evaluates as due; returns whether training ends."""
+        """Saves and evaluates if that is due; returns whether training ends."""
         if due.saves:
             self._save(step, due.saves_by_request)
         if not due.evaluates:
@@ -178,20 +178,20 @@ class Loop:
             UserError: if its loss or its gradient is not finite.
         """
         result = TrainStep.read(returned)
-        # With a loss scale an overflow in float16 is no mistake: the step is skipped, and the next scale is lower.
+        # A loss scale above 1 makes gradients overflow now and then: such a step is skipped, and the scale is lowered.
         if math.isfinite(result.loss) and (math.isfinite(result.gradient_norm) or result.loss_scale > 1.0):
             return result
         raise self._not_finite(batch, result)
 
     def _not_finite(self, batch: Batch, result: Result) -> UserError:
-        """Lists the examples of a step in a file, and returns the error that names it."""
+        """Writes a list of the step's examples to a file; returns the error, which names the file."""
         folder, records = self._prepared.folder, self._run.data.records["train"]
         path = folder.path / f"not_finite-{batch.step + 1}.tsv"
         places = [records.locate(number) for number in sorted(batch.examples.tolist())]
         if self._run.is_chief:
             with whole_file(path, "w") as file:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
-        # The step before may have damaged the weights, even if its own loss and gradient were finite.
+        # The previous step may have damaged the weights, even if its own loss and gradient were finite.
         good = [path for path in folder.checkpoints() if step_of(path) < batch.step]
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
@@ -202,7 +202,7 @@ class Loop:
         )
 
     def _evaluate_if_missing(self) -> None:
-        """Evaluates the restored checkpoint if the process before ended between checkpoint and evaluation."""
+        """Evaluates the restored checkpoint if the previous process ended after saving it but before evaluating it."""
         logs, step = self._prepared.logs, self._start
         is_due = step and evaluates_after(step, self._last_step, self._config)
         if logs and is_due and step not in logs.dev_losses:
@@ -224,7 +224,7 @@ class Loop:
         if prepared.model.has_attention:
             picture = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
             prepared.logs.log_attention(step, picture)
-        # Logged last: a line in metrics.jsonl means that all of the evaluation was done.
+        # Logged last: the line in metrics.jsonl means that the whole evaluation was done.
         prepared.logs.log_evaluation(step, evaluation, decoded)
         score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}" if decoded else ""
         self._run.say(
@@ -233,7 +233,7 @@ class Loop:
         )
 
     def _has_converged(self) -> bool:
-        """Returns whether the last `early_stopping_patience` evaluations had no lower dev loss; all must call it."""
+        """Returns whether the last `early_stopping_patience` dev losses set no new low. All workers must call it."""
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         losses = list(logs.dev_losses.values()) if logs else []
         has_converged = patience > 0 and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience

@@ -37,14 +37,14 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
     @ops.custom_gradient
     def cross_entropy(logits: Tensor) -> Any:
         softmax = ops.softmax(logits)
-        # log(sum(exp(logits))), from the softmax's largest value, which is at least 1 / V.
+        # log(sum(exp(logits))), computed from the largest probability: it is at least 1 / V, so its log is finite.
         log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
         target_logits = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         others = other * (vocab_size * ops.mean(logits, axis=-1) - target_logits)
         loss = log_normalizer - correct * target_logits - others - entropy
 
         def gradient(upstream: Tensor) -> Tensor:
-            # Compared as floats, because TensorFlow compares int32 on the CPU even if all else is on a GPU.
+            # Compared as floats: TensorFlow compares int32 on the CPU even if everything else is on a GPU.
             is_target = ops.arange(vocab_size, dtype="float32") == ops.cast(targets, "float32")[..., None]
             smoothed = ops.where(is_target, correct, other)
             return (softmax - smoothed) * (upstream * weights)[..., None]

@@ -1,8 +1,8 @@
-"""metrics.jsonl in the model folder: what was measured during training, one JSON object a line.
+"""metrics.jsonl in the model folder: the measurements of a training run, one JSON object a line.
 
-Every --log_step_count_steps, and before each evaluation: "step", "seconds" of training so far, "train_loss" (smoothed,
-of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second", "padding",
-"hardware" and "gpu_count".
+Every --log_step_count_steps steps, and before each evaluation: "step", "seconds" of training so far, "train_loss"
+(smoothed, of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second",
+"padding", "hardware" and "gpu_count".
 
 After each evaluation: "step", "dev_loss", "dev_perplexity" and "dev_accuracy"; "eval_steps" if that flag skipped
 batches; if lines were decoded, the problem's main score ("dev_bleu", "dev_f1", "dev_exact_matches"), its "signature",

@@ -1,4 +1,4 @@
-"""The stages before the first step of a training run: data plan, model folder, model, checkpoint, evaluation, logs."""
+"""Everything before the first step of a training run: opens the folder, builds the model, restores the checkpoint."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ EVAL_TOKENS = 4096
 """Maximum number of positions in a batch of an evaluation, with padding."""
 
 EVAL_BEAM = 4
-"""Maximum number of hypotheses in an evaluation. A parser's 21 are slow as long as it has not learned to end."""
+"""Maximum beam size in an evaluation. Parsing's 21 is slow while the model has not learned to end its outputs."""
 
 SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
+"""Advice if a worker does not see a file that the chief wrote."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The parts of a prepared training run."""
+    """A training run that is ready for its first step."""
 
     run: Run
     pipeline: Pipeline
@@ -77,7 +78,7 @@ class Prepared:
     step: TrainStep
     checkpoints: Checkpoints
     start: int
-    """Number of steps that earlier processes took."""
+    """Number of steps that earlier processes have taken."""
     evaluator: Evaluator
     decoder: DevDecoder | None
     """Decodes lines of the dev split, if requested."""
@@ -157,8 +158,8 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
     models = [model for place in places for model in checkpoints_in(path / place)]
     if models and not checkpoints_in(path):
         raise UserError(
-            f"{path}: holds {models[0]}, but no checkpoint to resume from; t2t-decoder decodes with it; "
-            "to train anew delete that, or give another --output_dir"
+            f"{path}: holds {models[0]}, but no checkpoint to resume from; to start again, "
+            "delete it or give another --output_dir"
         )
 
 

@@ -15,7 +15,7 @@ class Speed:
 
     def __init__(self) -> None:
         self._start: float | None = None
-        """None before the first step of a process, which builds the graph and does not count."""
+        """None before the first step of a process. That step is not counted, because it builds the graph."""
         self._source = self._target = self._positions = self._filled = 0
 
     def restart(self) -> None:
@@ -35,7 +35,7 @@ class Speed:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Does not count the time inside the block."""
+        """Excludes the time inside the block."""
         pause = time.monotonic()
         yield
         if self._start is not None:

@@ -1,7 +1,8 @@
 """A training step: the gradients of its micro-batches, summed over micro-batches and replicas, then Adam (section 5.3).
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which the plan knows. So a
-step is the same on any number of devices, and in any number of micro-batches.
+step is the same on any number of devices, and in any number of micro-batches. A round is one micro-batch on each
+replica.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ SEED = tf.TensorSpec([2], tf.int32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
 ROUNDS_AT_ONCE = 2
-"""Maximum number of micro-batches that a replica computes in one graph: the two blocks of a step that is not cut
-further. With more, gradients accumulate from graph to graph, and memory holds the activations of one micro-batch."""
+"""Maximum number of rounds in one graph. A step has two blocks of examples; on one replica it has more rounds only if a
+block is too large. Then a graph of one round is called for each round and adds the gradients to a sum, so that memory
+holds the activations of only one round."""
 
 
 def adam(hparams: HParams) -> Any:
@@ -48,7 +50,7 @@ class Result(NamedTuple):
     gradient_norm: float
     """Euclidean norm of all gradients together; not finite if a step of "mixed_float16" was skipped."""
     votes: float
-    """Sum of the replicas' votes."""
+    """Number of replicas whose process wants to stop."""
     loss_scale: float
     """1 unless the precision is "mixed_float16"."""
     learning_rate: float
@@ -130,7 +132,7 @@ class TrainStep:
             micro_batches: the step's examples; the number of micro-batches is a multiple of the number of replicas.
             num_tokens: number of target tokens in the step, without padding.
             seed: seed of the step's dropout.
-            vote: whether this worker wants to stop. All workers get the sum of the votes.
+            vote: whether this worker wants to stop.
 
         Returns:
             float32 [5], the argument of `read`. On a GPU the step may still be running.
@@ -219,7 +221,7 @@ class TrainStep:
             self._loss_scale.update(strategy, is_finite)
 
     def _distribute(self, rounds: Any) -> Any:
-        """Gives each replica its micro-batch of each round."""
+        """Returns the rounds in the form that `strategy.run` takes: each replica gets its own micro-batch."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
@@ -264,7 +266,7 @@ def out_of_memory(error: Exception, positions: int) -> UserError:
 
     Args:
         error: TensorFlow's error.
-        positions: number of positions in the largest micro-batches.
+        positions: maximum number of positions in a micro-batch of this run.
     """
     tensor = re.search(r"OOM when allocating .*?(?= on /job|\n|$)", str(error))
     return UserError(

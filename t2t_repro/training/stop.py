@@ -11,12 +11,12 @@ from typing import Any
 
 
 class StopSignals:
-    """Inside its block, the first SIGTERM or SIGINT sets `requested`; the second one ends the process at once."""
+    """In its `with` block, the first SIGTERM or SIGINT sets `requested`; the second one ends the process at once."""
 
     def __init__(self) -> None:
         self.requested = False
         self._handlers: dict[signal.Signals, Any] = {}
-        """Handlers before the block."""
+        """Handlers to restore after the block."""
         self._writer: int | None = None
         self._wakeup_descriptor = -1
 
@@ -48,8 +48,8 @@ class StopSignals:
         for handled in self._handlers:
             signal.signal(handled, signal.SIG_DFL)
         message = f"\n{signal.Signals(number).name}: finishing the step, then saving; once more ends at once\n"
-        # The signal may have interrupted a print, so that another print would fail. The reader of standard error, such
-        # as tee, may have been ended by the same Ctrl-C.
+        # Not print(): it fails if the signal interrupted another print(). The write fails if standard error is a pipe
+        # to a program, such as tee, that the same Ctrl-C has ended.
         with contextlib.suppress(OSError):
             os.write(2, message.encode())
 

@@ -21,7 +21,7 @@ PREFIX = "events.out.tfevents."
 
 
 class TensorBoardLog:
-    """Writes events for TensorBoard, each at once.
+    """Writes events for TensorBoard. Each can be read at once.
 
     Args:
         folder: model folder.
@@ -42,8 +42,8 @@ class TensorBoardLog:
         except (OSError, tf.errors.OpError) as error:
             raise self._unwritable(error) from None
         self._write(Event(file_version="brain.Event:2"))
-        # When TensorBoard reads a START, it drops what it has read of the START's step and of later steps. Its faster
-        # reader does that at each point instead, for the points of the same tag.
+        # When TensorBoard reads a START, it drops all points of the START's step and of later steps. Its faster reader
+        # ignores START: there, each new point drops its own tag's points of the same step and of later steps.
         self._write(Event(step=start + 1 if start else 0, session_log=SessionLog(status=SessionLog.START)))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
