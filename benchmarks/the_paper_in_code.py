@@ -184,14 +184,14 @@ def draw_attention(walk: Walk) -> None:
 
 
 def describe_embedding(walk: Walk) -> str:
-    """The lengths of embedding and position vectors before they are added."""
+    """Returns the norms of embedding and position vectors before they are added."""
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
     positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
     norms = [float(np.linalg.norm(vectors, axis=1).mean()) for vectors in (rows, rows * width**0.5, positions)]
     return (
-        f"The embedding vectors of the source sentence have a mean length of {norms[0]:.2f}. After the multiplication "
-        f"by √{width} it is {norms[1]:.1f}. Position vectors have length {norms[2]:.1f}."
+        f"The embedding vectors of the source sentence have a mean Euclidean norm of {norms[0]:.2f}. After the "
+        f"multiplication by √{width} it is {norms[1]:.1f}. Position vectors have norm {norms[2]:.1f}."
     )
 
 
@@ -258,7 +258,8 @@ def describe_label(walk: Walk) -> str:
     losses = [float(smoothed_cross_entropy(logits, label, rate)) for rate in (smoothing, 0.0)]
     return (
         f"{table(['piece', 'smoothed label', 'probability in the model'], rows)}\n\n"
-        f"The loss of this token is {losses[0]:.4f} nats with smoothing and {losses[1]:.4f} nats without."
+        f"The loss of this token is {losses[0]:.4f} nats with smoothing, after the entropy of the label is subtracted, "
+        f"and {losses[1]:.4f} nats without smoothing."
     )
 
 

@@ -65,9 +65,9 @@ class Repairs:
         return any(dataclasses.astuple(self))
 
     def __str__(self) -> str:
-        """Returns the counts above 0: "3 trees, 5 words missing"."""
+        """Returns the counts above 0: "trees: 3, words missing: 5"."""
         counts = dataclasses.asdict(self).items()
-        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts if count) or "none"
+        return ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts if count) or "none"
 
 
 def words_of(line: str) -> list[str]:

@@ -175,7 +175,7 @@ def test_a_tree_without_words_is_refused() -> None:
 def test_repairs_add_up_and_print_their_counts() -> None:
     total = Repairs(trees=1, words_missing=2) + Repairs(trees=1, roots_joined=1)
     assert total == Repairs(trees=2, words_missing=2, roots_joined=1)
-    assert str(total) == "2 trees, 2 words missing, 1 roots joined"
+    assert str(total) == "trees: 2, words missing: 2, roots joined: 1"
     assert str(Repairs()) == "none" and not Repairs()
 
 
