@@ -3,10 +3,10 @@
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
 The text is any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come at a random
-time within the duration of an unbroken run; the third comes while a checkpoint is written. A run that ends before its
-kill is compared, and another one is started. Half of the starts also save by time, at other steps than evaluations.
-The last checkpoint, the best one, every figure of metrics.jsonl and every point in TensorBoard must be equal to the
-bit, except times and speeds.
+time within the duration of an unbroken run; the third comes while a checkpoint is written. If a run ends before its
+kill, it is compared, and another one is started. Half of the starts use --save_checkpoints_secs, so they save at other
+steps than they evaluate. The last checkpoint, the best one, every figure of metrics.jsonl and every point in
+TensorBoard must be equal to the bit, except times and speeds.
 
 Then it measures the seconds from the start of t2t-trainer to the end of its first step, when it resumes after few steps
 and after many.
@@ -79,9 +79,9 @@ def newest(model: Path) -> int:
     return max(map(step_of, checkpoints_in(model)), default=0)
 
 
-def stage(model: Path, said: str, start: int) -> str:
-    """Returns what a killed process, resumed after step `start`, was doing, from the files and messages it left."""
-    if "steps an epoch" not in said:
+def stage(model: Path, messages: str, start: int) -> str:
+    """Returns the task of a killed process, from its files and messages; the process had resumed after step `start`."""
+    if "steps an epoch" not in messages:
         return "it imports and opens the data"
     if half_written(model):
         return "it saves"
@@ -102,10 +102,10 @@ def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tu
     while process.poll() is None and not reached():
         time.sleep(0.0002)
     process.kill()
-    code, said = process.wait(), errors.read_text("utf-8", errors="replace")
+    code, messages = process.wait(), errors.read_text("utf-8", errors="replace")
     if code > 0:
-        sys.exit(said)
-    return code < 0, said
+        sys.exit(messages)
+    return code < 0, messages
 
 
 def after(seconds: float) -> Callable[[], bool]:
@@ -116,83 +116,83 @@ def after(seconds: float) -> Callable[[], bool]:
 
 def at_saving(model: Path, number: int) -> Callable[[], bool]:
     """Returns a function that is true while the `number`-th checkpoint is written."""
-    seen, was = 0, False
+    count, was_saving = 0, False
 
     def reached() -> bool:
-        nonlocal seen, was
-        now = any(not name.startswith(".") for name in half_written(model))
-        seen, was = seen + (now and not was), now
-        return seen == number
+        nonlocal count, was_saving
+        is_saving = any(not name.startswith(".") for name in half_written(model))
+        count, was_saving = count + (is_saving and not was_saving), is_saving
+        return count == number
 
     return reached
 
 
 def content(model: Path) -> dict[str, object]:
     """Returns the values, by name, that must be equal in two runs."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for kind, path in (("last", checkpoints_in(model)[-1]), ("best", checkpoints_in(model / "best")[-1])):
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
             value = reader.get_tensor(name)
             if "OBJECT_GRAPH" not in name:
-                found[f"{kind}: {name}"] = value if isinstance(value, bytes) else value.tobytes()
+                values[f"{kind}: {name}"] = value if isinstance(value, bytes) else value.tobytes()
     for line in read_metrics(model):
         kind = "evaluation" if "dev_loss" in line else "step"
-        found[f"metrics.jsonl: {kind} {line['step']}"] = {k: line[k] for k in line if k not in TIMES}
-    found["metrics.jsonl: lines"] = len(read_metrics(model))
+        values[f"metrics.jsonl: {kind} {line['step']}"] = {k: line[k] for k in line if k not in TIMES}
+    values["metrics.jsonl: lines"] = len(read_metrics(model))
     points: dict[str, dict[int, bytes]] = collections.defaultdict(dict)
     for path in sorted((model / tensorboard_log.FOLDER).iterdir()):
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = Event.FromString(record)
                 if event.session_log.status == SessionLog.START:  # drops points of steps that are taken again
-                    for of_tag in points.values():
-                        for step in [step for step in of_tag if step >= event.step]:
-                            del of_tag[step]
+                    for tag_points in points.values():
+                        for step in [step for step in tag_points if step >= event.step]:
+                            del tag_points[step]
                 for value in event.summary.value:
                     points[value.tag][event.step] = value.SerializeToString()
         except tf.errors.DataLossError:  # the process was killed while it wrote the end of the file
             continue
-    return found | {f"TensorBoard: {tag}": points[tag] for tag in points if tag not in TIMES}
+    return values | {f"TensorBoard: {tag}": points[tag] for tag in points if tag not in TIMES}
 
 
-def compare(model: Path, whole: Path) -> bool:
+def compare(model: Path, unbroken: Path) -> bool:
     """Prints how a killed run differs from the unbroken one; returns whether they are equal."""
-    ours, theirs = content(model), content(whole)
+    ours, theirs = content(model), content(unbroken)
     different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-    left = sorted(half_written(model) | {path.name for path in model.glob("damaged-*")})
+    leftovers = sorted(half_written(model) | {path.name for path in model.glob("damaged-*")})
     print(f"{model}: {len(different)} of {len(theirs)} things differ{''.join(f', {name}' for name in different)}")
-    print(f"{model}: half-written files left behind: {', '.join(left) or 'none'}")
+    print(f"{model}: half-written files left behind: {', '.join(leftovers) or 'none'}")
     return not different
 
 
 def kill_and_compare(work: Path) -> bool:
     """Kills and compares runs; returns whether nothing differs."""
-    whole, draw = work / "unbroken", random.Random(SEED.value)
-    began = time.monotonic()
-    run("trainer", *flags_of(whole, TRAIN_STEPS.value))
-    seconds = time.monotonic() - began
-    trainings, stages, same = 1, collections.Counter[str](), True
+    unbroken, draw = work / "unbroken", random.Random(SEED.value)
+    start_time = time.monotonic()
+    run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))
+    seconds = time.monotonic() - start_time
+    trainings, stages, is_same = 1, collections.Counter[str](), True
     while (kills := stages.total()) < KILLS.value:
         model = work / f"killed_{trainings}"
         start = newest(model)
         by_clock = ["--save_checkpoints_secs=1"] * draw.randrange(2)
         moment = at_saving(model, draw.randrange(1, 5)) if kills % 3 == 2 else after(draw.uniform(0.0, seconds))
-        alive, said = killed(model, [*flags_of(model, TRAIN_STEPS.value), *by_clock], moment)
-        if alive:
-            found = stage(model, said, start)
-            stages[found] += 1
-            print(f"kill {kills + 1}, of a run from step {start}, checkpoint {newest(model)} there: while {found}")
+        was_killed, messages = killed(model, [*flags_of(model, TRAIN_STEPS.value), *by_clock], moment)
+        if was_killed:
+            task = stage(model, messages, start)
+            stages[task] += 1
+            print(f"kill {kills + 1}, of a run from step {start}, latest checkpoint {newest(model)}: while {task}")
         else:
-            same &= compare(model, whole)
+            is_same &= compare(model, unbroken)
             trainings += 1
     model = work / f"killed_{trainings}"
     run("trainer", *flags_of(model, TRAIN_STEPS.value))
-    same &= compare(model, whole)
-    print(f"{KILLS.value} kills in {trainings} trainings: {'nothing differs' if same else 'SOMETHING DIFFERS'}")
-    for found, count in stages.most_common():
-        print(f"  {count:3} while {found}")
-    return same
+    is_same &= compare(model, unbroken)
+    print(f"{KILLS.value} kills in {trainings} trainings: {'nothing differs' if is_same else 'SOMETHING DIFFERS'}")
+    for task, count in stages.most_common():
+        print(f"  {count:3} while {task}")
+    return is_same
 
 
 def time_to_first_step(work: Path) -> None:
@@ -205,16 +205,16 @@ def time_to_first_step(work: Path) -> None:
     for _ in range(5):
         for step, folder in folders.items():
             copy = Path(shutil.copytree(folder, work / "resumed"))
-            began = time.monotonic()
+            start_time = time.monotonic()
             log = copy / metrics_log.FILE
             size = log.stat().st_size
             arguments = flags_of(copy, 2 * high, evaluation=high)
             killed(copy, arguments, lambda log=log, size=size: log.stat().st_size > size)
-            taken[step].append(time.monotonic() - began)
+            taken[step].append(time.monotonic() - start_time)
             shutil.rmtree(copy)
     for step, seconds in taken.items():
-        each = ", ".join(f"{one:.2f}" for one in seconds)
-        print(f"from the start to the end of step {step + 1:,}: {statistics.median(seconds):.2f} s, median of {each}")
+        times = ", ".join(f"{value:.2f}" for value in seconds)
+        print(f"from the start to the end of step {step + 1:,}: {statistics.median(seconds):.2f} s, median of {times}")
 
 
 def main(argv: list[str]) -> None:
@@ -222,10 +222,10 @@ def main(argv: list[str]) -> None:
     work = Path(WORK.value)
     run("datagen", "--problem=text_files", f"--train={TRAIN.value}", f"--dev={DEV.value}", "--vocab_size=340",
         f"--data_dir={work}/data")  # fmt: skip
-    same = kill_and_compare(work)
+    is_same = kill_and_compare(work)
     if HIGH_STEP.value:
         time_to_first_step(work)
-    sys.exit(0 if same else 1)
+    sys.exit(0 if is_same else 1)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ PRECISION = flags.DEFINE_list("precision", ["mixed_bfloat16"], "precisions of th
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of the loss curves")
 
 
-def text(name: str) -> tuple[str, str]:
+def unpack(name: str) -> tuple[str, str]:
     """Unpacks the files of a split into the work folder; returns the English and the German path."""
     paths = []
     for language in ("en", "de"):
@@ -62,20 +62,20 @@ def main(argv: list[str]) -> None:
     """Runs everything."""
     Path(WORK.value).mkdir(parents=True, exist_ok=True)
     data = f"{WORK.value}/data"
-    splits = {name: text(name) for name in ("train", "val", "test_2016_flickr")}
+    splits = {name: unpack(name) for name in ("train", "val", "test_2016_flickr")}
     run("datagen", "--problem=text_files", f"--train={','.join(splits['train'])}", f"--dev={','.join(splits['val'])}",
         "--vocab_size=8000", f"--data_dir={data}")  # fmt: skip
     rows, models = [], {}
     for norm_before, precision, seed in itertools.product(NORM_BEFORE.value, PRECISION.value, SEEDS.value):
         name = f"{'pre' if norm_before == 'true' else 'post'}-norm, {precision}, seed {seed}"
         model = models[name] = f"{WORK.value}/{name.replace(', ', '_').replace(' ', '_')}"
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        start_usage, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
             f"--output_dir={model}", f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
             "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
             f"--hparams=norm_before={norm_before}")  # fmt: skip
-        wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        wall, usage = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = usage.ru_utime + usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime
         run("avg-checkpoints", f"--output_dir={model}")
         scores = []
         for split in ("val", "test_2016_flickr"):

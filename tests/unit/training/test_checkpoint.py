@@ -103,9 +103,9 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
     assert same(take(resumed, range(2, 4)), whole)
 
 
-@pytest.mark.parametrize("what", ["hparams fingerprint", "vocabulary fingerprint", "data fingerprint", "random seed"])
-def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, what: str) -> None:
-    def all_of() -> dict[str, str]:
+@pytest.mark.parametrize("name", ["hparams fingerprint", "vocabulary fingerprint", "data fingerprint", "random seed"])
+def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, name: str) -> None:
+    def identity() -> dict[str, str]:
         return {
             "hparams fingerprint": hparams_fingerprint(folder.hparams),
             "vocabulary fingerprint": folder.vocabulary.fingerprint,
@@ -114,19 +114,19 @@ def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, what: str) 
         }
 
     Training(folder).saved(1)
-    before = all_of()[what]
-    if what == "hparams fingerprint":
+    before = identity()[name]
+    if name == "hparams fingerprint":
         folder.hparams = replace(folder.hparams, label_smoothing=0.2)
-    elif what == "vocabulary fingerprint":
+    elif name == "vocabulary fingerprint":
         folder.vocabulary = vocabulary.train(["of other", "words"], folder.vocabulary.size)
-    elif what == "data fingerprint":
+    elif name == "data fingerprint":
         folder.origin = replace(folder.origin, data_fingerprint="fedcba987654")
     else:
         folder.origin = replace(folder.origin, random_seed=8)
-    now = all_of()[what]
+    now = identity()[name]
     assert now != before
     message = refused(Training(folder).checkpoints.restore)
-    assert f"{what} {before}, now it is {now}" in message and "--warm_start_from" in message
+    assert f"{name} {before}, now it is {now}" in message and "--warm_start_from" in message
 
 
 def test_a_longer_run_resumes(folder: ModelFolder) -> None:

@@ -111,9 +111,9 @@ UNEQUAL = "Collective ops is aborted by: Device CPU:0 is joining a group with si
     ],
 )
 def test_a_lost_worker_is_one_line(message: str, line: str) -> None:
-    message_of_lost = str(lost(tf.errors.UnavailableError(None, None, message)))
-    assert line in message_of_lost
-    assert "\n" not in message_of_lost
+    error = str(lost(tf.errors.UnavailableError(None, None, message)))
+    assert line in error
+    assert "\n" not in error
 
 
 MEETING = """
@@ -128,17 +128,17 @@ index = int(sys.argv[1])
 strategy = make_strategy()
 weights = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
 
-def refused(function, *arguments, **values):
+def error_of(function, *arguments, **values):
     try:
         function(strategy, *arguments, **values)
     except UserError as error:
         return str(error)
 
 results = [is_chief(strategy), from_chief(strategy, 10 + index), from_all(strategy, (10 + index) << 33)]
-results += [refused(refuse_other_flags, train_steps=5, max_tokens_per_replica=5 + index)]
-results += [refused(refuse_other_flags, train_steps=5), refused(refuse_other_weights, weights)]
+results += [error_of(refuse_other_flags, train_steps=5, max_tokens_per_replica=5 + index)]
+results += [error_of(refuse_other_flags, train_steps=5), error_of(refuse_other_weights, weights)]
 weights[index].assign_add(tf.fill(weights[index].shape, 1e-7 + index))
-results += [refused(refuse_other_weights, weights)]
+results += [error_of(refuse_other_weights, weights)]
 print(json.dumps(results), flush=True)
 print("ready to end", file=sys.stderr, flush=True)
 signal.pause()
@@ -161,14 +161,17 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
         result = process.result(timeout=120)
         # The process ends with the signal because make_strategy removes TensorFlow's own handler.
         assert result.returncode == -signal.SIGTERM, result.stderr
-        awaited = "the other 1" if index == 0 else f"the chief, {chief}"
-        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {awaited}\n" in result.stderr
-        chiefs, first, everyone, flags, nothing, same, other = json.loads(result.stdout)
-        assert (chiefs, first, everyone) == (index == 0, 10, [10 << 33, 11 << 33])
-        assert flags == "--max_tokens_per_replica is 5 and 6 on different workers; start all with the same command"
-        assert nothing is None
-        assert same is None
-        assert "different weights" in other
+        others = "the other 1" if index == 0 else f"the chief, {chief}"
+        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {others}\n" in result.stderr
+        chief_here, chief_value, values, other_flags, same_flags, same_weights, other_weights = json.loads(
+            result.stdout
+        )
+        assert (chief_here, chief_value, values) == (index == 0, 10, [10 << 33, 11 << 33])
+        assert (
+            other_flags == "--max_tokens_per_replica is 5 and 6 on different workers; start all with the same command"
+        )
+        assert same_flags is same_weights is None
+        assert "different weights" in other_weights
 
 
 WAITING = """
@@ -224,7 +227,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "out"
 
 
-def told(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def received_addresses(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Returns the addresses that each worker received, its own address first."""
     received = []
     for index in range(2):
@@ -244,9 +247,9 @@ def test_the_slurm_script_gives_each_worker_its_index(
 ) -> None:
     script = DOCS.read_text("utf-8").partition("```bash\n")[2].partition("```")[0]
     monkeypatch.setenv("TRAINER_EXITS", exits)
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-    assert done.returncode == int(exits), done.stderr
-    assert told(stand_ins, monkeypatch) == [["gpu-a:2222", "gpu-b:2222"], ["gpu-b:2222", "gpu-a:2222"]]
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert result.returncode == int(exits), result.stderr
+    assert received_addresses(stand_ins, monkeypatch) == [["gpu-a:2222", "gpu-b:2222"], ["gpu-b:2222", "gpu-a:2222"]]
     assert (stand_ins / "requeued").exists() == (exits == "0")  # the run was stopped before the last step
 
 
@@ -264,4 +267,4 @@ def test_the_kubernetes_script_gives_each_worker_its_index(stand_ins: Path, monk
         for name in ("waits", "asked"):
             (stand_ins / name).unlink()
     addresses = ["transformer-0.transformer:2222", "transformer-1.transformer:2222"]
-    assert told(stand_ins, monkeypatch) == [addresses, addresses[::-1]]
+    assert received_addresses(stand_ins, monkeypatch) == [addresses, addresses[::-1]]

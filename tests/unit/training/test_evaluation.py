@@ -85,20 +85,20 @@ def test_the_figures_agree_with_those_of_single_sentences(
     assert result.tokens == len(rows) == 12
     assert result.loss == pytest.approx(loss, rel=1e-5)
     assert result.perplexity == pytest.approx(math.exp(loss), rel=1e-5)
-    right = sum(int(row.argmax() == token) for row, token in rows)
-    assert result.accuracy == right / len(rows) > 0
+    correct = sum(int(row.argmax() == token) for row, token in rows)
+    assert result.accuracy == correct / len(rows) > 0
 
 
 def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: Records) -> None:
-    def right_if_even(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    def predict_even_tokens(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return tf.one_hot(targets - targets % 2, 12)
 
-    assert Evaluator(right_if_even, records, 1000)().accuracy == 2 / 12
+    assert Evaluator(predict_even_tokens, records, 1000)().accuracy == 2 / 12
 
-    def undecided_between_5_and_9(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    def tie_5_and_9(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return tf.one_hot(5, 12) + tf.one_hot(9, 12) + tf.zeros_like(targets, tf.float32)[..., None]
 
-    assert Evaluator(undecided_between_5_and_9, records, 1000)().accuracy == 1 / 12
+    assert Evaluator(tie_5_and_9, records, 1000)().accuracy == 1 / 12
 
 
 def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:
@@ -121,11 +121,11 @@ def test_perplexity_of_a_hopeless_model_is_finite() -> None:
     assert math.isfinite(Evaluation(1e6, 0.0, 1).perplexity)
 
 
-def of_label(decoded: Decoded, label: str) -> float:
+def score_of(decoded: Decoded, label: str) -> float:
     return next(score.score for score in decoded.scores if score.label == label)
 
 
-class Knower(Copier):
+class AnswerTable(Copier):
     """A model that knows the output of each source. It recognizes a source by the sum of its ids."""
 
     def __init__(self, words: Vocabulary, answers: Sequence[tuple[str, str]]) -> None:
@@ -145,10 +145,10 @@ class Lengths(Copier):
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)
-        self.seen: list[int] = []
+        self.lengths: list[int] = []
 
     def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        tf.py_function(lambda ids: self.seen.extend((ids.numpy() != 0).sum(1).tolist()), [inputs], [])
+        tf.py_function(lambda ids: self.lengths.extend((ids.numpy() != 0).sum(1).tolist()), [inputs], [])
         return inputs
 
 
@@ -177,8 +177,8 @@ def test_the_current_weights_decode(tmp_path: Path, tiny_vocabulary: Vocabulary,
     sources, references = (list(side) for side in zip(*TEXTS, strict=True))
     outputs = [translation.text for translation in Translator(model, tiny_vocabulary, SHORT).translate(sources)]
     assert [sample.output for sample in decoded.samples] == outputs[:5]
-    assert of_label(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
-    assert of_label(decoded, "chrF") > 0
+    assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+    assert score_of(decoded, "chrF") > 0
 
 
 def test_a_model_that_has_diverged_is_scored(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
@@ -215,7 +215,7 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
     problem = registry.problem("wsj_parsing")
 
     def decoded_by(answers: list[tuple[str, str]]) -> tuple[float, list[Sample]]:
-        model = Knower(parsing_vocabulary, answers)
+        model = AnswerTable(parsing_vocabulary, answers)
         decoded = dev_decoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
         assert decoded.scores[0].label == "F1"
         assert "sentences:2|errors:0|skipped:0" in decoded.scores[0].signature
@@ -233,12 +233,12 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
 
 def test_the_reversed_problem_is_scored_by_its_sentences(tmp_path: Path, parsing_vocabulary: Vocabulary) -> None:
     dev = written(tmp_path, encoded(parsing_vocabulary, TREES), was_reversed=True)
-    turned = [(tree, words) for words, tree in TREES]
-    model = Knower(parsing_vocabulary, turned)
+    reversed_trees = [(tree, words) for words, tree in TREES]
+    model = AnswerTable(parsing_vocabulary, reversed_trees)
     decoded = dev_decoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
     assert decoded.scores[0].label == "BLEU"
     assert decoded.scores[0].score == pytest.approx(100)
-    assert decoded.samples == [Sample(tree, words, words) for tree, words in turned]
+    assert decoded.samples == [Sample(tree, words, words) for tree, words in reversed_trees]
 
 
 def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
@@ -270,9 +270,9 @@ def test_lines_longer_than_in_training_are_cut(tmp_path: Path, tiny_vocabulary: 
     model, problem = Lengths(tiny_vocabulary.size), registry.problem("text_files")
     (length,) = (len(ids) for ids in tiny_vocabulary.encode([texts[0][0]]))
     for longest, cut in ((0, False), (length, False), (length - 1, True)):
-        model.seen.clear()
+        model.lengths.clear()
         dev_decoder(model, tiny_vocabulary, problem, dev, 1, SHORT, longest)()
-        assert (max(model.seen) < length) == cut
+        assert (max(model.lengths) < length) == cut
 
 
 def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
@@ -284,7 +284,7 @@ def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: V
         picked = [texts[number] for number in spread(40, lines)]
         sources, references = (list(side) for side in zip(*picked, strict=True))
         assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]
-        assert of_label(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+        assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1014])

@@ -41,12 +41,12 @@ def gradient(logits: np.ndarray, smoothing: float, factor: float = 1.0) -> np.nd
 @smoothings
 def test_the_loss_agrees_with_its_definition(smoothing: float) -> None:
     expected = 0.0
-    for logits, target, wanted in zip(
+    for logits, target, distribution in zip(
         LOGITS.reshape(-1, VOCAB), TARGETS.reshape(-1), smoothed(smoothing).reshape(-1, VOCAB), strict=True
     ):
         if target:
-            cross_entropy = -sum(p * math.log(q) for p, q in zip(wanted, softmax(logits), strict=True))
-            entropy = -sum(p * math.log(p) for p in wanted if p)
+            cross_entropy = -sum(p * math.log(q) for p, q in zip(distribution, softmax(logits), strict=True))
+            entropy = -sum(p * math.log(p) for p in distribution if p)
             expected += cross_entropy - entropy
     assert loss(LOGITS, smoothing) == pytest.approx(expected, rel=1e-5)
 
@@ -100,9 +100,9 @@ def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
     extreme = np.zeros_like(LOGITS)
     extreme[..., 2] = largest
     value, slope = loss(extreme, smoothing), gradient(extreme, smoothing)
-    wanted = smoothed(smoothing)[TARGETS != 0]
-    exact = [max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest for p in wanted]
-    entropy = -sum(p * math.log(p) for p in wanted[0] if p)
+    distributions = smoothed(smoothing)[TARGETS != 0]
+    exact = [max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest for p in distributions]
+    entropy = -sum(p * math.log(p) for p in distributions[0] if p)
     assert value == pytest.approx(sum(exact) - 4 * entropy, rel=1e-4)
     assert np.all(np.isfinite(slope))
     assert np.abs(slope).max() <= 1

@@ -243,8 +243,8 @@ for ours, theirs in zip(half[1], one[1]):
 
 
 def test_two_replicas_take_the_same_steps() -> None:
-    done = subprocess.run([sys.executable, "-P", "-c", TWO_REPLICAS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    result = subprocess.run([sys.executable, "-P", "-c", TWO_REPLICAS], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
 
 
 class Rows:
@@ -298,8 +298,8 @@ def test_the_seed_decides_dropout_in_each_micro_batch() -> None:
     np.testing.assert_array_equal(after((1, 5), twice), after((1, 5), twice))
     for other in ((1, 6), (2, 5), (5, 1)):
         assert not np.array_equal(after((1, 5), whole), after(other, whole))
-    alone = after((1, 5), [micro_batch(0)]) - table
-    assert not np.allclose(after((1, 5), twice) - table, 2 * alone)
+    once = after((1, 5), [micro_batch(0)]) - table
+    assert not np.allclose(after((1, 5), twice) - table, 2 * once)
 
 
 def test_the_error_for_a_full_device_names_the_flag_and_half_the_positions() -> None:

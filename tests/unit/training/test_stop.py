@@ -35,13 +35,13 @@ def other(number: int, frame: FrameType | None) -> None:
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Sets another handler for both signals during a test."""
-    before = {number: signal.signal(number, other) for number in SIGNALS}
+    restored = {number: signal.signal(number, other) for number in SIGNALS}
     yield
-    for number, handler in before.items():
+    for number, handler in restored.items():
         signal.signal(number, handler)
 
 
-def handled() -> list[object]:
+def current_handlers() -> list[object]:
     return [signal.getsignal(number) for number in SIGNALS]
 
 
@@ -53,41 +53,41 @@ def test_the_first_signal_requests_a_stop_and_a_second_would_end_the_process(
         assert not signals.requested
         os.kill(os.getpid(), number)
         assert signals.requested
-        assert handled() == [signal.SIG_DFL, signal.SIG_DFL]
+        assert current_handlers() == [signal.SIG_DFL, signal.SIG_DFL]
     output = capfd.readouterr()
     assert output.out == ""
     assert f"{number.name}: finishing the step, then saving" in output.err and "once more" in output.err
-    assert handled() == [other, other]
+    assert current_handlers() == [other, other]
     assert signals.requested
 
 
 def test_handlers_are_restored_without_a_signal() -> None:
     with StopSignals() as signals:
-        assert other not in handled()
+        assert other not in current_handlers()
     assert not signals.requested
-    assert handled() == [other, other]
+    assert current_handlers() == [other, other]
 
 
 def test_handlers_are_restored_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), StopSignals():
         raise ZeroDivisionError
-    assert handled() == [other, other]
+    assert current_handlers() == [other, other]
 
 
 @pytest.mark.parametrize("ignored", SIGNALS)
 def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None:
     """nohup, and "&" in a shell, start programs that ignore SIGINT."""
-    [answered] = (number for number in SIGNALS if number != ignored)
+    [obeyed] = (number for number in SIGNALS if number != ignored)
     signal.signal(ignored, signal.SIG_IGN)
     with StopSignals() as signals:
         os.kill(os.getpid(), ignored)
         assert not signals.requested
-        os.kill(os.getpid(), answered)
+        os.kill(os.getpid(), obeyed)
         assert signals.requested
         os.kill(os.getpid(), ignored)  # without the handler, this would end the test
         assert signal.getsignal(ignored) == signal.SIG_IGN
     assert signal.getsignal(ignored) == signal.SIG_IGN
-    assert signal.getsignal(answered) == other
+    assert signal.getsignal(obeyed) == other
 
 
 def test_a_thread_can_train_without_signals() -> None:
@@ -95,7 +95,7 @@ def test_a_thread_can_train_without_signals() -> None:
 
     def train() -> None:
         with StopSignals() as signals:
-            states.append((signals.requested, handled()))
+            states.append((signals.requested, current_handlers()))
 
     thread = threading.Thread(target=train)
     thread.start()
@@ -107,7 +107,7 @@ def test_a_thread_can_train_without_signals() -> None:
 @pytest.mark.parametrize("second", SIGNALS)
 def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: signal.Signals) -> None:
     code = f"""{UNTIL_REQUESTED}
-    print("finishing" if signals.requested else "not asked", flush=True)
+    print("finishing" if signals.requested else "not requested", flush=True)
     time.sleep(30)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -129,7 +129,7 @@ def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -
     from t2t_repro.progress import say
     say("saved")
     say("saved")
-    print("saved" if signals.requested else "not asked", flush=True)
+    print("saved" if signals.requested else "not requested", flush=True)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
