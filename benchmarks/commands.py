@@ -1,4 +1,4 @@
-"""Runs the programs of this environment, for benchmarks that time or chain them."""
+"""Runs the t2t programs of the current Python environment, for benchmarks that time them or chain them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def run(program: str, *arguments: str) -> tuple[str, str]:
-    """Runs t2t-PROGRAM and shows its messages. Returns its standard output and standard error.
+    """Runs t2t-PROGRAM, prints its standard error while it runs, and returns its standard output and standard error.
 
     Raises:
-        SystemExit: if it failed.
+        SystemExit: the program failed.
     """
     command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
     messages = []

@@ -1,11 +1,12 @@
-"""Compares CTranslate2 with t2t-decoder: the share of equal translations, and the speed of each.
+"""Compares CTranslate2 with t2t-decoder: prints the share of equal translations and the speed of each engine.
 
     python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
 
-The model is exported as by t2t-exporter --format=ctranslate2. Both engines translate the same lines on one thread. The
-speed is in lines per second of processor time, without the start of the engine. CTranslate2 gets the lines of one
-length together, because the longest output depends on the length. It lacks our length penalty; it returns several
-hypotheses, and this script picks the best.
+The script exports the model like t2t-exporter --format=ctranslate2. Both engines translate the same lines on one
+thread. Speed is lines per second of processor time; loading the model is not counted. The script groups the lines by
+input length, because CTranslate2 takes one maximum output length per call and our limit depends on the input length.
+CTranslate2 does not have our length penalty: the script asks for several hypotheses and picks the best one by our
+penalty.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
         ],
     ),
 ]
-"""Our decode hparams, and CTranslate2's options that come near them."""
+"""Pairs of our decode hparams and a list of CTranslate2 options; each entry of the list gives a similar search."""
 
 
 def best(result: Any, alpha: float) -> list[str]:
-    """Returns the hypothesis with the highest log P / length penalty; the length includes the end token."""
+    """Returns the hypothesis with the highest log-probability / length penalty. The length includes the end token."""
     scored = zip(result.scores, result.hypotheses, strict=True)
     return max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** alpha)[1]
 
@@ -60,7 +61,7 @@ def best(result: Any, alpha: float) -> list[str]:
 def translate(
     translator: Any, sources: Sequence[list[str]], decode_hparams: dict[str, Any], options: dict[str, Any]
 ) -> list[list[str]]:
-    """Returns CTranslate2's output for each source, in pieces."""
+    """Returns CTranslate2's translation of each source. Sources and translations are lists of SentencePiece pieces."""
     outputs: dict[int, list[str]] = {}
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
     for length, group in itertools.groupby(order, lambda number: len(sources[number])):
@@ -71,7 +72,7 @@ def translate(
             batch_type="tokens",
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=length + 1 + 50,  # 1 for the end token of the input
+            max_decoding_length=length + 1 + 50,  # our limit: pieces, end token, 50 more
             return_scores=True,
             beam_size=decode_hparams["beam_size"],
             **options,
@@ -83,7 +84,7 @@ def translate(
 
 
 def main(argv: list[str]) -> None:
-    """Runs all searches with both engines."""
+    """Translates the lines with both engines for each entry of `SEARCHES` and prints the comparison."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = ModelFolder(MODEL.value)
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> None:
     print(f"{checkpoint}: {len(lines)} lines, {translator.compute_type}, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}")
     for decode_hparams, similar_options in SEARCHES:
         our_translator = Translator.from_dir(MODEL.value, checkpoint, **decode_hparams)
-        our_translator.translate(lines[:20])  # traces the graph
+        our_translator.translate(lines[:20])  # traces the graph before the clock starts
         start = time.process_time()
         ours = [translation.text for translation in our_translator.translate(lines)]
         print(f"{decode_hparams}: {len(lines) / (time.process_time() - start):.0f} lines/s")

@@ -1,10 +1,11 @@
-"""Times t2t-datagen on millions of pairs and the step plan of 36 million; prints speed and peak memory.
+"""Times t2t-datagen on millions of sentence pairs and the planning of an epoch of 36 million pairs.
 
     python benchmarks/datagen_scale.py --data=FOLDER --work=FOLDER [--pairs=4500000] [--processes=0]
 
---data is a folder with wmt_news. Its news test sets are repeated with changes: each copy of a pair gets a word of
-another pair on either side, and a number at its end. Speed is measured from the learned vocabulary to the last shard.
-Memory is the resident memory of t2t-datagen and its child processes, sampled ten times per second.
+Prints speed and peak memory of both. --data is a folder that contains wmt_news, a folder of news test sets. The script
+repeats their pairs until there are --pairs pairs. In each copy it replaces one word on each side by a word of another
+pair and appends a number. The measured time starts when t2t-datagen has learned the vocabulary and ends with the last
+shard. Memory is the resident memory of t2t-datagen and its child processes, sampled ten times per second.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newste
 
 
 def make_text(folder: Path) -> None:
-    """Writes the pairs to train.en and train.de."""
+    """Writes --pairs sentence pairs, real ones repeated with changes, to train.en and train.de in `folder`."""
     real = [
         [text.split(" ") for text in pair]
         for name in NEWS
@@ -49,7 +50,7 @@ def make_text(folder: Path) -> None:
 
 
 def resident(process: int) -> int:
-    """Returns the bytes of resident memory of a process and its descendants, or 0 if it has ended."""
+    """Returns the resident memory, in bytes, of process number `process` and its descendants; 0 if it has ended."""
     total, processes = 0, [process]
     while processes:
         folder = Path(f"/proc/{processes.pop()}")
@@ -63,7 +64,7 @@ def resident(process: int) -> int:
 
 
 def time_datagen(folder: Path) -> None:
-    """Runs t2t-datagen and prints its time and memory."""
+    """Runs t2t-datagen on the text in `folder` and prints its time and peak memory."""
     sides = [f"{DATA.value}/wmt_news/newstest2013.{side}" for side in ("en", "de")]
     command = [str(Path(sys.executable).parent / "t2t-datagen"), "--problem=text_files", f"--data_dir={folder}/data",
                f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}", "--vocab_size=37000",
@@ -85,7 +86,7 @@ def time_datagen(folder: Path) -> None:
 
 
 def time_plan() -> None:
-    """Plans an epoch of 36 million pairs with lengths as in news text, and prints time and memory."""
+    """Plans one epoch of 36 million pairs with random lengths like those of news text; prints time and peak memory."""
     draws = np.random.default_rng(1)
     lengths = np.empty((2, PLANNED), np.int32)
     for part in np.split(lengths, 100, axis=1):
@@ -98,7 +99,7 @@ def time_plan() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs both measurements."""
+    """Times the planning of an epoch, then t2t-datagen."""
     time_plan()
     folder = Path(WORK.value)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,16 @@
-"""Kills a small training run at random moments, resumes it, and compares it with a run that was not killed.
+"""Kills a small training run at random moments, resumes it, and compares the result with a run that was not killed.
 
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
-The text is any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come at a random
-time within the duration of an unbroken run; the third comes while a checkpoint is written. If a run ends before its
-kill, it is compared, and another one is started. Half of the starts use --save_checkpoints_secs, so they save at other
-steps than they evaluate. The last checkpoint, the best one, every figure of metrics.jsonl and every point in
-TensorBoard must be equal to the bit, except times and speeds.
+--train and --dev take any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come at
+a random time after the start, at most as late as an unbroken run takes. Every third kill comes while t2t-trainer writes
+a checkpoint. If a run ends before its kill, the script compares it with the unbroken run and starts a new run. Half of
+the starts, chosen at random, use --save_checkpoints_secs=1, so t2t-trainer also saves at steps without an evaluation.
+The last checkpoint, the best checkpoint, every figure in metrics.jsonl and every point in TensorBoard must be equal bit
+by bit, except times and speeds.
 
-Then it measures the seconds from the start of t2t-trainer to the end of its first step, when it resumes after few steps
-and after many.
+Then the script measures how many seconds t2t-trainer needs from its start to the end of its first new step, when it
+resumes after 10 steps and after --high_step steps.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 
 def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]:
-    """Returns the flags of t2t-trainer."""
+    """Returns the flags of t2t-trainer to train for `steps` steps with an evaluation every `evaluation` steps."""
     return [
         "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS.value}",
         f"--data_dir={WORK.value}/data", f"--output_dir={model}", f"--train_steps={steps}",
@@ -65,7 +66,7 @@ def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]
 
 
 def half_written(model: Path) -> set[str]:
-    """Returns the names of unfinished files in a model folder."""
+    """Returns the names of files that t2t-trainer has begun but not finished in a model folder and its best/ folder."""
     files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()} - {LOCK}
     indexes = {name.removesuffix(".index") for name in files}
     return {
@@ -75,12 +76,16 @@ def half_written(model: Path) -> set[str]:
 
 
 def newest(model: Path) -> int:
-    """Returns the step of the latest checkpoint; 0 if there is none."""
+    """Returns the step of the latest checkpoint, or 0 if the folder has no checkpoint."""
     return max(map(step_of, checkpoints_in(model)), default=0)
 
 
 def stage(model: Path, messages: str, start: int) -> str:
-    """Returns the task of a killed process, from its files and messages; the process had resumed after step `start`."""
+    """Returns the task at which a killed t2t-trainer was, judged by its files and messages.
+
+    Args:
+        start: the step after which the killed process had resumed.
+    """
     if "steps an epoch" not in messages:
         return "it imports and opens the data"
     if half_written(model):
@@ -94,7 +99,10 @@ def stage(model: Path, messages: str, start: int) -> str:
 
 
 def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tuple[bool, str]:
-    """Starts t2t-trainer and kills it when `reached()` is true; returns whether it still ran, and its messages."""
+    """Starts t2t-trainer and kills it when `reached()` returns True.
+
+    Returns True if the kill came before the process ended, and the messages of the process.
+    """
     errors = model.with_suffix(".errors")
     with open(errors, "wb") as file:
         command = [str(Path(sys.executable).parent / "t2t-trainer"), *arguments]
@@ -109,13 +117,16 @@ def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tu
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Returns a function that is true after some seconds."""
+    """Returns a function that returns True once `seconds` have passed."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end
 
 
 def at_saving(model: Path, number: int) -> Callable[[], bool]:
-    """Returns a function that is true while the `number`-th checkpoint is written."""
+    """Returns a function that returns True when t2t-trainer begins to write its `number`-th checkpoint.
+
+    The function must be called often, because it counts the checkpoints.
+    """
     count, was_saving = 0, False
 
     def reached() -> bool:
@@ -128,7 +139,7 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
 
 
 def content(model: Path) -> dict[str, object]:
-    """Returns the values, by name, that must be equal in two runs."""
+    """Returns all tensors, metrics and TensorBoard points of a model folder that must be equal in two runs, by name."""
     values: dict[str, object] = {}
     for kind, path in (("last", checkpoints_in(model)[-1]), ("best", checkpoints_in(model / "best")[-1])):
         reader = tf.train.load_checkpoint(path)
@@ -145,19 +156,21 @@ def content(model: Path) -> dict[str, object]:
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = Event.FromString(record)
-                if event.session_log.status == SessionLog.START:  # drops points of steps that are taken again
+                # A resumed t2t-trainer writes START with the step that it takes first. TensorBoard then drops all
+                # points of that step and of later steps, because t2t-trainer takes those steps again.
+                if event.session_log.status == SessionLog.START:
                     for tag_points in points.values():
                         for step in [step for step in tag_points if step >= event.step]:
                             del tag_points[step]
                 for value in event.summary.value:
                     points[value.tag][event.step] = value.SerializeToString()
-        except tf.errors.DataLossError:  # the process was killed while it wrote the end of the file
+        except tf.errors.DataLossError:  # a kill can leave half a record at the end of the file
             continue
     return values | {f"TensorBoard: {tag}": points[tag] for tag in points if tag not in TIMES}
 
 
 def compare(model: Path, unbroken: Path) -> bool:
-    """Prints how a killed run differs from the unbroken one; returns whether they are equal."""
+    """Prints how a killed run differs from the unbroken run; returns True if they are equal."""
     ours, theirs = content(model), content(unbroken)
     different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     leftovers = sorted(half_written(model) | {path.name for path in model.glob("damaged-*")})
@@ -167,7 +180,7 @@ def compare(model: Path, unbroken: Path) -> bool:
 
 
 def kill_and_compare(work: Path) -> bool:
-    """Kills and compares runs; returns whether nothing differs."""
+    """Kills and resumes runs --kills times and compares each with an unbroken run; returns True if all are equal."""
     unbroken, draw = work / "unbroken", random.Random(SEED.value)
     start_time = time.monotonic()
     run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))
@@ -196,7 +209,7 @@ def kill_and_compare(work: Path) -> bool:
 
 
 def time_to_first_step(work: Path) -> None:
-    """Prints how long a resume takes after few steps and after many."""
+    """Prints the seconds to the first new step of a run that resumes after 10 steps and after --high_step steps."""
     folders, high = {}, HIGH_STEP.value
     for step in (LOW_STEP, high):
         run("trainer", *flags_of(work / "long", step, evaluation=high))
@@ -218,7 +231,7 @@ def time_to_first_step(work: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs everything."""
+    """Generates the data, compares killed runs with an unbroken run, and times how runs resume."""
     work = Path(WORK.value)
     run("datagen", "--problem=text_files", f"--train={TRAIN.value}", f"--dev={DEV.value}", "--vocab_size=340",
         f"--data_dir={work}/data")  # fmt: skip

@@ -1,11 +1,11 @@
-"""Trains, averages, decodes and scores Multi30k EN-DE as in docs/multi30k.md; prints a row for each run.
+"""Trains, averages, decodes and scores models on Multi30k EN-DE as in docs/multi30k.md; prints a table row per run.
 
     python benchmarks/multi30k.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--norm_before=false,true]
     python benchmarks/multi30k.py --data=FOLDER --work=FOLDER --seeds=1 --norm_before=false \\
         --precision=float32,mixed_bfloat16 --picture=loss.png
 
-FOLDER holds train, val and test_2016_flickr as .en.gz and .de.gz. CPU minutes are user and system time of the whole
-t2t-trainer process, as the kernel counts them. The picture has the loss curves of all runs.
+The --data folder holds train, val and test_2016_flickr as .en.gz and .de.gz files. CPU minutes are the user and system
+time of the t2t-trainer process, as the kernel counts them. --picture saves the loss curves of all runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PICTURE = flags.DEFINE_string("picture", "", "path of a picture of the loss curv
 
 
 def unpack(name: str) -> tuple[str, str]:
-    """Unpacks the files of a split into the work folder; returns the English and the German path."""
+    """Unpacks the English and the German file of split `name` into the work folder and returns both paths."""
     paths = []
     for language in ("en", "de"):
         path = Path(WORK.value) / f"{name}.{language}"
@@ -42,7 +42,7 @@ def unpack(name: str) -> tuple[str, str]:
 
 
 def draw(models: dict[str, str], path: str) -> None:
-    """Draws the training loss of each model folder as a line, and its dev loss with marks."""
+    """Draws each model's training loss as a line and its dev loss as dashes with dots; saves the picture to `path`."""
     from matplotlib.figure import Figure
 
     figure = Figure((8, 4.5), layout="constrained")
@@ -59,7 +59,7 @@ def draw(models: dict[str, str], path: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs everything."""
+    """Generates the data, trains and scores each run, and prints the table and the share of padding."""
     Path(WORK.value).mkdir(parents=True, exist_ok=True)
     data = f"{WORK.value}/data"
     splits = {name: unpack(name) for name in ("train", "val", "test_2016_flickr")}

@@ -2,8 +2,8 @@
 
     python benchmarks/parsing.py --data=FOLDER --work=FOLDER [--train_steps=N] [--hparams=...]
 
-FOLDER holds the sample as wsj/00 and wsj/01. Prints a row for the parser and one for right-branching trees, the repairs
-that the parser's outputs needed, and the training time in minutes.
+The --data folder holds the sample as wsj/00 and wsj/01. The script prints the scores of the parser and of
+right-branching trees as a baseline, how many outputs of the parser needed repairs, and the training time in minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL_PARSER = (
 
 
 def row(name: str, gold: str, test: str) -> str:
-    """Returns a row of the table: the figures of all sentences, then of those of at most 40 words."""
+    """Returns a row of the table: the scores over all sentences, then over the sentences of at most 40 words."""
     sentences = list(score_files(gold, test))
     cells = []
     for subset in (sentences, [sentence for sentence in sentences if sentence.length <= 40]):

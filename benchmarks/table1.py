@@ -1,11 +1,11 @@
-"""Measures Table 1: time and memory of one layer of each kind, for sequences of growing length.
+"""Measures the paper's Table 1: time and memory of one layer of each kind, for sequences of growing length.
 
     python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
 
-A pass computes one sequence forward and backward (gradients of the input and all weights) in a graph, on one thread.
-Time is the median of several passes. Layers and lengths take turns. Memory is the peak growth of resident memory in one
-pass of a new process (Linux). Exponents of n are fitted by least squares on logarithms, over the larger half of the
-lengths.
+A pass is one forward and backward computation of one sequence (gradients of the input and of all weights), in a graph
+and on one thread. Time is the median of several passes. Between two passes of one layer and length, all other layers
+and lengths are measured. Memory is the peak growth of resident memory during one pass in a new process; this needs
+Linux. The exponents of n are fitted by least squares on logarithms, using the larger half of the lengths.
 """
 
 from __future__ import annotations
@@ -52,12 +52,15 @@ TABLE_1 = {
     f"convolutional, k = {KERNEL}": "k · n · d²",
     f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
 }
-"""For each kind of layer, the number of operations that the paper's table gives."""
+"""Complexity of each kind of layer in the paper's Table 1."""
 Pass = Callable[[tf.Tensor], Any]
 
 
 class Lstm(Layer):
-    """An LSTM in one TensorFlow kernel. Keras's LSTM is a loop in the graph, which takes longer than its products."""
+    """An LSTM that runs as one TensorFlow kernel.
+
+    Keras's LSTM is a loop in the graph. It is not used, because its loop takes more time than its matrix products.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__("float32", name="lstm")
@@ -65,9 +68,9 @@ class Lstm(Layer):
         self.bias = self.add_weight(shape=(4 * width,), initializer="zeros", name="bias")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """x [1, n, width] -> [1, n, width]."""
+        """Returns the LSTM's outputs [1, n, width] for the input sequence x [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # Not BlockLSTMV2: TensorFlow 2.21 computes wrong gradients for it, with the gates in BlockLSTM's order.
+        # BlockLSTMV2 is not used: its gradient in TensorFlow 2.21 is wrong, because it expects BlockLSTM's gate order.
         outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
             w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
@@ -76,8 +79,8 @@ class Lstm(Layer):
 
 
 def passes(width: int) -> list[Pass]:
-    """Returns for each layer the graph of a pass over sequences [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # one head: n² · d operations and one softmax over n²
+    """Returns one function per kind of layer. It runs one forward and backward pass over a sequence [1, n, width]."""
+    hparams = HParams(hidden_size=width, num_heads=1)  # with one head, there is only one n x n softmax
     full = SelfAttention(hparams, "float32")
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -102,48 +105,52 @@ def passes(width: int) -> list[Pass]:
 
 
 def sequence(length: int, width: int) -> tf.Tensor:
-    """Returns noise [1, length, width]."""
+    """Returns an input sequence of random numbers, [1, length, width]."""
     return tf.random.stateless_normal([1, length, width], [1, length])
 
 
 def use_one_thread() -> None:
-    """Limits TensorFlow to one thread. Must be called before it computes anything."""
+    """Limits TensorFlow to one thread. Call this function before TensorFlow computes anything."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def seconds(run: Pass, x: tf.Tensor) -> float:
-    """Returns the time of a pass."""
+    """Returns the seconds that one pass over `x` takes."""
     began = time.perf_counter()
     run(x)[0].numpy()
     return time.perf_counter() - began
 
 
 def peak_memory(kind: int, length: int, width: int) -> float:
-    """Returns the memory of a pass of layer `kind` in MiB. Needs a new process: TensorFlow keeps freed memory."""
+    """Returns the peak memory, in MiB, of one pass of layer number `kind`.
+
+    Call this function in a new process, because TensorFlow keeps the memory of earlier passes.
+    """
     use_one_thread()
     run, x = passes(width)[kind], sequence(length, width)
-    for _ in range(3):  # TensorFlow optimizes the graph and allocates memory that does not depend on the length
+    # The first passes optimize the graph and allocate memory that does not depend on the length.
+    for _ in range(3):
         run(sequence(NEIGHBORHOOD, width))
 
     def resident(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory (VmHWM)
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """Returns the e that fits values ~ n ** e best, over the larger half of the lengths."""
+    """Returns the exponent e of the best fit values ~ length ** e, using the larger half of the lengths."""
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
 
 def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
-    """Prints a table [layers, lengths] as Markdown."""
+    """Prints the measurements in `table`, one row per layer and one column per length, as Markdown."""
     print(f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations in Table 1 |")
     print(f"| --- |{' ---: |' * (len(lengths) + 1)} --- |")
     for (name, complexity), values in zip(TABLE_1.items(), table, strict=True):
@@ -153,7 +160,7 @@ def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
 
 
 def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
-    """Draws tables [layers, lengths] side by side with logarithmic axes, to --output."""
+    """Draws the tables, each [layers, lengths], side by side on logarithmic axes and saves the picture to --output."""
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for panel, (unit, table) in zip(panels, tables.items(), strict=True):
         for (name, complexity), values, marker in zip(TABLE_1.items(), table, "osD^", strict=True):
@@ -169,12 +176,13 @@ def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Measures all layers, prints tables and draws them."""
+    """Measures time and memory of all layers, prints both tables and draws them."""
     use_one_thread()
     lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
     runs = passes(width)
     times = np.zeros((len(runs), len(lengths), PASSES))
-    for turn in range(-1, PASSES):  # turn -1 is a warm-up, overwritten by the last turn
+    # Turn -1 warms up. It writes to the last index, where the last turn overwrites its times.
+    for turn in range(-1, PASSES):
         for column, length in enumerate(lengths):
             x = sequence(length, width)
             for row, run in enumerate(runs):

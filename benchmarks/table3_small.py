@@ -1,12 +1,13 @@
-"""Measures Table 3 in miniature: its variations, scaled to transformer_tiny, on Multi30k. See docs/table3_small.md.
+"""Measures the paper's Table 3 in small: its variations, scaled to transformer_tiny, on Multi30k.
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
     python benchmarks/table3_small.py --results=docs/table3_small.json --table
 
-FOLDER holds train and val as .en.gz and .de.gz. Runs whose figures are in the results file (by default results.json in
-the work folder) are skipped, so the same command continues after an interruption. The second command only prints the
-table. As in the paper, checkpoints are not averaged, the dev perplexity is per subword, dev BLEU uses beam 4 and alpha
-0.6, and the learning rate scales with the inverse square root of d_model (equation 3).
+See docs/table3_small.md. The --data folder holds train and val as .en.gz and .de.gz files. The script skips runs whose
+perplexity and BLEU are in the results file, by default results.json in the work folder, so the same command continues
+after an interruption. The second command only prints the table. As in the paper, checkpoints are not averaged, dev
+perplexity is per subword, dev BLEU uses beam 4 and alpha 0.6, and the learning rate is proportional to the inverse
+square root of d_model (equation 3).
 """
 
 from __future__ import annotations
@@ -54,22 +55,23 @@ ROWS = {
     "D: eps_ls 0.2": ("ls2", "label_smoothing=0.2"),
     "E: learned positions": ("pos_emb", "pos=emb"),
 }
-"""The paper's hparams set, without "transformer_", and our change to transformer_tiny, by the paper's row."""
+"""For each row of the paper's table: the name of its hparams set without "transformer_", and our overrides of
+transformer_tiny."""
 PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
 
 
 def results_path() -> Path:
-    """Returns the path of the results file."""
+    """Returns --results, or by default the path of results.json in the work folder."""
     return Path(RESULTS.value or Path(WORK.value) / "results.json")
 
 
 def read_runs() -> dict[str, dict[str, list[float]]]:
-    """Returns perplexity and BLEU of the finished runs, by row and seed."""
+    """Returns the results file: {row: {seed: [perplexity, BLEU]}} of the finished runs."""
     return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
 
 
 def add_run(row: str, seed: str, perplexity: float, bleu: float) -> None:
-    """Adds a run to the results file under a lock, because other processes may add theirs."""
+    """Adds a run to the results file. A lock file keeps other processes of this script from writing meanwhile."""
     with open(f"{results_path()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runs = read_runs()
@@ -80,7 +82,7 @@ def add_run(row: str, seed: str, perplexity: float, bleu: float) -> None:
 
 
 def measure(row: str, change: str, seed: str) -> None:
-    """Trains and scores one run unless the results file has its figures."""
+    """Trains and scores one run, unless the results file has its perplexity and BLEU, and prints both."""
     if seed not in read_runs().get(row, {}):
         work = Path(WORK.value)
         model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
@@ -99,17 +101,22 @@ def measure(row: str, change: str, seed: str) -> None:
 
 
 def sign(figures: Sequence[float], base: Sequence[float]) -> str:
-    """Returns "+" if all figures are higher than all of base's, "-" if all are lower, and "=" if they overlap."""
+    """Returns "+" if every figure is higher than every figure of `base`, "-" if every one is lower, else "="."""
     return "+" if min(figures) > max(base) else "-" if max(figures) < min(base) else "="
 
 
 def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> str:
-    """Returns "+" for better, "-" for worse, in perplexity and in BLEU. Both arguments are (perplexities, BLEUs)."""
+    """Compares a row with the base row: returns two of "+" (better), "-" (worse) and "=", for perplexity and for BLEU.
+
+    Args:
+        figures: the row's perplexities and its BLEU scores, one per seed.
+        base: the same of the base row.
+    """
     return f"{sign(base[0], figures[0])} {sign(figures[1], base[1])}"
 
 
 def print_table() -> None:
-    """Prints each row's mean figures, its figures by seed, and whether it is better than base in the paper and here."""
+    """Prints each row's perplexity and BLEU (mean and by seed), and if it beats the base row in the paper and here."""
     figures = {row: list(zip(*seeds.values(), strict=True)) for row, seeds in read_runs().items()}
     printed = {name: ([row.perplexity or 0.0], [row.bleu_dev or 0.0]) for name, row in PAPER.items()}
     print(
@@ -128,7 +135,7 @@ def print_table() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Makes all runs, seed by seed, and prints the table."""
+    """Trains and scores all rows for one seed after the other, and prints the table."""
     if not (DATA.value and WORK.value) and not (TABLE.value and (RESULTS.value or WORK.value)):
         raise app.UsageError("give --data and --work, or --table and --results")
     if not TABLE.value:

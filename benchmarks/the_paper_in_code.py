@@ -1,10 +1,10 @@
-"""Makes the pictures and measured blocks of docs/the_paper_in_code.md.
+"""Draws the pictures of docs/the_paper_in_code.md and writes its blocks of measured figures.
 
     python benchmarks/the_paper_in_code.py --work=FOLDER
 
-Trains a small model on numbers_ende in FOLDER (a few minutes on a CPU), sends one sentence through it, draws the
-pictures in docs/the_paper_in_code/, and rewrites the blocks of the page between `<!-- measured: NAME -->` and
-`<!-- end -->`. A second run with the same FOLDER does not train again.
+The script trains a small model on numbers_ende in FOLDER, which takes a few minutes on a CPU. Then it sends one
+sentence through the model, draws the pictures in docs/the_paper_in_code/, and rewrites the blocks of the page between
+`<!-- measured: NAME -->` and `<!-- end -->`. A second run with the same FOLDER uses the trained model.
 
 Shapes: B batch, H heads, S source length, T target length, D width, V vocabulary.
 """
@@ -50,29 +50,29 @@ SOURCE = "three hundred and ninety-five thousand and six"
 TARGET = "dreihundertfünfundneunzigtausendsechs"
 STEPS, WARMUP, AVERAGED = 1000, 300, 5
 POSITION = 2
-"""Position of the target token whose smoothed label is shown."""
+"""Position, counted from 0, of the target token whose smoothed label the page shows."""
 HEAD = 1
-"""The head that is drawn for each use of attention, counted from 0."""
+"""Number, counted from 0, of the head whose weights three_uses.png shows for each use of attention."""
 
 
 @dataclass
 class Walk:
-    """The trained model, and the sentence that goes through it."""
+    """The trained model and the ids of the sentence pair that the page follows through it."""
 
     folder: ModelFolder
     model: Any
     inputs: np.ndarray
-    """int32 [1, S]."""
+    """Ids of the source sentence, int32 [1, S]."""
     targets: np.ndarray
-    """int32 [1, T]."""
+    """Ids of the target sentence, int32 [1, T]."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The subwords of `ids`, marked up for a table."""
+        """Returns the subwords of `ids`, each in backquotes for a Markdown table."""
         return [f"`{piece}`" for piece in self.folder.vocabulary.pieces(list(map(int, ids)))]
 
 
 def train(work: str) -> None:
-    """Trains the small model with equation 3's learning rate and averages its last checkpoints."""
+    """Trains the small model with the learning rate of the paper's equation 3 and averages its last checkpoints."""
     run("datagen", "--problem=numbers_ende", f"--data_dir={work}/data")
     run("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
         f"--output_dir={work}/model", f"--train_steps={STEPS}", "--local_eval_frequency=100", "--random_seed=1",
@@ -82,19 +82,19 @@ def train(work: str) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table."""
+    """Returns a Markdown table with these header cells and rows."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def dev_pairs() -> tuple[list[str], list[str]]:
-    """Sources and targets of the dev split, which training never saw."""
+    """Returns the sources and targets of the dev split, which the model is not trained on."""
     pairs = list(registry.problem("numbers_ende").generate("dev", ""))
     return [pair["inputs"] for pair in pairs], [pair["targets"] for pair in pairs]
 
 
 def describe_model(walk: Walk) -> str:
-    """Size and quality of the model."""
+    """Returns a sentence with the model's number of parameters and how many dev numbers it translates exactly."""
     parameters = sum(int(np.prod(variable.shape)) for variable in walk.model.trainable_variables)
     sources, targets = dev_pairs()
     translator = Translator(walk.model, walk.folder.vocabulary, walk.folder.problem.decode_hparams)
@@ -104,7 +104,7 @@ def describe_model(walk: Walk) -> str:
 
 
 def describe_ids(walk: Walk) -> str:
-    """Pieces and ids of both sides."""
+    """Returns a table of the subwords and ids of the source and the target."""
     rows = []
     for name, (ids,) in (("source", walk.inputs), ("target", walk.targets)):
         rows.append([f"**{name}**", *walk.pieces(ids)])
@@ -114,7 +114,10 @@ def describe_ids(walk: Walk) -> str:
 
 
 def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
-    """The shape of q and the weights [H, T, S] of each attention call, in the order of computation."""
+    """Returns, for each call of the attention function, the shape of q and the weights [H, queries, keys].
+
+    The order is that of the computation: first the encoder's layers, then the decoder's.
+    """
     calls = []
     compute = attention.attention_weights
 
@@ -129,7 +132,7 @@ def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
 
 
 def describe_shapes(walk: Walk) -> str:
-    """The shape of each tensor that the sentence passes through."""
+    """Returns a table of the main tensors and their shapes while the model computes the sentence pair."""
     model = walk.model
     calls = attention_calls(walk)
     layers = len(model.encoder)
@@ -150,7 +153,7 @@ def describe_shapes(walk: Walk) -> str:
 
 
 def describe_predictions(walk: Walk) -> str:
-    """What the decoder reads and predicts at each position."""
+    """Returns a table of the token that the decoder reads and the token that it predicts at each position."""
     probabilities = np.asarray(ops.softmax(walk.model(walk.inputs, walk.targets)))[0]
     predicted = probabilities.argmax(axis=1)
     reads = ["zeros", *walk.pieces(walk.targets[0, :-1])]
@@ -160,7 +163,7 @@ def describe_predictions(walk: Walk) -> str:
 
 
 def draw_attention(walk: Walk) -> None:
-    """Draws the cross-attention heads of the last layer, and one head for each of the three uses of attention."""
+    """Draws two pictures: all cross-attention heads of the last layer, and one head for each use of attention."""
     source, target = (walk.folder.vocabulary.pieces(ids[0].tolist()) for ids in (walk.inputs, walk.targets))
     weights = [weights for _, weights in attention_calls(walk)]
     (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
@@ -184,7 +187,7 @@ def draw_attention(walk: Walk) -> None:
 
 
 def describe_embedding(walk: Walk) -> str:
-    """Returns the norms of embedding and position vectors before they are added."""
+    """Returns sentences with the mean norms of the embedding vectors and the position vectors before their sum."""
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
     positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
@@ -196,7 +199,7 @@ def describe_embedding(walk: Walk) -> str:
 
 
 def draw_positions(walk: Walk) -> None:
-    """Draws the position signal of the small model."""
+    """Draws the sinusoidal position vectors of the small model for 60 positions."""
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(0, 60))[0]
     figure = Figure((7, 2.8), layout="constrained")
@@ -208,7 +211,7 @@ def draw_positions(walk: Walk) -> None:
 
 
 def describe_batch(walk: Walk) -> str:
-    """The first step of the first epoch."""
+    """Returns a table of the first step of the first epoch, with one row per block of sentences."""
     records = Records(find_shards(f"{WORK.value}/data", "numbers_ende", "train"))
     hparams = walk.folder.hparams
     epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
@@ -224,7 +227,7 @@ def describe_batch(walk: Walk) -> str:
 
 
 def draw_learning_rate(walk: Walk) -> None:
-    """Draws equation 3 for the small model, with the logged rates, and for the paper's base model."""
+    """Draws the learning rate of the small model, as equation 3 and as logged, and that of the paper's base model."""
     lines = map(json.loads, (walk.folder.path / "metrics.jsonl").read_text("utf-8").splitlines())
     logged = [(line["step"], line["learning_rate"]) for line in lines if "learning_rate" in line]
     figure = Figure((9, 2.8), layout="constrained")
@@ -243,7 +246,7 @@ def draw_learning_rate(walk: Walk) -> None:
 
 
 def describe_label(walk: Walk) -> str:
-    """The smoothed label of one token, the model's distribution, and the loss."""
+    """Returns a table of one token's smoothed label and the model's probabilities, and sentences with its loss."""
     logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
     label = walk.targets[:, POSITION : POSITION + 1]
     smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
@@ -264,7 +267,7 @@ def describe_label(walk: Walk) -> str:
 
 
 def describe_averaging(walk: Walk) -> str:
-    """Dev loss of the last checkpoints and of their average."""
+    """Returns a table of the dev loss of the last checkpoints and of their average."""
     sources, targets = dev_pairs()
     vocabulary = walk.folder.vocabulary
     inputs, outputs = (padded(vocabulary.encode(texts)) for texts in (sources, targets))
@@ -277,7 +280,7 @@ def describe_averaging(walk: Walk) -> str:
 
 
 def describe_search(walk: Walk) -> str:
-    """The beams after each position."""
+    """Returns a table of the beam search: the alive and the finished hypotheses after each position."""
     decode_hparams = walk.folder.problem.decode_hparams
     limits = tf.constant([walk.inputs.shape[1] + decode_hparams.extra_length])
 
@@ -304,7 +307,7 @@ def describe_search(walk: Walk) -> str:
 
 
 def describe_parsing(walk: Walk) -> str:
-    """A tree as a sequence, and a damaged sequence as a tree."""
+    """Returns a table that shows a tree, its sequence, a damaged sequence, and the tree repaired from it."""
     tree = Tree("S", (
         Tree("NP", (Tree("DT", word="The"), Tree("JJ", word="small"), Tree("NN", word="model"))),
         Tree("VP", (Tree("VBZ", word="reads"), Tree("NP", (Tree("NNS", word="papers"),)))),
@@ -331,11 +334,11 @@ BLOCKS = {
     "search": describe_search,
     "parsing": describe_parsing,
 }
-"""The function that writes each measured block of the page."""
+"""For each measured block of the page, the function that returns its text."""
 
 
 def main(argv: list[str]) -> None:
-    """Trains, draws and rewrites the page."""
+    """Trains the model if FOLDER has none, draws the pictures and rewrites the page's measured blocks."""
     work = WORK.value
     if not (Path(work) / "model" / "averaged").exists():
         train(work)

@@ -1,4 +1,4 @@
-"""Signals, environment and processes of all tests."""
+"""Sets environment variables and signal handlers for all tests, and ends processes that tests leave running."""
 
 import os
 import signal
@@ -6,21 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-# Programs switch TF32 off when they set up devices. Tests that build layers themselves need exact float32 on GPUs too.
+# The t2t programs switch TF32 off when they set up devices. Tests that build layers without a program also need exact
+# float32 products on GPUs.
 os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
-# The programs set this before they import TensorFlow, but the tests have imported it when a program starts.
+# The t2t programs set this variable before they import TensorFlow. The tests run programs in a process that has already
+# imported TensorFlow, so the variable must be set here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import clusters
 
-# A shell that starts the tests in the background ignores SIGINT in them and in all programs that they start.
+# If a shell starts pytest in the background, pytest and its child processes ignore SIGINT. Some tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def no_worker_is_left() -> Iterator[None]:
-    """Ends the workers that a module's failed tests left."""
+    """After each test module, kills the training processes that its failed tests left running."""
     yield
     for process in clusters.STARTED:
         process.kill()

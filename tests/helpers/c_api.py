@@ -1,7 +1,13 @@
-"""Runs a SavedModel through TensorFlow's C API, by ctypes: as a server in C, Go or Rust does, without importing it.
+"""Runs a SavedModel through TensorFlow's C API with ctypes, like a server in C, Go or Rust.
 
-As a program it reads a JSON object from standard input, {"saved_model", "input", "outputs", "batches"}: a folder, the
-name of a string tensor, those of outputs, and lists of texts; it writes for each batch the list of its outputs.
+TensorFlow's Python package is not imported. As a program, this file reads a JSON object from standard input:
+
+    saved_model: folder of the SavedModel
+    input: name of the input tensor, of strings
+    outputs: names of the output tensors
+    batches: lists of input texts
+
+It writes a JSON list to standard output: for each batch, a list of the values of each output tensor.
 """
 
 from __future__ import annotations
@@ -16,26 +22,26 @@ from pathlib import Path
 from typing import Any
 
 FLOAT, STRING = 1, 7
-"""TF_FLOAT and TF_STRING."""
+"""The C API's numbers TF_FLOAT and TF_STRING of the types float32 and string."""
 STRING_SIZE = 24
-"""Bytes of a TF_TString."""
+"""Size in bytes of TF_TString, the C API's string in a tensor."""
 
 
 class Output(ctypes.Structure):
-    """TF_Output: one of an operation's tensors."""
+    """The C API's struct TF_Output: an operation and the index of one of its output tensors."""
 
     _fields_ = (("operation", c_void_p), ("index", c_int))
 
 
 def installed(package: str) -> Path:
-    """Where a package is, without importing it."""
+    """Returns the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(package)
     assert spec and spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0])
 
 
 class Library:
-    """The wheel's two libraries as one; each function's result has the given type."""
+    """The functions of the two shared libraries in TensorFlow's wheel. The caller gives result and argument types."""
 
     def __init__(self) -> None:
         folder = installed("tensorflow")
@@ -54,11 +60,11 @@ class Library:
 
 
 class Session:
-    """A SavedModel, loaded.
+    """Loads a SavedModel into a session of TensorFlow's C API.
 
     Args:
-        saved_model: its folder.
-        operations: a library with operations that TensorFlow itself has not.
+        saved_model: the model's folder.
+        operations: path of a shared library with operations that are not in TensorFlow.
     """
 
     def __init__(self, saved_model: str, operations: Path) -> None:
@@ -98,11 +104,11 @@ class Session:
         self._check()
 
     def run(self, name: str, texts: Sequence[str], outputs: Sequence[str]) -> list[list]:
-        """The outputs for a batch of texts.
+        """Runs the model on a batch of texts and returns, for each output, the list of its values.
 
         Args:
-            name: the tensor that takes the texts, e.g. "serving_default_inputs:0".
-            outputs: tensors of strings or float32.
+            name: name of the input tensor, e.g. "serving_default_inputs:0".
+            outputs: names of output tensors of type string or float32.
         """
         given = self._allocate(STRING, (c_int64 * 1)(len(texts)), 1, STRING_SIZE * len(texts))
         places = [self._data(given) + STRING_SIZE * number for number in range(len(texts))]
@@ -125,14 +131,14 @@ class Session:
         return values
 
     def _output(self, name: str) -> Output:
-        """The tensor "operation:index"."""
+        """Returns the TF_Output of the tensor with this name, which has the form "operation:index"."""
         operation, _, index = name.partition(":")
         found = self._operation(self._graph, operation.encode())
         assert found, f"no operation {operation}"
         return Output(found, int(index))
 
     def _values(self, tensor: int) -> list:
-        """The tensor's elements, in the order of its last dimension."""
+        """Returns all elements of a tensor as a flat list in row-major order."""
         count, data = self._count(tensor), self._data(tensor)
         if self._type(tensor) == FLOAT:
             return list((c_float * count).from_address(data)) if count else []
@@ -141,7 +147,7 @@ class Session:
         return [ctypes.string_at(self._string_data(place), self._string_size(place)).decode() for place in places]
 
     def _check(self) -> None:
-        """Raises RuntimeError where the last call has failed."""
+        """Raises RuntimeError if the last call of the C API failed."""
         if self._code(self._status):
             raise RuntimeError(self._message(self._status).decode())
 

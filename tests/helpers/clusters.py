@@ -1,4 +1,4 @@
-"""Processes that train together, as TF_CONFIG describes them."""
+"""Starts processes that train together. The variable TF_CONFIG tells each of them the addresses of all."""
 
 from __future__ import annotations
 
@@ -11,34 +11,45 @@ from typing import Any
 from processes import Process, start_program
 
 STARTED: list[Process] = []
-"""tests/conftest.py ends them: if a test fails, a worker may wait for the others for an hour."""
+"""All processes that this module started. tests/conftest.py kills them after each test module, because after a failed
+test a worker may wait for the other workers for an hour."""
 
 
 def tf_config(cluster: Any, kind: Any = "worker", index: Any = 0) -> str:
-    """Returns the TF_CONFIG of one task of a cluster."""
+    """Returns the value of TF_CONFIG for one process of a cluster.
+
+    Args:
+        cluster: lists of addresses by kind of process.
+        kind: this process's kind.
+        index: this process's index in the list of its kind.
+    """
     return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
 
 
 def free_addresses(count: int) -> list[str]:
-    """Returns addresses of this machine on which no process listens."""
-    with ExitStack() as stack:  # open together, so that they differ
+    """Returns `count` different addresses localhost:PORT on which no process listens."""
+    with ExitStack() as stack:  # all stay open until the end, so the ports differ
         servers = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [f"localhost:{server.getsockname()[1]}" for server in servers]
 
 
 def environment(config: str = "") -> dict[str, str]:
-    """Returns the environment variables of a process on the CPU with this TF_CONFIG."""
+    """Returns the environment variables of a process that sees no GPU. A non-empty `config` becomes its TF_CONFIG."""
     variables = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     return variables | {"CUDA_VISIBLE_DEVICES": ""} | ({"TF_CONFIG": config} if config else {})
 
 
 def start(script: str, *arguments: str, config: str = "") -> Process:
-    """Starts a Python script on the CPU with this TF_CONFIG."""
+    """Starts a process that runs the Python code `script`, sees no GPU and has `config` as its TF_CONFIG."""
     STARTED.append(Process(script, ["script", *arguments], environment(config)))
     return STARTED[-1]
 
 
 def start_trainer(*flags: str, config: str = "", before: str = "") -> Process:
-    """Starts t2t-trainer on the CPU with this TF_CONFIG, after the Python code `before`."""
+    """Starts t2t-trainer in a process that sees no GPU and has `config` as its TF_CONFIG.
+
+    Args:
+        before: Python code that the process runs before the program.
+    """
     STARTED.append(start_program("trainer", *flags, environment=environment(config), before=before))
     return STARTED[-1]

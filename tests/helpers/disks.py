@@ -1,4 +1,4 @@
-"""A disk that is full."""
+"""Simulates a full disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Writing beyond `size` bytes fails, as on a full disk."""
+    """Inside the `with` block, writing a file beyond `size` bytes fails, as if the disk were full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

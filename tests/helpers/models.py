@@ -1,4 +1,4 @@
-"""A model whose output is known without training, and checkpoints of models that are not trained."""
+"""A model that copies its input without training, and functions to write checkpoints of untrained models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from t2t_repro.data.vocabulary import EOS_ID
 
 
 class Copier:
-    """A model whose output is its input, or one that never ends."""
+    """A model whose output equals its input. With ends=False it predicts token 40 instead of the end token, forever."""
 
     name, has_attention, is_normalized, missing_methods = "copier", False, False, ()
 
@@ -38,7 +38,7 @@ class Copier:
 
 
 def write_checkpoint(folder: Path, step: int, weights: dict[str, Any], vocabulary_fingerprint: str) -> str:
-    """Writes model.ckpt-`step` as training does, but without the optimizer's state; returns its path."""
+    """Writes a checkpoint model.ckpt-STEP like t2t-trainer's, but without the optimizer's state; returns its path."""
     path: str = tf.train.Checkpoint(
         weights=weights,
         step=tf.Variable(step, dtype=tf.int64),
@@ -48,5 +48,5 @@ def write_checkpoint(folder: Path, step: int, weights: dict[str, Any], vocabular
 
 
 def weights_of(model: Any) -> dict[str, Any]:
-    """Returns a model's weights by the names of its variables."""
+    """Returns the values of a model's trainable weights as {path of the variable: value}."""
     return {variable.path: variable.value for variable in model.trainable_variables}

@@ -1,6 +1,7 @@
-"""Processes that start in no time: they are forked from one that has imported TensorFlow, which takes three seconds.
+"""Starts Python processes quickly, by forking a server process that has already imported TensorFlow.
 
-TensorFlow itself starts in each of them, because importing it starts nothing.
+Importing TensorFlow takes three seconds. The import starts no threads and no devices, so each forked process starts its
+own.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ FORKS.set_forkserver_preload(
 
 
 class Process:
-    """A Python script in a process of its own, with the methods of subprocess.Popen that the tests use.
+    """A forked process that runs Python code. It has those methods of subprocess.Popen that the tests use.
 
     Args:
-        script: Python code.
-        arguments: sys.argv, with the program's name.
-        environment: all environment variables.
+        script: the Python code.
+        arguments: the value of sys.argv, including the program's name.
+        environment: all environment variables of the process.
     """
 
     def __init__(self, script: str, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
@@ -45,28 +46,28 @@ class Process:
 
     @property
     def errors(self) -> str:
-        """Standard error so far."""
+        """All text that the process has written to standard error until now."""
         return self._files[1].read_text("utf-8", errors="replace")
 
     def wait_for(self, text: str, timeout: float = 120) -> None:
-        """Waits until standard error contains a text."""
+        """Waits until the process has written `text` to standard error; fails if the process ends before."""
         deadline = time.monotonic() + timeout
         while text not in self.errors:
             assert self.poll() is None and time.monotonic() < deadline, self.errors
             time.sleep(0.01)
 
     def poll(self) -> int | None:
-        """Returns the exit code, or None while the process runs."""
+        """Returns the process's exit code, or None if the process still runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """Waits for the end and returns the exit code, -N after signal N."""
+        """Waits until the process ends and returns its exit code, or -N if signal N ended it."""
         self._process.join(timeout)
         assert self._process.exitcode is not None, self.errors
         return self._process.exitcode
 
     def result(self, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Waits for the end and returns the exit code and the output."""
+        """Waits until the process ends and returns its exit code, standard output and standard error."""
         code = self.wait(timeout)
         output = self._files[0].read_text("utf-8", errors="replace")
         return subprocess.CompletedProcess([], code, output, self.errors)
@@ -81,10 +82,11 @@ class Process:
 def start_program(
     program: str, *arguments: str, environment: Mapping[str, str] = os.environ, before: str = ""
 ) -> Process:
-    """Starts t2t-PROGRAM.
+    """Starts a process that runs t2t-PROGRAM with these arguments.
 
     Args:
-        before: Python code to run first.
+        environment: all environment variables of the process.
+        before: Python code that the process runs before the program.
     """
     script = f"{before}\nfrom t2t_repro.bin.t2t_{program} import run; run()"
     return Process(script, [f"t2t-{program}", *arguments], environment)

@@ -1,4 +1,7 @@
-"""Runs the programs: in this process, which has TensorFlow loaded, or in processes of their own."""
+"""Runs t2t programs for the tests, in the process of the tests or in a new process.
+
+A program in the process of the tests starts faster, because TensorFlow is already imported.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +29,25 @@ SMALL = (
     "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,"
     "learning_rate_warmup_steps=100"
 )
-"""Overrides with which transformer_tiny learns something in seconds."""
+"""Hparams overrides for transformer_tiny. With them a model learns a little within seconds."""
 ENCODING: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model trained on a user's own text files."""
+    """A model trained on text files: the folders of its text, its generated data and its checkpoints."""
 
     text: Path
     data: Path
     folder: Path
     flags: list[str]
-    """The trainer's flags without --train_steps."""
+    """The flags of t2t-trainer that trained the model, without --train_steps."""
 
 
 def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in this process; an exception that the program does not handle fails the test."""
+    """Runs t2t-PROGRAM in the process of the tests. An exception that the program does not handle fails the test."""
     name, module = f"t2t-{program}", _module(program)
-    values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags
+    values = copy.deepcopy(module.FLAGS)  # a copy, because `run_program` adds flags to it
     with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(input.encode(**ENCODING))
@@ -59,25 +62,28 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
 
 
 def run_process(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in a process of its own."""
+    """Runs t2t-PROGRAM in a new process; `options` go to subprocess.run."""
     options = {"capture_output": True, **ENCODING} | options
     return subprocess.run([*command(program), *arguments], check=False, **options)
 
 
 def command(program: str) -> list[str]:
-    """The command that starts t2t-PROGRAM."""
+    """Returns the command line that starts t2t-PROGRAM in a new process."""
     return [sys.executable, "-m", _module(program).__name__]
 
 
 def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in this process and asserts that it ends well."""
+    """Runs t2t-PROGRAM in the process of the tests and asserts that its exit code is 0."""
     result = run(program, *arguments, **options)
     assert result.returncode == 0, result.stderr
     return result
 
 
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Asserts exit code 2 and a last line that is an error with all of `words`, without a traceback."""
+    """Asserts that a program refused its input.
+
+    Its exit code must be 2, and the last line of standard error must be a message that contains all of `words`.
+    """
     assert result.returncode == 2, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr, result.stderr
     line = result.stderr.rstrip("\n").rpartition("\n")[2]
@@ -87,14 +93,17 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def output(program: str, *arguments: str) -> str:
-    """Returns the output of a run in this process that must succeed without a message."""
+    """Runs t2t-PROGRAM in the process of the tests and returns its standard output. Standard error must be empty."""
     result = succeed(program, *arguments)
     assert result.stderr == ""
     return result.stdout
 
 
 def error(program: str, *arguments: str) -> str:
-    """Returns the error of a run in this process that must end with code 2 and print only that one line."""
+    """Runs t2t-PROGRAM in the process of the tests and returns its error message without "t2t-PROGRAM: ".
+
+    The exit code must be 2, and this one line must be the only output.
+    """
     result = run(program, *arguments)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert result.stderr.startswith(f"t2t-{program}: ") and result.stderr.find("\n") == len(result.stderr) - 1
@@ -102,7 +111,10 @@ def error(program: str, *arguments: str) -> str:
 
 
 def output_without_tensorflow(program: str, *arguments: str) -> str:
-    """Returns the output of a process that must succeed without importing TensorFlow or Keras."""
+    """Runs t2t-PROGRAM in a new process and returns its standard output.
+
+    The program must succeed and must import neither TensorFlow nor Keras.
+    """
     code = f"""
 import atexit, sys
 atexit.register(lambda: print({{'tensorflow', 'keras'}} & set(sys.modules), file=sys.stderr))
@@ -118,14 +130,17 @@ run()
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> str:
-    """Writes a text file, packed if its name ends in .gz; returns its path."""
+    """Writes a text file, compressed with gzip if its name ends in .gz; returns its path."""
     data = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
 
 
 def write_pairs(folder: Path, name: str, numbers: Iterable[int]) -> str:
-    """Writes numbers in English and German words; returns the two paths as --train and --dev take them."""
+    """Writes each number in English words to NAME.en and in German words to NAME.de, one per line.
+
+    Returns both paths with a comma between them, as t2t-datagen's --train and --dev expect.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for language in ("en", "de"):
         text = "".join(f"{num2words(number, lang=language)}\n" for number in numbers)
@@ -139,7 +154,7 @@ def _module(program: str) -> Any:
 
 @contextmanager
 def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
-    """Replaces standard input, output and error by files, for C++ code and child processes too."""
+    """Replaces standard input, output and error by `files`, in Python, in C++ code and in child processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     with ExitStack() as stack:
@@ -155,7 +170,7 @@ def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
 
 @contextmanager
 def _user_code_forgotten() -> Iterator[None]:
-    """Removes at the end what --t2t_usr_dir imports and registers meanwhile."""
+    """After the `with` block, removes the modules and registrations that a program got from its --t2t_usr_dir."""
     registry.import_built_in()
     modules = set(sys.modules)
     with ExitStack() as stack:

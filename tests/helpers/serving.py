@@ -1,7 +1,8 @@
-"""TensorFlow Serving's two interfaces around real SavedModels, which misbehave when told to.
+"""A server with TensorFlow Serving's gRPC and REST interfaces, in Python, that runs real SavedModels.
 
-The PredictionService is tensorflow-serving-api's own servicer and messages. Paths, JSON, codes and wording of the REST
-API are those of TensorFlow Serving's http_rest_api_handler.cc and json_tensor.cc.
+Tests can make requests fail. The gRPC interface uses the PredictionService and the messages of tensorflow-serving-api.
+The REST interface has the paths, JSON format, status codes and messages of TensorFlow Serving's
+http_rest_api_handler.cc and json_tensor.cc.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ METADATA = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
 
 
 class Refused(Exception):  # noqa: N818
-    """An answer other than OK."""
+    """The server answers a request with this error code and message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -57,20 +58,20 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass
 class Faults:
-    """What goes wrong with requests that have `text` in one of their inputs, or with all if it is empty."""
+    """Faults of the requests that contain `text` in one of their inputs. If `text` is empty, all requests have them."""
 
     text: str = ""
     seconds: float = 0.0
-    """How long an answer takes."""
+    """Delay of each answer."""
     unavailable: int = 0
-    """How many requests are yet to be answered by UNAVAILABLE."""
+    """Number of further requests that the server answers with UNAVAILABLE."""
     code: grpc.StatusCode | None = None
-    """An error for all of them."""
+    """If set, the server answers each of the requests with this error."""
     hangs_up: bool = False
-    """HTTP connections are closed after an answer, without a word."""
+    """If True, the server closes each HTTP connection after an answer without announcing it."""
 
     def befall(self, inputs: Arrays) -> None:
-        """Lets a request have its share."""
+        """Delays or refuses a request with these inputs if it contains `text`."""
         if not any(self.text.encode() in text for array in inputs.values() for text in array.astype("S").flat):
             return
         time.sleep(self.seconds)
@@ -83,28 +84,28 @@ class Faults:
 
 @dataclass
 class Served:
-    """Models by name and version, and what was asked of them."""
+    """The served models, as {name: {version: folder of the SavedModel}}, and a record of the requests."""
 
     models: Mapping[str, Mapping[int, Path]]
     faults: Faults = field(default_factory=Faults)
     batches: list[int] = field(default_factory=list)
-    """How many texts each request had."""
+    """Number of texts in each request, in the order of the requests."""
     connections: int = 0
-    """Over HTTP."""
+    """Number of HTTP connections that clients have opened."""
     grpc: str = ""
-    """host:port"""
+    """Address host:port of the gRPC interface."""
     rest: str = ""
-    """host:port"""
+    """Address host:port of the REST interface."""
     _loaded: dict[Path, Any] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Loads all, as a server does before it answers."""
+        """Loads all versions of all models, as TensorFlow Serving does before it answers requests."""
         for versions in self.models.values():
             for path in versions.values():
                 self._loaded[path] = tf.saved_model.load(str(path)).signatures
 
     def find(self, name: str, version: int | None) -> tuple[int, Path]:
-        """The version that is meant, and its folder."""
+        """Returns the requested version of a model, by default the highest, and the folder of its SavedModel."""
         versions = self.models.get(name, {})
         chosen = max(versions, default=None) if version is None else version
         if chosen not in versions:
@@ -113,13 +114,13 @@ class Served:
         return chosen, versions[chosen]
 
     def signatures(self, name: str, version: int | None) -> tuple[int, Any]:
-        """The version that is meant, and what the folder says of its signatures."""
+        """Returns the requested version of a model, by default the highest, and its signatures from the SavedModel."""
         version, path = self.find(name, version)
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         return version, saved.meta_graphs[0].signature_def
 
     def predict(self, name: str, version: int | None, signature: str, inputs: Arrays) -> Arrays:
-        """Runs the model."""
+        """Applies the faults to a request, runs a signature of the model on its inputs and returns the outputs."""
         call = self._loaded[self.find(name, version)[1]].get(signature or "serving_default")
         if call is None:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
@@ -142,10 +143,11 @@ class Served:
 
 @contextmanager
 def serve(models: Mapping[str, Mapping[int, Path]], port: int = 0) -> Iterator[Served]:
-    """Serves models on this machine until the block ends.
+    """Serves models on this machine until the `with` block ends.
 
     Args:
-        port: for gRPC; 0 is a free one.
+        models: folders of SavedModels, as {name: {version: folder}}.
+        port: the port of the gRPC interface; 0 chooses a free port.
     """
     served = Served(models)
     served.load()
@@ -178,7 +180,7 @@ class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
             context.abort(refused.code, refused.message)
         response = predict_pb2.PredictResponse(model_spec=request.model_spec)
         for key, array in outputs.items():
-            # Each value on its own, as Tensor::AsProtoField has them.
+            # TensorFlow Serving stores each value in a typed field (Tensor::AsProtoField), not in `tensor_content`.
             tensor = response.outputs[key]
             tensor.dtype = tf.as_dtype(array.dtype).as_datatype_enum
             tensor.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
@@ -250,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
-        except ConnectionError:  # whoever asked did not wait
+        except ConnectionError:  # the client did not wait for the answer
             self.close_connection = True
 
     def _place(self, pattern: re.Pattern[str]) -> tuple[str, int | None]:
@@ -301,7 +303,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _columns(instances: list, names: list[str]) -> dict[str, list]:
-    """Rows, each an object or the value of the only input, -> columns."""
+    """Returns the values of each input as {name: values} from the "instances" of a REST request.
+
+    An instance is a JSON object with the value of each input, or the value itself if the model has only one input.
+    """
     if not instances:
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "No values in 'instances' array")
     rows = [row if isinstance(row, dict) else {names[0]: row} for row in instances]

@@ -1,4 +1,4 @@
-"""Small archives, as published ones are made."""
+"""Writes small tar archives, which tests use instead of published ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 
 
 def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
-    """A tar archive of `files`, by their paths inside; gzipped if its name says so."""
+    """Writes a tar archive, compressed with gzip unless its name ends in .tar; returns its path.
+
+    Args:
+        files: contents of the files by their paths inside the archive.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:" if path.suffix == ".tar" else "w:gz") as tar:
         for name, contents in files.items():

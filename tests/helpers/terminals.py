@@ -1,4 +1,4 @@
-"""A pseudo-terminal on which a program runs."""
+"""Runs a program on a pseudo-terminal, so that it behaves as in front of a user."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Any
 
 ROWS, COLUMNS = 40, 140
 PATIENCE = 120.0
-"""Seconds to wait for output."""
+"""Seconds that a test waits for the program's output before it fails."""
 
 
 class Terminal:
-    """The keyboard and screen of a program's terminal."""
+    """The user's side of a program's terminal: types keys and reads the screen."""
 
     def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
         self._descriptor, self.process = descriptor, process
 
     def type(self, text: bytes) -> None:
-        """Types `text`."""
+        """Sends `text` to the program as if a user typed it."""
         os.write(self._descriptor, text)
 
     def read(self, end: bytes = b"") -> bytes:
-        """Returns the output through `end`, or through the end of the program."""
+        """Returns new output of the program up to and including `end`, or all of it until the program ends."""
         output, deadline = b"", time.monotonic() + PATIENCE
-        with suppress(OSError):  # the program has closed the terminal
+        with suppress(OSError):  # reading fails when the program has closed the terminal
             while not (end and output.endswith(end)):
                 assert select.select([self._descriptor], [], [], deadline - time.monotonic())[0], output
                 chunk = os.read(self._descriptor, 4096)
@@ -44,11 +44,12 @@ class Terminal:
 
 @contextmanager
 def terminal(command: Sequence[str], streams: Sequence[str], **environment: str) -> Iterator[Terminal]:
-    """Starts a program on a terminal.
+    """Starts a program on a terminal; when the `with` block ends, waits for the program and asserts exit code 0.
 
     Args:
-        streams: which of "stdin", "stdout" and "stderr" are the terminal's; the others are discarded.
-        environment: variables to set.
+        command: the program and its arguments.
+        streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal. The others are /dev/null.
+        environment: environment variables to add.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

@@ -1,4 +1,4 @@
-"""Problems with a few words, whose data is generated in a moment."""
+"""Problems with a few words and few lines, whose data is generated within a second."""
 
 from __future__ import annotations
 
@@ -18,12 +18,19 @@ GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μι
 
 
 def lines(count: int, words: tuple[str, ...] = ENGLISH) -> list[str]:
-    """Returns different lines of a few words."""
+    """Returns `count` lines of 2 to 6 words each. The first 245 lines are all different."""
     return [" ".join(words[number // 7**place % 7] for place in range(number % 5 + 2)) for number in range(count)]
 
 
 class Toy(Problem):
-    """English to Greek words from memory. Before each pair it calls `watch(split, pass, number)`, passes from 1."""
+    """Translates English words to Greek words; the pairs are made in memory.
+
+    Args:
+        train: number of training pairs.
+        dev: number of dev pairs.
+        watch: called before each pair with the split, the number of the pass over the split, counted from 1, and the
+            number of the pair, counted from 0.
+    """
 
     num_train_shards = 3
     pairs: dict[str, list[Pair]]
@@ -49,7 +56,7 @@ class Toy(Problem):
 
 
 class Published(Toy):
-    """A problem with test sets, of which one is missing."""
+    """A problem with three test sets. The file of the test set "far" is missing."""
 
     test_sets = ("first/full", "far", "second")
     file_suffixes = ("en", "el")
@@ -61,7 +68,11 @@ class Published(Toy):
 
 
 def raise_at(error: BaseException, *place: object) -> Callable[[str, int, int], None]:
-    """Returns a `watch` for Toy that raises `error` at a place (split, pass, number)."""
+    """Returns a `watch` function for Toy that raises `error` before one pair.
+
+    Args:
+        place: split, pass and number of that pair.
+    """
 
     def watch(*current_place: object) -> None:
         if current_place == place:
@@ -71,7 +82,7 @@ def raise_at(error: BaseException, *place: object) -> Callable[[str, int, int], 
 
 
 def text_files(folder: Path) -> Problem:
-    """Writes small files, and returns the problem text_files that reads them."""
+    """Writes small training and dev files into `folder` and returns a text_files problem that reads them."""
     for name, words, count in (("a.en", ENGLISH, 40), ("a.el", GREEK, 40), ("b.en", ENGLISH, 5), ("b.el", GREEK, 5)):
         (folder / name).write_text("".join(line + "\n" for line in lines(count, words)), "utf-8")
     settings = {"train": f"{folder}/a.en,{folder}/a.el", "dev": f"{folder}/b.en,{folder}/b.el", "vocab_size": 400}
@@ -79,12 +90,12 @@ def text_files(folder: Path) -> Problem:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Returns the bytes of each file in a folder, by name."""
+    """Returns the contents of a folder as {file name: bytes}; empty if the folder does not exist."""
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
 def failure(problem: Problem, folder: Path, vocab_file: Path | str = "") -> str:
-    """Returns the one-line error of a run of t2t-datagen that must fail."""
+    """Generates the data of a problem, asserts that this fails with UserError, and returns its one-line message."""
     with pytest.raises(UserError) as error:
         generate_data(problem, folder, "", vocab_file=vocab_file)
     assert "\n" not in str(error.value)

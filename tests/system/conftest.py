@@ -1,4 +1,4 @@
-"""The model that the system tests share."""
+"""Trains the model that the system tests share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ TEST_LINES = 1000
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    """A model that translates numbers badly, saved every 20 of its 60 steps; tests only read it.
+    """Returns a model trained for 60 steps, with a checkpoint every 20 steps. It translates number words badly.
 
-    text/ has its training and dev sets and test.en, 1,000 other lines. The processes of pytest-xdist share it.
+    Tests must not change its files, because all tests and all processes of pytest-xdist share them. Its text folder
+    has the training set, the dev set and a test set of 1,000 other numbers.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -45,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
 
 
 def train(model: TrainedModel) -> None:
-    """Writes the text, generates the data and trains."""
+    """Writes the text of the shared model, runs t2t-datagen and trains the model."""
     numbers = random.Random(1).sample(range(1000, 1_000_000), 1000 + DEV_LINES + TEST_LINES)
     train = write_pairs(model.text, "train", numbers[:1000])
     dev = write_pairs(model.text, "dev", numbers[1000 : 1000 + DEV_LINES])

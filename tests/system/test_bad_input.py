@@ -1,4 +1,4 @@
-"""A user's mistake ends in one line that names the cure, exit code 2 and no half-written file."""
+"""After a user's mistake, a program prints one line with the remedy, exits with code 2 and leaves no partial file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ MODEL_PROGRAMS = ("decoder", "exporter", "avg-checkpoints")
 
 
 def datagen(folder: Path, train: str, dev: str = "", **flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-datagen of text_files into folder/data."""
+    """Runs t2t-datagen on text files and returns its result. The data goes to FOLDER/data.
+
+    Args:
+        train: the value of --train.
+        dev: the value of --dev; by default, 20 valid pairs.
+        flags: other flags by name.
+    """
     dev = dev or write_pairs(folder / "good", "dev", range(20))
     settings = {"train": train, "dev": dev, "vocab_size": "300", "data_dir": f"{folder / 'data'}"} | flags
     return run("datagen", "--problem=text_files", *(f"--{name}={value}" for name, value in settings.items()))
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """All files of a folder and of the folders inside."""
+    """Returns the bytes of all files in a folder and its subfolders, by path."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -232,7 +238,8 @@ def test_a_full_disk_leaves_no_half_written_file(
     refused(result, "checkpoint 61 cannot be written", "free space")
     after = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
     after["hparams.json"] = before["hparams.json"]
-    assert after.pop("metrics.jsonl").startswith(before.pop("metrics.jsonl"))  # a resume drops the lines after step 60
+    # metrics.jsonl may have new lines after step 60: when a run resumes from step 60, t2t-trainer drops them.
+    assert after.pop("metrics.jsonl").startswith(before.pop("metrics.jsonl"))
     assert after == before
 
     with largest_file(4_000):

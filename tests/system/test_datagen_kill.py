@@ -1,4 +1,4 @@
-"""A t2t-datagen that is killed and started again writes the same files as an undisturbed run, and leaves no others."""
+"""If t2t-datagen is killed and started again, it writes the same files as an undisturbed run, and no other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PAIRS, SHARDS = 10_000, 10
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The flags without --data_dir, for some thousand pairs with duplicates and long lines."""
+    """Returns t2t-datagen's flags without --data_dir. Its text has 10,001 pairs; cleaning drops duplicates and one long
+    line."""
     folder = tmp_path_factory.mktemp("text")
     numbers = [number % 9000 * 97 for number in range(PAIRS)] + [10**30 + 123_456_789_012_345_678]
     train, dev = write_pairs(folder, "train", numbers), write_pairs(folder, "dev", range(300))
@@ -32,21 +33,21 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def unbroken(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of an undisturbed run in one process."""
+    """Returns the files of an undisturbed t2t-datagen that uses one process, as {name: bytes}."""
     folder = tmp_path_factory.mktemp("unbroken")
     succeed("datagen", *flags, f"--data_dir={folder}", "--num_concurrent_processes=1")
     return contents(folder)
 
 
 def in_session(session: int) -> list[str]:
-    """Returns the command lines of the processes of a session."""
+    """Returns the command lines of the living processes in the session with this id (see setsid(2))."""
     commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, session_id = (folder / "stat").read_text().rpartition(") ")[2].split()[:4]
             if int(session_id) == session and state != "Z":
                 commands.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process ended while this function read its files
             continue
     return commands
 
@@ -63,9 +64,9 @@ def test_kills_at_random_moments(flags: list[str], unbroken: dict[str, bytes], t
         with open(tmp_path.parent / "errors", "wb") as errors:
             process = subprocess.Popen([*command("datagen"), *flags], stderr=errors, start_new_session=True)
         deadline = time.monotonic() + 60
-        if kill == 0:  # while it starts or learns the vocabulary
+        if kill == 0:  # kill t2t-datagen while it starts or learns the vocabulary
             time.sleep(draw.uniform(0.0, 0.3))
-        else:  # while it writes a shard
+        else:  # kill t2t-datagen while it writes a shard
             while shards(tmp_path) == before and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.001)
             assert len(in_session(process.pid)) > 1, "no other process encodes"
@@ -83,7 +84,7 @@ def test_kills_at_random_moments(flags: list[str], unbroken: dict[str, bytes], t
 
 
 def test_a_kill_as_a_file_is_about_to_appear(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
-    """The killed process leaves the complete file under its temporary name."""
+    """Kills t2t-datagen just before it renames a complete temporary file to the final name."""
     code = """
 import os, signal, sys
 name, replace = sys.argv.pop(), os.replace

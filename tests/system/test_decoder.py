@@ -1,4 +1,4 @@
-"""t2t-decoder with files, pipes, a prompt, several models and several processes, and its refusals."""
+"""t2t-decoder with files, pipes, a prompt, several models and several processes, and with input that it refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from terminals import terminal
 
 SHORT = "extra_length=5"
 TIE = 1e-5
-"""Two hypotheses whose scores differ by less may swap places when the order of a sum changes."""
+"""If two hypotheses' scores differ by less than this, rounding errors may decide which of the two is best."""
 
 
 def lines(path: Path) -> list[str]:
@@ -76,7 +76,8 @@ def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
             assert sum(log_probs) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
             assert len(sources) == len(tokens)
             assert all(0 <= source < len(answer["source_tokens"]) for source in sources)
-            # Another segmentation of the same text has another score.
+            # The scores are compared only if encoding the text gives the hypothesis's ids again. Other ids for the same
+            # text have another score.
             if translator.vocabulary.encode([hypothesis.text])[0] == list(hypothesis.ids):
                 pairs.append((text, hypothesis.text, sum(log_probs), len(tokens)))
     assert len(pairs) > 10
@@ -128,10 +129,10 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name}
     lines_before = journal.read_bytes().count(b"\n")
     with open(journal, "ab") as file:
-        file.write(b'[5, {"hypoth')  # the kill may cut off a line
+        file.write(b'[5, {"hypoth')  # a kill can leave an incomplete last line
     refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "--resume")
 
-    # The disk is full after a few more lines. They stay, and the next run continues after them.
+    # The second run gets a full disk after some more lines. The journal keeps these lines, and the third run continues.
     with largest_file(journal.stat().st_size + 3000):
         refused(run("decoder", *flags, hparams, "--resume"), "x.de.unfinished", "cannot be written", "--resume")
     assert journal.read_bytes().count(b"\n") > lines_before
@@ -165,7 +166,7 @@ def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
     environment = {"HOME": str(tmp_path), "TERM": "xterm"}
     output = b""
     with terminal([*command("decoder"), *flags], ["stdin", "stdout"], **environment) as prompt:
-        # Backspace removes "x"; the arrow up brings the line before, whose "one" becomes "two".
+        # Backspace removes "x". Then arrow up brings back the first line, and the keys change its "one" to "two".
         for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
             output += prompt.read(b"> ")
             prompt.type(keys)

@@ -1,4 +1,4 @@
-"""A training takes the same steps on any number of devices and machines, and resumes after a machine was lost."""
+"""A training run takes the same steps on any number of devices and workers, and resumes after a worker was killed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from t2t_repro.hparam import HParams
 
 BATCH_SIZE, STEPS = 1024, 20
 HPARAMS = f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE}"
-"""A small model with the paper's schedule: at the start of a warmup of 4,000 steps the learning rate is tiny. Adam
-divides a gradient by its own size. If a gradient is only rounding noise, two equal trainings may move a weight by the
-whole learning rate in opposite directions. A high rate would hide whether everything else is equal."""
+"""A small model with the paper's learning rate schedule, whose rate is tiny in the first steps. Adam divides a gradient
+by the gradient's size. If a gradient is only rounding errors, two equal runs may therefore move a weight by the whole
+learning rate in opposite directions. With a high rate, this difference would hide other differences."""
 
 LOGICAL_DEVICES = """
 import tensorflow as tf
@@ -40,7 +40,7 @@ tf.config.set_logical_device_configuration(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Numbers of one word and of many, encoded."""
+    """Returns a folder with generated data: numbers of up to 6 digits, and every 20th number of up to 30 digits."""
     root = tmp_path_factory.mktemp("numbers")
     draw = random.Random(1)
     numbers = [draw.randrange(10 ** (draw.randrange(1, 7) if place % 20 else 30)) for place in range(1050)]
@@ -63,7 +63,13 @@ def trainer_flags(data: Path, model: Path, *flags: str, dropout: float = 0.0) ->
 def start_two(
     data: Path, model: Path, *flags: str, own: Sequence[str] = ("", ""), dropout: float = 0.0
 ) -> list[Process]:
-    """Starts two workers, the chief first, each with a flag of its `own`."""
+    """Starts two t2t-trainer workers that train `model` together; the first one is the chief.
+
+    Args:
+        flags: flags of both workers.
+        own: an additional flag for each worker; an empty string adds none.
+        dropout: the dropout rate of the hparams.
+    """
     cluster = {"worker": clusters.free_addresses(2)}
     processes = []
     for index, flag in enumerate(own):
@@ -73,36 +79,36 @@ def start_two(
 
 
 def ended(*processes: Process) -> list[subprocess.CompletedProcess[str]]:
-    """Waits for processes and returns their outputs."""
+    """Waits until all processes end and returns their exit codes and outputs."""
     return [process.result() for process in processes]
 
 
 def state(model: Path, step: int) -> dict[str, np.ndarray]:
-    """Weights and optimizer after `step` steps."""
+    """Returns the weights and the optimizer's variables in the checkpoint of step `step`, by name."""
     checkpoint = tf.train.load_checkpoint(f"{model}/model.ckpt-{step}")
     names = checkpoint.get_variable_to_shape_map()
     return {name: checkpoint.get_tensor(name) for name in names if name.startswith(("weights/", "optimizer/"))}
 
 
 def figures(model: Path, name: str) -> list[float]:
-    """Returns a figure of metrics.jsonl, one for each step."""
+    """Returns the values of `name` in metrics.jsonl, one for each step."""
     lines = map(json.loads, (model / "metrics.jsonl").read_text("utf-8").splitlines())
     return [line[name] for line in lines if name in line]
 
 
-CUTS = {  # devices, --max_tokens_per_replica
+CUTS = {  # name of the run: (number of devices, --max_tokens_per_replica)
     "one": (1, 4096),
     "2 devices": (2, 4096),
     "4 devices": (4, 4096),
     "accumulated micro-batches": (1, 300),
     "3 devices, small micro-batches": (3, 150),
 }
-WORKERS = {"2 workers": 4096, "2 workers, small micro-batches": 150}  # --max_tokens_per_replica
+WORKERS = {"2 workers": 4096, "2 workers, small micro-batches": 150}  # name: --max_tokens_per_replica
 
 
 @pytest.fixture(scope="module")
 def models(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same training in each of CUTS, and by two workers."""
+    """Trains the same model once for each entry of CUTS and of WORKERS; returns the model folders by run name."""
     root = tmp_path_factory.mktemp("models")
     flags = [f"--train_steps={STEPS}", f"--local_eval_frequency={STEPS}", "--log_step_count_steps=1"]
 
@@ -127,7 +133,7 @@ def test_a_training_is_the_same_on_any_devices(models: dict[str, Path], name: st
     one, other = models["one"], models[name]
     assert len(figures(other, "train_loss")) == STEPS
     np.testing.assert_allclose(figures(other, "train_loss"), figures(one, "train_loss"), rtol=1e-6)
-    # A wrong factor of a gradient changes its norm, but not Adam's step.
+    # If all gradients had a wrong factor, Adam's steps would still be right. Only the gradient norm would be wrong.
     np.testing.assert_allclose(figures(other, "gradient_norm"), figures(one, "gradient_norm"), rtol=1e-5)
     weights = state(other, STEPS)
     for key, value in state(one, STEPS).items():
@@ -139,7 +145,7 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     records = load_data(str(data), "text_files").records["train"]
 
     def sizes(devices: int, limit: int) -> list[list[int]]:
-        """Returns the numbers of examples in the micro-batches of each step."""
+        """Returns, for each step, a list with the number of examples in each micro-batch."""
         batches = Pipeline(records, HParams(batch_size=BATCH_SIZE), 1, limit, devices).batches(0, STEPS)
         return [[len(inputs) for inputs, _ in batch.micro_batches] for batch in batches]
 
@@ -147,7 +153,8 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     assert {*whole, *two} == {2}
     assert {*four} == {4}
     assert min(accumulated) >= 4
-    # Three devices get more micro-batches than devices, in a number that is no multiple of 3, some without any example.
+    # 3 devices with a limit of 150 tokens: each step needs more than 6 micro-batches. Some steps do not need a multiple
+    # of 3, so the pipeline adds empty micro-batches. Other micro-batches differ much in size.
     assert min(three) > 6
     assert any(len(step) % 3 for step in sizes(1, 150))
     unequal = sizes(3, 150)
@@ -156,7 +163,7 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
 
 
 def first_new_checkpoint(model: Path, processes: list[Process]) -> int:
-    """Waits for a new checkpoint and returns its step."""
+    """Waits until the running processes write a new checkpoint and returns the checkpoint's step."""
     before, deadline = set(model.glob("model.ckpt-*.index")), time.monotonic() + 200
     while not (new := set(model.glob("model.ckpt-*.index")) - before):
         assert [process.poll() for process in processes] == [None, None]
@@ -216,7 +223,7 @@ def test_a_model_folder_that_one_worker_does_not_see_is_refused(data: Path, tmp_
 
 
 def test_two_workers_stop_early_at_the_same_step(data: Path, tmp_path: Path) -> None:
-    # At a learning rate of almost 0 no later evaluation is better than the first.
+    # The learning rate is almost 0, so no later evaluation has a lower dev loss than the first.
     flags = ["--train_steps=50", "--local_eval_frequency=3", "--early_stopping_patience=2",
              "--save_checkpoints_secs=600", f"--hparams={HPARAMS},learning_rate_constant=1e-30"]  # fmt: skip
     for result in ended(*start_two(data, tmp_path / "m", *flags)):

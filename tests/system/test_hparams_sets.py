@@ -1,7 +1,7 @@
-"""Every hparams set at its full size: it builds, takes a step on text, and decodes a line.
+"""For every registered hparams set, builds the model at full size, takes one training step and decodes a line.
 
-A batch has a few sentences and the vocabularies are small, but the layers have the sizes of the set. Functions run
-eagerly, because tracing them would take most of the time; the losses are the same.
+The layers have the sizes of the hparams set, but the batch and the vocabulary are small. TensorFlow runs functions
+eagerly, because tracing would take most of the time. The losses do not depend on this.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _without_graphs() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Numbers in two languages, and parsed sentences."""
+    """Returns a folder with generated data: numbers in English and German, and parsed sentences."""
     folder = tmp_path_factory.mktemp("data")
     texts = {
         "train": write_pairs(folder, "train", range(1000, 41000, 100)), "dev": write_pairs(folder, "dev", range(20))
@@ -70,7 +70,7 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     tokens = np.count_nonzero(targets)
     step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
     loss = TrainStep.read(step([(inputs, targets)], tokens, (1, 0))).loss
-    # A model that has learned nothing gives all tokens about the same probability.
+    # An untrained model gives all tokens about the same probability, so its loss is about log(vocabulary size).
     assert 0.6 * math.log(vocabulary.size) < loss < 1.4 * math.log(vocabulary.size)
     loss_after = float(smoothed_cross_entropy(model(inputs, targets), targets, hparams.label_smoothing)) / tokens
     assert loss_after == pytest.approx(loss, rel=0.2)
@@ -78,9 +78,9 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     assert float(optimizer.learning_rate) == pytest.approx(float(Schedule(hparams)(1)))
     moments = [variable for variable in optimizer.variables if "momentum" in variable.path]
     assert len(moments) == len(weights)
-    assert [moment.path for moment in moments if not np.any(moment.numpy())] == []  # each weight had a gradient
+    assert [moment.path for moment in moments if not np.any(moment.numpy())] == []  # every weight got a gradient
 
-    # The untrained model does not end its output, so the length is limited to 3 more tokens than the input.
+    # The untrained model may never predict the end token, so the output is limited to 3 tokens more than the input.
     search = replace(problem.decode_hparams, extra_length=3)
     line = LINES[problem.name]
     (translation,) = Translator(model, vocabulary, search).translate([line])

@@ -1,4 +1,4 @@
-"""The main path through the programs, from raw text to a served translation; and their defaults."""
+"""The main sequence of programs, from raw text to a translation by a served model, and the programs' default flags."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_model_learns_to_copy(tmp_path: Path) -> None:
-    """On a task without noise the model must be almost perfect, as Sockeye's system tests demand."""
+    """A model that learns to copy lines must copy almost all dev lines exactly, as in Sockeye's system tests."""
     words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op"]
 
     def text(count: int, salt: int) -> str:

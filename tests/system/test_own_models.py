@@ -1,4 +1,4 @@
-"""A user's own code in all programs: a problem, an hparams set, and models."""
+"""All programs work with user-defined code: a problem, an hparams set, and models."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SHORT = "--decode_hparams=extra_length=3"
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Runs a program in a folder with the user's code and the data of its problem."""
+    """Returns a function that runs a program in a folder with user-defined code and the data of its problem."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine").mkdir()
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -76,7 +76,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         (folder / "mine" / f"{name}.py").write_text(code)
 
     def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
-        # Tracing takes longer than decoding three lines. The trainer and the exporter trace the same functions.
+        # The decoder and the first training run use eager mode, because tracing takes longer than their few steps. The
+        # exporter and the other training runs trace the same functions.
         tf.config.run_functions_eagerly(program == "decoder" or "--output_dir=m" in arguments)
         try:
             return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
@@ -89,12 +90,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 def pictures(model: Path) -> int:
-    """Returns the number of attention pictures in TensorBoard's files."""
+    """Returns the number of attention pictures in the TensorBoard files of a model folder."""
     return sum(path.read_bytes().count(b"\x89PNG") for path in (model / "tensorboard").rglob("events*"))
 
 
 def log_probs(programs: Any, output_dir: str) -> list[float]:
-    """Returns the scores of `PAIRS`."""
+    """Returns the log-probabilities that t2t-decoder --score_file gives to the lines of `PAIRS`."""
     (programs.folder / "pairs.tsv").write_text(PAIRS)
     lines = programs("decoder", output_dir, "--score_file=pairs.tsv").stdout.splitlines()
     assert len(lines) == 2
@@ -127,7 +128,7 @@ def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: An
     decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
-    # An ensemble of two equal models decodes and scores like one of them.
+    # An ensemble that consists of the same model twice must decode and score like this model.
     ensemble = f"{model},recurrent"
     assert programs("decoder", ensemble, SHORT, input=TEXTS).stdout.splitlines() == texts
     scores = [log_probs(programs, flag) for flag in (model, ensemble)]

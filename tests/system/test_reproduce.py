@@ -1,4 +1,4 @@
-"""t2t-reproduce is stopped while it trains, killed while it decodes, finished, and run once more."""
+"""Stops t2t-reproduce while it trains, kills it while it decodes, lets it finish, and runs it once more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Published(NumbersEnde):
 
 
 def stop(flags: list[str], is_due: Callable[[], bool], number: signal.Signals) -> tuple[int, str]:
-    """Starts t2t-reproduce and sends it a signal as soon as it is due; returns its exit code and messages."""
+    """Starts t2t-reproduce and sends it signal `number` as soon as `is_due()` is True.
+
+    Returns the exit code and the messages of t2t-reproduce.
+    """
     process = start_program("reproduce", *flags)
     deadline = time.monotonic() + 120
     while not is_due() and process.poll() is None and time.monotonic() < deadline:
@@ -46,7 +49,7 @@ def stop(flags: list[str], is_due: Callable[[], bool], number: signal.Signals) -
 
 
 def times(*folders: Path) -> dict[str, int]:
-    """Returns when each file was last written, except the files that every run writes."""
+    """Returns the time of the last change of each file in these folders, except files that every run rewrites."""
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     rewritten = ("report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
     return {str(path): path.stat().st_mtime_ns for path in written if path.name not in rewritten}

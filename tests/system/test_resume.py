@@ -1,4 +1,4 @@
-"""A training that is killed or stopped, or whose files are damaged, gives the same model after it is started again."""
+"""A training run that was killed or stopped, or whose files were damaged, resumes and gives the same model."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 @dataclass(frozen=True)
 class Killed:
-    """The files of benchmarks/kill_resume.py."""
+    """The files and the result of a run of benchmarks/kill_resume.py, which compares killed training runs with an
+    undisturbed one."""
 
     text: Path
     data: Path
     unbroken: Path
-    """The model folder of the undisturbed training."""
+    """The model folder of the undisturbed training run."""
     result: subprocess.CompletedProcess[str]
 
     def flags(self, model: Path, data: Path | None = None) -> list[str]:
-        """Returns the flags of t2t-trainer for the same training in another folder."""
+        """Returns the flags of t2t-trainer for the same training run in another model folder."""
         return [
             "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS}",
             f"--data_dir={data or self.data}", f"--output_dir={model}", f"--train_steps={STEPS}",
@@ -48,7 +49,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Trains once undisturbed, and kills the same training five times."""
+    """Runs benchmarks/kill_resume.py with five kills: it trains once undisturbed, and again with kills."""
     root = tmp_path_factory.mktemp("killed")
     train = write_pairs(root / "text", "train", range(1000, 1900))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
@@ -61,12 +62,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 
 def steps(model: Path) -> list[int]:
-    """Returns the steps of the checkpoints."""
+    """Returns the steps of the checkpoints in a model folder, in ascending order."""
     return [step_of(path) for path in checkpoints_in(model)]
 
 
 def assert_same(model: Path, unbroken: Path) -> None:
-    """Asserts that the last state, the best state and the logged losses are equal."""
+    """Asserts that two model folders have the same last checkpoint, best checkpoint and logged figures except times."""
     logs = [
         [{name: line[name] for name in line if name not in TIMES} for line in read_metrics(folder)]
         for folder in (model, unbroken)
@@ -86,7 +87,7 @@ def assert_same(model: Path, unbroken: Path) -> None:
 
 
 def send_signal(process: Process, number: signal.Signals, is_due: Callable[[], Any]) -> None:
-    """Sends a signal as soon as it is due."""
+    """Waits until `is_due()` is true and sends signal `number` to the process."""
     deadline = time.monotonic() + 120
     while not is_due():
         assert process.poll() is None and time.monotonic() < deadline, process.errors
@@ -121,7 +122,8 @@ def take_long_step(self, micro_batches, num_tokens, seed, vote):
 
 TrainStep.__call__ = take_long_step
 """
-"""Code that makes one step of t2t-trainer last until `is_over`."""
+"""Python code that runs in t2t-trainer's process before the program. It makes step {step} wait until the expression
+{is_over} is true."""
 
 
 def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: Killed, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: 
     result = succeed("trainer", *flags)
     assert "resuming after step 3\n" in result.stderr
     assert_same(model, killed.unbroken)
-    assert steps(model) == steps(killed.unbroken)  # averaging reads them
+    assert steps(model) == steps(killed.unbroken)  # model.ckpt-3, saved at the signal, is deleted
 
 
 def test_a_training_resumes_before_damaged_checkpoints(killed: Killed, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed
     flags.append("--eval_decode_lines=0")
     result = succeed("trainer", *flags)
     assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
-    # The first step's learning rate is 0.
+    # The first step has learning rate 0, so the dev loss after this step is that of the old model.
     [*_, old], [_, new] = read_metrics(killed.unbroken), read_metrics(model)
     assert (new["step"], new["dev_loss"]) == (1, old["dev_loss"])
 
@@ -202,7 +204,8 @@ def test_a_stopped_reproduction_does_not_average(tmp_path: Path) -> None:
         "--eval_decode_lines=20",
     ]  # fmt: skip
     process = start_program("reproduce", *flags)
-    send_signal(process, signal.SIGTERM, lambda: steps(model) == [3])  # then it evaluates, which belongs to training
+    # After saving step 3, t2t-reproduce evaluates the model.
+    send_signal(process, signal.SIGTERM, lambda: steps(model) == [3])
     assert process.wait(120) == 130, process.errors
     assert "step 3: evaluation interrupted, as requested; the same command evaluates first\n" in process.errors
     assert f": {model}: saved after step 3, as requested; run the same command to resume\n" in process.errors

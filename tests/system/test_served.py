@@ -1,4 +1,4 @@
-"""The exported model as servers load it: without this project's code, and without Python; and the files beside it."""
+"""Servers can load the exported model without this project's code and without Python, and use the files beside it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from t2t_repro.decoding import Translator
 
 SHORT = "extra_length=5"
 TIE = 1e-5
-"""Two hypotheses whose scores differ by less may swap places when the order of a sum changes."""
+"""If two hypotheses' scores differ by less than this, rounding errors may decide which of the two is best."""
 TEXT_OPERATIONS = {
     "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp", "SentencepieceDetokenizeOp",
     "SentencepieceVocabSizeOp", "SentencepieceIdToStringOp", "SentencepieceStringToIdOp",
 }  # fmt: skip
-"""SentencePiece's operations in tensorflow-text 2.20, which TensorFlow Serving links."""
+"""SentencePiece operations of tensorflow-text 2.20. TensorFlow Serving contains them."""
 
 SERVER = """
 import json, sys, tensorflow as tf
@@ -49,23 +49,26 @@ json.dump([unknown, replies], sys.stdout, default=bytes.decode)
 
 @dataclass(frozen=True)
 class Served:
-    """An exported model, and the answers of a process without this project's code."""
+    """An exported model, and the answers of a process that served it without this project's code."""
 
     path: Path
-    """The SavedModel."""
+    """Folder of the SavedModel."""
     graph: Any
-    """Its MetaGraphDef."""
+    """The MetaGraphDef of the SavedModel."""
     warmup: list[PredictionLog]
-    """Its warm-up requests."""
+    """The warm-up requests in the SavedModel's folder."""
     unknown: list[str]
-    """Operations of the graph that TensorFlow does not have."""
+    """Operations of the graph that TensorFlow without tensorflow-text does not have."""
     translations: list[tuple[str, float]]
-    """Texts and scores."""
+    """The model's translations of the test lines: (text, score)."""
     warmup_replies: list[dict[str, Any]]
 
 
 def ask_process(script: Sequence[str], request: Any) -> Any:
-    """Returns a Python process's answer to a JSON request; the project is not on its path."""
+    """Starts a Python process with these arguments, sends it a JSON request and returns its JSON answer.
+
+    Because of -P, Python does not search the current folder and the script's folder for modules.
+    """
     process = subprocess.run([sys.executable, "-P", *script], input=json.dumps(request), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-3000:]
     return json.loads(process.stdout)
@@ -73,14 +76,14 @@ def ask_process(script: Sequence[str], request: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def batches(trained: TrainedModel) -> list[list[str]]:
-    """A thousand lines, a hundred in each batch."""
+    """Returns the 1,000 test lines in batches of 100."""
     lines = (trained.text / "test.en").read_text("utf-8").split("\n")
     return [lines[start : start + 100] for start in range(0, 1000, 100)]
 
 
 @pytest.fixture(scope="module")
 def expected(trained: TrainedModel) -> list[tuple[str, float]]:
-    """The translations of t2t-decoder."""
+    """Returns t2t-decoder's translations of the test lines: (text, score)."""
     result = succeed(
         "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={trained.text / 'test.en'}",
         f"--decode_hparams={SHORT},write_beam_scores=true",
@@ -116,7 +119,7 @@ def served(trained: TrainedModel, batches: list[list[str]], tmp_path_factory: py
 
 
 def operations(graph: Any) -> set[str]:
-    """Returns the operations of a graph and of its functions."""
+    """Returns the names of all operations in a graph and in the graph's functions."""
     functions = graph.graph_def.library.function
     nodes = [*graph.graph_def.node, *(node for function in functions for node in function.node_def)]
     return {node.op for node in nodes} - {function.signature.name for function in functions}
@@ -158,7 +161,7 @@ def test_tensorflows_c_api_translates_as_the_decoder(
 def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_link(served: Served) -> None:
     assert {"While", "SentencepieceTokenizeOp"} <= operations(served.graph)
     assert set(served.unknown) <= TEXT_OPERATIONS
-    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # these call back into Python
+    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # PyFunc calls Python
 
 
 def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
@@ -213,7 +216,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     pieces = tokenizer.encode(lines, out_type=str)
     for beam_size in (1, 4):
         translations: dict[int, tuple[str, float]] = {}
-        for length in set(map(len, pieces)):  # each length has its own limit
+        for length in set(map(len, pieces)):  # the maximum output length depends on it
             numbers = [number for number, line in enumerate(pieces) if len(line) == length]
             results = translator.translate_batch(
                 [pieces[number] for number in numbers], beam_size=beam_size, length_penalty=0, max_batch_size=2000,
@@ -223,7 +226,8 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
             translations |= dict(zip(numbers, pairs, strict=True))
         ours = Translator.from_dir(str(trained.folder), beam_size=beam_size, alpha=0.0, extra_length=5)
         expected = ours.translate(lines)
-        # CTranslate2 stops a beam search as soon as it has enough finished hypotheses, so it may miss the best one.
+        # CTranslate2 stops a beam search as soon as it has enough finished hypotheses, so it may miss the best
+        # hypothesis. If the two translations of a line differ, t2t-decoder's must have the higher score.
         differences = [
             translation.score - translations[number][1]
             for number, translation in enumerate(expected)

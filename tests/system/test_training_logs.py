@@ -1,4 +1,4 @@
-"""What a training reports: metrics, pictures, translations and their scores; and when it stops early."""
+"""The logs of t2t-trainer (metrics, pictures, translations and their scores), early stopping, and losses not finite."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def flags(trained: TrainedModel, folder: Path, rate: str = "2.0") -> list[str]:
-    """Returns the trainer's flags for the same data, another folder and a learning rate constant."""
+    """Returns t2t-trainer's flags for the data of the shared model, but with another model folder.
+
+    Args:
+        rate: value of the hparam learning_rate_constant.
+    """
     hparams = SMALL.replace("learning_rate_constant=2.0", f"learning_rate_constant={rate}")
     return [*trained.flags, f"--output_dir={folder}", f"--hparams={hparams}", "--local_eval_frequency=10"]
 
 
 @pytest.fixture(scope="module")
 def logged(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A model folder, and the messages of its training."""
+    """Trains for 30 steps and returns the model folder and t2t-trainer's messages."""
     folder = tmp_path_factory.mktemp("logged") / "model"
     result = succeed(
         "trainer", *flags(trained, folder), "--train_steps=30", "--log_step_count_steps=5",
@@ -47,7 +51,8 @@ def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
     assert [line["step"] for line in trained] == [5, 10, 15, 20, 25, 30]
     assert [line["step"] for line in evaluated] == [10, 20, 30]
     for line in trained:
-        # linear_warmup of SMALL: 2 * s / 100 * 100^-0.5 * 32^-0.5, after s steps.
+        # The rate of step s + 1 in SMALL is 2 * s / 100 * 100^-0.5 * 32^-0.5, the product of the learning rate
+        # constant, the linear warmup of 100 steps, the inverse root decay and the inverse root of the hidden size.
         rate = 2.0 * (line["step"] - 1) / 100 * 100**-0.5 * 32**-0.5
         assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert line["gradient_norm"] > 0 and 0 <= line["padding"] < 0.5
@@ -113,12 +118,12 @@ def test_the_best_checkpoint_is_kept_and_the_proposed_command_works(
 
 
 def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tmp_path: Path) -> None:
-    # At a learning rate of almost 0 no later evaluation is better than the first.
+    # The learning rate is almost 0, so no later evaluation has a lower dev loss than the first.
     arguments = [
         *flags(trained, tmp_path / "m", "1e-30"), "--eval_decode_lines=0", "--early_stopping_patience=2",
         "--local_eval_frequency=3", "--train_steps=100", "--save_checkpoints_secs=600",
     ]  # fmt: skip
-    for _ in range(2):  # the second run has nothing left to do
+    for _ in range(2):  # the second run must find that training has ended
         result = succeed("trainer", *arguments)
         assert "no lower dev loss in 2 evaluations: ended after step 9" in result.stderr
         assert [line["step"] for line in metrics(tmp_path / "m") if "dev_loss" in line] == [3, 6, 9]
@@ -140,15 +145,16 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
     step = int(re.findall(r"step (\d+): loss", result.stderr)[-1])
     good = re.findall(r"the last good checkpoint is (\S+);", result.stderr)[0]
-    # model.ckpt-(step - 1) has the weights that gave this loss, so it is not good.
+    # The weights in model.ckpt-(step - 1) gave the loss that is not finite, so the last good checkpoint is the one
+    # before, if it exists.
     assert good == "none" if step <= 2 else good == str(model / f"model.ckpt-{step - 2}")
     records = Records(find_shards(trained.data, "text_files", "train"))
     lengths = {
         tuple(map(str, records.locate(number))): len(records[number][1]) for number in range(len(records))
-    }  # by shard and record
+    }  # (shard, number in the shard): target length
     rows = [tuple(line.split("\t")) for line in (model / f"not_finite-{step}.tsv").read_text().splitlines()]
     assert set(rows) <= lengths.keys() and len(set(rows)) == len(rows)
-    assert 200 < sum(lengths[row] for row in rows) < 800  # batch_size=400
+    assert 200 < sum(lengths[row] for row in rows) < 800  # SMALL's batch_size is 400 target tokens
     message = re.findall(r"its (\d+) examples begin with record (\d+) of (\S+), and", result.stderr)[0]
     assert message == (str(len(rows)), rows[0][1], rows[0][0])
 

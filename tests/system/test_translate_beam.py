@@ -1,4 +1,4 @@
-"""t2t-translate-beam translates each line as t2t-decoder does, however the lines are distributed."""
+"""t2t-translate-beam translates each line like t2t-decoder, no matter how Beam distributes the lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ODD = ["one thousand and two", "", "x\ry\u0085 one \u2028z", "  ", LONG, "", "se
 
 
 def decode(model: str, source: Path, hparams: str) -> bytes:
-    """Returns t2t-decoder's translation of a file."""
+    """Returns the bytes that t2t-decoder prints for a source file."""
     flags = [f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_hparams={hparams}"]
     return succeed("decoder", *flags).stdout.encode()
 
@@ -34,7 +34,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     numbers.write_bytes((trained.text / "dev.en").read_bytes())
     empty.touch()
     odd.write_bytes(gzip.compress("\n".join(ODD).encode()))
-    usr_dir = tmp_path / "usr_dir_for_beam"  # user code that records the processes that import it
+    usr_dir = tmp_path / "usr_dir_for_beam"  # each process that imports it writes down its id
     usr_dir.mkdir()
     (usr_dir / "__init__.py").write_text(f"import os; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')")
     hparams = "extra_length=3,sampling_method=random,sampling_seed=3,n=2"
@@ -84,7 +84,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     (tmp_path / "x-2").write_bytes(b"four\n\xff\n")
     flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x-*", f"--decode_to_file={tmp_path}/y",
              "--decode_hparams=beam_size=1", "--batch_lines=2"]  # fmt: skip
-    assert run("translate-beam", *flags).returncode == 2  # it reads all lines before it translates one
+    assert run("translate-beam", *flags).returncode == 2  # it checks all lines before it translates
     assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
     (tmp_path / "x-2").write_bytes(b"four\nfi\n")
     succeed("translate-beam", *flags)

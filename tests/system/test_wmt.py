@@ -1,4 +1,4 @@
-"""t2t-datagen of WMT 2014 with an archive other than the published one."""
+"""t2t-datagen for WMT 2014 refuses an archive that differs from the published one."""
 
 from __future__ import annotations
 
