@@ -72,7 +72,7 @@ def translate(
             batch_type="tokens",
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=length + 1 + 50,  # our limit: pieces, end token, 50 more
+            max_decoding_length=length + 1 + 50,  # as t2t-decoder: pieces, end token, 50 more
             return_scores=True,
             beam_size=decode_hparams["beam_size"],
             **options,

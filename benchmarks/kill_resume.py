@@ -1,13 +1,14 @@
-"""Kills a small training run at random moments, resumes it, and compares the result with a run that was not killed.
+"""Kills a small training run at random moments, resumes it, and compares the result with an "unbroken" run.
 
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
---train and --dev take any pair of files that t2t-datagen reads. All kinds of dropout are on. Two of three kills come at
-a random time after the start, at most as late as an unbroken run takes. Every third kill comes while t2t-trainer writes
-a checkpoint. If a run ends before its kill, the script compares it with the unbroken run and starts a new run. Half of
-the starts, chosen at random, use --save_checkpoints_secs=1, so t2t-trainer also saves at steps without an evaluation.
-The last checkpoint, the best checkpoint, every figure in metrics.jsonl and every point in TensorBoard must be equal bit
-by bit, except times and speeds.
+The unbroken run is the same training run without kills. --train and --dev take any pair of files that t2t-datagen
+reads. All kinds of dropout are on. Every third kill comes while t2t-trainer writes a checkpoint. The other kills come
+at a random time after the start of t2t-trainer, within the duration of the unbroken run. If a run ends before its next
+kill, the script compares it with the unbroken run and starts a new run. About half of the starts use
+--save_checkpoints_secs=1, so t2t-trainer also saves at steps without an evaluation. The last checkpoint, the best
+checkpoint, every figure in metrics.jsonl and every point in TensorBoard must be equal bit by bit, except times and
+speeds.
 
 Then the script measures how many seconds t2t-trainer needs from its start to the end of its first new step, when it
 resumes after 10 steps and after --high_step steps.
@@ -123,9 +124,9 @@ def after(seconds: float) -> Callable[[], bool]:
 
 
 def at_saving(model: Path, number: int) -> Callable[[], bool]:
-    """Returns a function that returns True when t2t-trainer begins to write its `number`-th checkpoint.
+    """Returns a function that returns True while t2t-trainer writes its `number`-th checkpoint.
 
-    The function must be called often, because it counts the checkpoints.
+    The function counts the checkpoints from its first call on. It must be called often to see each of them.
     """
     count, was_saving = 0, False
 
@@ -139,7 +140,10 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
 
 
 def content(model: Path) -> dict[str, object]:
-    """Returns all tensors, metrics and TensorBoard points of a model folder that must be equal in two runs, by name."""
+    """Returns the values in a model folder that must not change if a run is killed: {name: value}.
+
+    They are all tensors of the last and the best checkpoint, all metrics and all TensorBoard points, without times.
+    """
     values: dict[str, object] = {}
     for kind, path in (("last", checkpoints_in(model)[-1]), ("best", checkpoints_in(model / "best")[-1])):
         reader = tf.train.load_checkpoint(path)
@@ -180,7 +184,7 @@ def compare(model: Path, unbroken: Path) -> bool:
 
 
 def kill_and_compare(work: Path) -> bool:
-    """Kills and resumes runs --kills times and compares each with an unbroken run; returns True if all are equal."""
+    """Kills and resumes runs, --kills times in all, and compares each with the unbroken run; returns True if equal."""
     unbroken, draw = work / "unbroken", random.Random(SEED.value)
     start_time = time.monotonic()
     run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))

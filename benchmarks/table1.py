@@ -5,7 +5,7 @@
 A pass is one forward and backward computation of one sequence (gradients of the input and of all weights), in a graph
 and on one thread. Time is the median of several passes. Between two passes of one layer and length, all other layers
 and lengths are measured. Memory is the peak growth of resident memory during one pass in a new process; this needs
-Linux. The exponents of n are fitted by least squares on logarithms, using the larger half of the lengths.
+Linux. The exponents of n are fitted by least squares on logarithms, using only the longer half of the sequences.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Pass = Callable[[tf.Tensor], Any]
 class Lstm(Layer):
     """An LSTM that runs as one TensorFlow kernel.
 
-    Keras's LSTM is a loop in the graph. It is not used, because its loop takes more time than its matrix products.
+    Keras's LSTM is not used, because it is a loop in the graph, which takes more time than its matrix products.
     """
 
     def __init__(self, width: int) -> None:
@@ -70,7 +70,7 @@ class Lstm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the LSTM's outputs [1, n, width] for the input sequence x [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # BlockLSTMV2 is not used: its gradient in TensorFlow 2.21 is wrong, because it expects BlockLSTM's gate order.
+        # BlockLSTMV2 is not used: TensorFlow 2.21 computes its gradient in BlockLSTM's order of gates, so it is wrong.
         outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
             w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
@@ -79,8 +79,8 @@ class Lstm(Layer):
 
 
 def passes(width: int) -> list[Pass]:
-    """Returns one function per kind of layer. It runs one forward and backward pass over a sequence [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # with one head, there is only one n x n softmax
+    """Returns one function per kind of layer; each runs a forward and backward pass over a sequence [1, n, width]."""
+    hparams = HParams(hidden_size=width, num_heads=1)  # one head: a pass computes only one n x n softmax
     full = SelfAttention(hparams, "float32")
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -137,14 +137,14 @@ def peak_memory(kind: int, length: int, width: int) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory (VmHWM)
+    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM, the peak, to the current memory
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """Returns the exponent e of the best fit values ~ length ** e, using the larger half of the lengths."""
+    """Returns the exponent e of the best fit values ~ length ** e, using only the longer half of `lengths`."""
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
@@ -181,7 +181,7 @@ def main(argv: list[str]) -> None:
     lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
     runs = passes(width)
     times = np.zeros((len(runs), len(lengths), PASSES))
-    # Turn -1 warms up. It writes to the last index, where the last turn overwrites its times.
+    # Turn -1 warms up. Its times go to the last index, where the times of the last turn replace them.
     for turn in range(-1, PASSES):
         for column, length in enumerate(lengths):
             x = sequence(length, width)

@@ -106,11 +106,13 @@ def sign(figures: Sequence[float], base: Sequence[float]) -> str:
 
 
 def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> str:
-    """Compares a row with the base row: returns two of "+" (better), "-" (worse) and "=", for perplexity and for BLEU.
+    """Compares a row with the base row and returns two signs, one for perplexity and one for BLEU.
+
+    "+" means that the row is better in all its runs, "-" that it is worse in all, and "=" that the runs overlap.
 
     Args:
         figures: the row's perplexities and its BLEU scores, one per seed.
-        base: the same of the base row.
+        base: the perplexities and BLEU scores of the base row.
     """
     return f"{sign(base[0], figures[0])} {sign(figures[1], base[1])}"
 

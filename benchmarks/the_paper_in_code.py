@@ -116,7 +116,7 @@ def describe_ids(walk: Walk) -> str:
 def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
     """Returns, for each call of the attention function, the shape of q and the weights [H, queries, keys].
 
-    The order is that of the computation: first the encoder's layers, then the decoder's.
+    The calls are in the order of computation: first the encoder's layers, then the decoder's.
     """
     calls = []
     compute = attention.attention_weights

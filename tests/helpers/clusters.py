@@ -28,7 +28,7 @@ def tf_config(cluster: Any, kind: Any = "worker", index: Any = 0) -> str:
 
 def free_addresses(count: int) -> list[str]:
     """Returns `count` different addresses localhost:PORT on which no process listens."""
-    with ExitStack() as stack:  # all stay open until the end, so the ports differ
+    with ExitStack() as stack:  # all sockets are open at the same time, so the ports differ
         servers = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [f"localhost:{server.getsockname()[1]}" for server in servers]
 

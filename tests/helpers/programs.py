@@ -80,9 +80,9 @@ def succeed(program: str, *arguments: str, **options: Any) -> subprocess.Complet
 
 
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Asserts that a program refused its input.
+    """Asserts that a program refused its input or flags.
 
-    Its exit code must be 2, and the last line of standard error must be a message that contains all of `words`.
+    The exit code must be 2, without a traceback, and the last line of standard error must contain all of `words`.
     """
     assert result.returncode == 2, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr, result.stderr
@@ -170,7 +170,7 @@ def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
 
 @contextmanager
 def _user_code_forgotten() -> Iterator[None]:
-    """After the `with` block, removes the modules and registrations that a program got from its --t2t_usr_dir."""
+    """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and their registrations."""
     registry.import_built_in()
     modules = set(sys.modules)
     with ExitStack() as stack:

@@ -49,7 +49,7 @@ METADATA = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
 
 
 class Refused(Exception):  # noqa: N818
-    """The server answers a request with this error code and message."""
+    """Raised to answer a request with a gRPC error code and a message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -58,20 +58,20 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass
 class Faults:
-    """Faults of the requests that contain `text` in one of their inputs. If `text` is empty, all requests have them."""
+    """Faults that the server simulates for requests with `text` in an input; if `text` is empty, for all requests."""
 
     text: str = ""
     seconds: float = 0.0
-    """Delay of each answer."""
+    """Seconds that the server waits before each answer."""
     unavailable: int = 0
     """Number of further requests that the server answers with UNAVAILABLE."""
     code: grpc.StatusCode | None = None
-    """If set, the server answers each of the requests with this error."""
+    """If not None, the server answers these requests with this error."""
     hangs_up: bool = False
-    """If True, the server closes each HTTP connection after an answer without announcing it."""
+    """If True, the server closes each HTTP connection after one answer, without a "Connection: close" header."""
 
     def befall(self, inputs: Arrays) -> None:
-        """Delays or refuses a request with these inputs if it contains `text`."""
+        """Applies the faults to a request with these inputs: waits, and may raise Refused."""
         if not any(self.text.encode() in text for array in inputs.values() for text in array.astype("S").flat):
             return
         time.sleep(self.seconds)

@@ -20,8 +20,10 @@ PAIRS, SHARDS = 10_000, 10
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Returns t2t-datagen's flags without --data_dir. Its text has 10,001 pairs; cleaning drops duplicates and one long
-    line."""
+    """Writes 10,301 pairs of text and returns t2t-datagen's flags without --data_dir.
+
+    With these flags t2t-datagen must drop duplicate pairs and one pair that is too long.
+    """
     folder = tmp_path_factory.mktemp("text")
     numbers = [number % 9000 * 97 for number in range(PAIRS)] + [10**30 + 123_456_789_012_345_678]
     train, dev = write_pairs(folder, "train", numbers), write_pairs(folder, "dev", range(300))

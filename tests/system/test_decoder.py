@@ -132,7 +132,7 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
         file.write(b'[5, {"hypoth')  # a kill can leave an incomplete last line
     refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "--resume")
 
-    # The second run gets a full disk after some more lines. The journal keeps these lines, and the third run continues.
+    # In this run the disk is full after some more lines. The journal keeps these lines, and the next run continues.
     with largest_file(journal.stat().st_size + 3000):
         refused(run("decoder", *flags, hparams, "--resume"), "x.de.unfinished", "cannot be written", "--resume")
     assert journal.read_bytes().count(b"\n") > lines_before

@@ -153,8 +153,8 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     assert {*whole, *two} == {2}
     assert {*four} == {4}
     assert min(accumulated) >= 4
-    # 3 devices with a limit of 150 tokens: each step needs more than 6 micro-batches. Some steps do not need a multiple
-    # of 3, so the pipeline adds empty micro-batches. Other micro-batches differ much in size.
+    # With 3 devices and 150 tokens, each step has more than 6 micro-batches. In some steps the number that the examples
+    # need is not a multiple of 3, so the pipeline adds empty micro-batches. The sizes of the others differ much.
     assert min(three) > 6
     assert any(len(step) % 3 for step in sizes(1, 150))
     unequal = sizes(3, 150)

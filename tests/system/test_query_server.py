@@ -1,4 +1,4 @@
-"""t2t-query-server sends lines to served models and writes their translations; tests of failing requests included.
+"""t2t-query-server sends lines to served models and writes the translations, also if some requests fail.
 
 Tests of the interface run with gRPC and with REST, all other tests only with REST.
 """
@@ -86,7 +86,7 @@ def test_a_file_is_translated_line_by_line(flags: list[str], served: Served, tmp
     )
     assert (result.stdout, result.stderr) == ("", "")
     assert read_lines(tmp_path / "x.de") == [*COPIED, "a\rb"]
-    assert served.batches == [38, 40, 22]  # t2t-query-server does not send empty lines
+    assert served.batches == [38, 40, 22]  # 100 lines, because empty lines are not sent
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
 
 
@@ -187,7 +187,7 @@ def test_only_the_batch_of_a_slow_request_fails(flags: list[str], served: Served
 def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10", "--retries=1"]
-    served.faults = Faults("line 5", unavailable=1000)  # the text of lines 50 to 59
+    served.faults = Faults("line 5", unavailable=1000)  # the server refuses lines 50 to 59
     result = run("query-server", *flags, *files, cwd=tmp_path)
     refused(result, "x.en: no answer for lines 41-102,", "x.de.partial", "not available", "queue is full")
     assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:40], *[""] * 62]
@@ -196,7 +196,7 @@ def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: S
     refused(streamed, "standard input: no answer for lines 41 to the end: ")
     assert streamed.stdout.split("\n")[:-1] == COPIED[:40]
 
-    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)  # all lines from 6 to 100
+    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)  # refuses lines 6 to 100
     served.batches.clear()
     result = run("query-server", *flags, *files, "--batch_size=4", cwd=tmp_path)
     refused(result, "x.en: no answer for lines 5-102,")

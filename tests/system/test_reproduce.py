@@ -1,4 +1,4 @@
-"""Stops t2t-reproduce while it trains, kills it while it decodes, lets it finish, and runs it once more."""
+"""The test stops t2t-reproduce while it trains, kills it while it decodes, lets it finish, and runs it once more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from t2t_repro.problems.numbers import NumbersEnde
 
 @registry.register_problem
 class Published(NumbersEnde):
-    # The first of its test sets is the text of the dev split.
+    # The test set "first" has the same text as the dev split.
     test_sets, dev_set = ("first", "second/part"), "first"
     scores = Problem.scores  # BLEU, for results.json
 

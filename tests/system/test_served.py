@@ -1,4 +1,4 @@
-"""Servers can load the exported model without this project's code and without Python, and use the files beside it."""
+"""Servers can load an exported model without this project's code and without Python, and use the files next to it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_tensorflows_c_api_translates_as_the_decoder(
 def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_link(served: Served) -> None:
     assert {"While", "SentencepieceTokenizeOp"} <= operations(served.graph)
     assert set(served.unknown) <= TEXT_OPERATIONS
-    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # PyFunc calls Python
+    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # PyFunc operations call Python
 
 
 def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
@@ -216,7 +216,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     pieces = tokenizer.encode(lines, out_type=str)
     for beam_size in (1, 4):
         translations: dict[int, tuple[str, float]] = {}
-        for length in set(map(len, pieces)):  # the maximum output length depends on it
+        for length in set(map(len, pieces)):  # the output limit depends on the input length
             numbers = [number for number, line in enumerate(pieces) if len(line) == length]
             results = translator.translate_batch(
                 [pieces[number] for number in numbers], beam_size=beam_size, length_penalty=0, max_batch_size=2000,

@@ -1,4 +1,4 @@
-"""The logs of t2t-trainer (metrics, pictures, translations and their scores), early stopping, and losses not finite."""
+"""t2t-trainer logs metrics, pictures, translations and scores, and ends early without progress or with a bad loss."""
 
 from __future__ import annotations
 
