@@ -1,4 +1,4 @@
-"""Hparams sets. Every module in this folder registers its sets when the registry imports the package."""
+"""The built-in hparams sets. Importing this package imports all its modules, and each of them registers its sets."""
 
 import importlib
 import pkgutil

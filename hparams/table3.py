@@ -1,7 +1,7 @@
 """The paper's Table 3: variations on base, trained on WMT EN-DE and scored on newstest2013.
 
-The names are tensor2tensor's and the values the paper's. Everything that a row does not change is base's, except that
-none of the rows averages checkpoints. `t2t-paper --table=3` prints the paper's figures for each set.
+The sets have tensor2tensor's names and the paper's values. Each set differs from base in the values of its row, and in
+that the last checkpoint is used without averaging. `t2t-paper --table=3` prints the paper's figures for each set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ls2": ("D: label smoothing 0.2", {"label_smoothing": 0.2}),
     "pos_emb": ("E: learned positions instead of sinusoids", {"pos": "emb"}),
 }
-"""The row and the change of each set, by the set's name without "transformer_"."""
+"""For each set, by name without "transformer_": a description that starts with its row, and the changed hparams."""
 
 
 def _register(name: str, row: str, changes: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """The Transformer's hparams sets: the paper's, small ones for one machine, and tensor2tensor's versions of base.
 
-batch_size counts the target tokens of a step over all devices, so a set means the same training on every machine. The
-paper's 25,000 tokens correspond to tensor2tensor's batch_size=4096 on 8 GPUs: 8 * 4096 positions, about a quarter of
-them padding. t2t-paper prints the paper's figures for its sets.
+batch_size is the number of target tokens in a step over all devices, so it does not depend on the number of devices.
+tensor2tensor's batch_size counts the positions on each GPU, including padding: 4,096 on each of 8 GPUs are 32,768
+positions. About a quarter of them are padding, which leaves about the paper's 25,000 tokens. t2t-paper prints the
+paper's figures for the paper's sets.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def transformer_base() -> HParams:
 def transformer_big() -> HParams:
     """The paper's big model for EN-DE: width 1,024, 16 heads, dropout 0.3, 300,000 steps.
 
-    The batch is base's, so 300,000 steps are about 58 epochs of WMT EN-DE.
+    The batch is base's 25,000 tokens, so 300,000 steps are about 58 epochs of WMT EN-DE.
     """
     return replace(
         transformer_base(),
@@ -36,7 +37,7 @@ def transformer_big() -> HParams:
         num_heads=16,
         layer_prepostprocess_dropout=0.3,
         train_steps=300000,
-        local_eval_frequency=600,  # ten minutes at the paper's 1.0 s per step
+        local_eval_frequency=600,  # a checkpoint every ten minutes at the paper's 1.0 s per step
         num_last_checkpoints=20,
     )
 
@@ -55,18 +56,18 @@ def transformer_big_enfr() -> HParams:
 def transformer_base_v1() -> HParams:
     """tensor2tensor's first base: the paper's model with a target-space embedding.
 
-    tensor2tensor's 4,096 positions on each of 8 GPUs are about base's 25,000 tokens, and its trainer stopped at 250,000
-    steps. Expect transformer_base's results.
+    The batch is base's 25,000 tokens, about as many as in tensor2tensor's 4,096 positions on each of 8 GPUs. 250,000
+    steps are the default of tensor2tensor's trainer. Expect the results of transformer_base.
     """
     return replace(transformer_base(), use_target_space_embedding=True, train_steps=250000)
 
 
 @registry.register_hparams
 def transformer_base_v2() -> HParams:
-    """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, twice the rate after 8,000 steps.
+    """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, 8,000 warmup steps, twice base's rate.
 
-    Batch and steps are those of transformer_base_v1. Training is more stable; tensor2tensor's users report about the
-    same BLEU as with version 1.
+    Batch and steps are those of transformer_base_v1. Training is more stable than with version 1. tensor2tensor's users
+    report about the same BLEU.
     """
     return replace(
         transformer_base_v1(),
@@ -82,9 +83,9 @@ def transformer_base_v2() -> HParams:
 def transformer_base_v3() -> HParams:
     """tensor2tensor's last base (its "transformer_base"): version 2 with an Adam beta2 of 0.997.
 
-    Batch and steps are those of transformer_base_v1. The learning rate, written as a product of factors, is version
-    2's, delayed by one step. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on 8
-    GPUs.
+    Batch and steps are those of transformer_base_v1. The schedule has other factors than version 2's but gives the same
+    learning rates one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on
+    8 GPUs.
     """
     return replace(
         transformer_base_v2(),
@@ -95,10 +96,10 @@ def transformer_base_v3() -> HParams:
 
 @registry.register_hparams
 def transformer_small() -> HParams:
-    """2 layers of width 256, for one GPU or a long run on a CPU, and corpora of some 100,000 pairs.
+    """2 layers of width 256, for corpora of some 100,000 pairs, on one GPU or in a long run on a CPU.
 
-    At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. This
-    set was not measured; its learning rate is transformer_tiny's, reduced for the greater width.
+    At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. We
+    have not measured this set. Its learning rate is lower than transformer_tiny's, because the model is wider.
     """
     return replace(
         transformer_tiny(),
@@ -114,11 +115,11 @@ def transformer_small() -> HParams:
 
 @registry.register_hparams
 def transformer_tiny() -> HParams:
-    """2 layers of width 128, for experiments on a CPU and corpora of some 10,000 pairs.
+    """2 layers of width 128, for experiments on a CPU with corpora of some 10,000 pairs.
 
     At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
     epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because equation
-    3's rate would still be high at the end of a short training.
+    3's rate would still be high at the end of a short training run.
     """
     return replace(
         transformer_base(),

@@ -1,1 +1,1 @@
-"""Scores of translations, and published test sets to score on."""
+"""Metrics that score outputs against references, and published test sets."""

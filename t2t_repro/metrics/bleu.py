@@ -1,7 +1,8 @@
 """BLEU and chrF of translations against references, with signatures that state how each score was computed.
 
-sacreBLEU's scores (Post 2018; chrF: Popović 2015) tokenise by themselves and compare with newer work. The paper's
-Table 2 used another method, that of tensor2tensor's get_ende_bleu.sh: Moses tokens, split compounds, multi-bleu.perl.
+sacreBLEU's BLEU (Post 2018) and chrF (Popović 2015) take plain text; newer papers report them. The paper's Table 2
+used another method, that of tensor2tensor's get_ende_bleu.sh: multi-bleu.perl over Moses tokens, in which hyphenated
+words are split.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
 
     Args:
-        translations: plain text, not tokenised, one line each.
+        translations: one line of untokenised text each.
         references: line n is the reference of translation n.
         language: two or three letters that select the Moses rules of the paper's method; see `moses_tokens`.
 
     Raises:
         UserError: if Moses has no rules for the language.
-        ValueError: if there are no lines, or the line counts differ.
+        ValueError: if there are no translations, or their number differs from that of the references.
     """
     return [
         _score("BLEU", BLEU(), translations, references),
-        # `force` suppresses sacreBLEU's warning about text that looks tokenised: BLEU() above gives it already.
+        # BLEU() above already warns of text that looks tokenised. `force` suppresses a second warning.
         _score("BLEU, lower-cased", BLEU(lowercase=True, force=True), translations, references),
         _score("chrF", CHRF(), translations, references),
         _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
@@ -42,9 +43,10 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
 def paper_bleu(translations: Sequence[str], references: Sequence[str], language: str = "de") -> Score:
     """Returns BLEU by the paper's method: cased, over Moses tokens with split compounds, without smoothing.
 
-    Both sides are tokenised in the same way and keep their quotation marks. tensor2tensor's authors scored newstest2014
-    against a reference in which they had replaced typographic quotation marks by hand (their issue 317). Scores on that
-    file are not comparable with these. Arguments and errors are those of `scores`.
+    Translations and references are tokenised in the same way, and quotation marks are not replaced. tensor2tensor's
+    authors scored newstest2014 against a reference in which they had replaced typographic quotation marks by hand
+    (their issue 317). Scores against that reference are not comparable with this score. Arguments and errors are those
+    of `scores`.
     """
     # Without tokenisation and smoothing, sacreBLEU computes the same as multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
@@ -58,9 +60,9 @@ def paper_bleu(translations: Sequence[str], references: Sequence[str], language:
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
     """Returns each line's tokens, separated by spaces, as Moses's tokenizer.perl -l <language> writes them.
 
-    Characters with a meaning in Moses are escaped ('"' becomes "&quot;"). Hyphens within words stay.
+    Characters that Moses reserves are escaped: '"' becomes "&quot;". A hyphenated word stays one token.
 
-    Raises UserError if sacremoses has no rules for the language. It would silently use the English ones.
+    Raises UserError if sacremoses has no rules for the language; sacremoses itself would silently use those of English.
     """
     languages = moses_languages()
     if language not in languages:
@@ -70,7 +72,7 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
 
 def moses_languages() -> set[str]:
-    """Returns the languages for which Moses has rules, as two or three letters."""
+    """Returns the codes of the languages for which sacremoses has rules. A code has two or three letters."""
     return set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
 
 
@@ -80,14 +82,14 @@ def split_compounds(tokens: str) -> str:
     As in get_ende_bleu.sh, a match consumes the characters beside the hyphen, so only the first hyphen of "a-b-c" is
     split.
     """
-    # Perl matches bytes there. "à" has two, so that both hyphens of "vis-à-vis" are split.
+    # The Perl script matches bytes, not characters: "à" is two bytes, so both hyphens of "vis-à-vis" are split.
     return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
 def _score(
     label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
 ) -> Score:
-    """Returns the metric's score of all lines. `tokeniser` names the earlier tokenisation for the signature."""
+    """Returns the metric's score. If `tokeniser` is not empty, the signature names it as the text's tokeniser."""
     if not translations or len(translations) != len(references):  # sacreBLEU would ignore the extra lines
         raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
     result = metric.corpus_score(translations, [references])

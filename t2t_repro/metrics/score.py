@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PAPER_BLEU = "BLEU, the paper's way"
-"""Label of the score that compares with the paper's BLEU."""
+"""Label of the score that is comparable with the paper's BLEU."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One score of a whole text.
+    """The score of a whole text, such as a test set, by one metric.
 
     Attributes:
-        label: metric, and its variant after a comma, e.g. "BLEU, lower-cased".
+        label: name of the metric. A variant follows after a comma: "BLEU, lower-cased".
         score: 0 to 100; higher is better.
         signature: how the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal
             signatures are comparable.

@@ -1,4 +1,4 @@
-"""Published test sets by sacreBLEU's names: the sources and references on which published scores are computed."""
+"""Reads the test sets on which published scores are computed: sources and references, under sacreBLEU's names."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ def names(language_pair: str) -> list[str]:
 
 
 def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> list[tuple[str, ...]]:
-    """Returns source and references of each sentence of a test set, as plain text.
+    """Returns the source and the references of each sentence in a test set, as plain text.
 
-    sacreBLEU looks in its own folder first ($SACREBLEU, by default ~/.sacrebleu), and stores the set there.
+    The text is read from sacreBLEU's own folder ($SACREBLEU, by default ~/.sacrebleu). If that folder lacks the set,
+    sacreBLEU first writes it there, from the set's archives.
 
     Args:
         name: sacreBLEU's name of the test set.
         language_pair: for example "en-de".
-        folder: may hold the set's archives under their published names; downloads go there.
+        folder: folder of the archives, under their published names. Missing archives are downloaded into it.
 
     Raises:
-        UserError: if the name or the language pair is unknown, or the set is damaged or cannot be downloaded.
+        UserError: if the name or the language pair is unknown, or the set's files are damaged or cannot be downloaded.
     """
     if name not in DATASETS:
         raise unknown("test set", name, DATASETS)
@@ -47,13 +48,13 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
         counts = ", ".join(f"{path} has {len(lines):,} lines" for path, lines in zip(paths, columns, strict=True))
         raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} and try again")
-    if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU keeps SGML's entities in the text
+    if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU keeps SGML entities such as &amp; in the text
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))
 
 
 def _files(dataset: Dataset, language_pair: str, folder: str | Path) -> list[str]:
-    """Returns the paths of sacreBLEU's plain text: the source, then the references. Creates them if needed."""
+    """Returns the paths of a set's text files in sacreBLEU's folder: source, then references. Creates missing files."""
     urls = dataset.data or []
     checksums = [f"md5:{md5}" for md5 in dataset.md5 or []] or [""] * len(urls)
     published = [Archive(url, checksum=checksum) for url, checksum in zip(urls, checksums, strict=True)]
@@ -62,9 +63,9 @@ def _files(dataset: Dataset, language_pair: str, folder: str | Path) -> list[str
     def paths() -> list[str]:
         return [dataset.get_source_file(language_pair), *dataset.get_reference_files(language_pair)]
 
-    # Without URLs, sacreBLEU uses only the files it has. If they are missing, it gets archives that we have downloaded
-    # and verified, as file:// URLs. Its own download would accept a partial file, and would end the program at a wrong
-    # checksum.
+    # The first attempt gives sacreBLEU no URLs, so that it uses only the files in its folder. If some are missing, the
+    # second attempt gives it file:// URLs of archives that `archives.find` has downloaded and verified. sacreBLEU's own
+    # download would accept a partial file, and would end the program if a checksum differs.
     dataset.data = []
     with contextlib.suppress(OSError):
         return paths()

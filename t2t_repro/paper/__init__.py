@@ -1,1 +1,1 @@
-"""The paper's tables, the comparison of our results with them, and the program that reproduces a row."""
+"""The paper's tables, the comparison of our results with them, and the stages that follow training in t2t-reproduce."""

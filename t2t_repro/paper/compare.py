@@ -1,6 +1,6 @@
-"""The paper's Tables 2, 3 and 4 beside what this code computes and what was measured for trained models.
+"""Compares the paper's Tables 2, 3 and 4 with figures computed from our hparams sets and measured on trained models.
 
-No model is built or trained: formulas give the parameters and operations of each hparams set.
+Nothing is trained here: formulas give the number of parameters and operations of each hparams set.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def compare(
     Args:
         tables: numbers of the tables.
         output_dirs: model folders. Their figures appear in the row that they were trained for.
-        vocab_size: vocabulary size from which parameters are counted; 0 means the size that fits each row.
-        tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
+        vocab_size: vocabulary size with which the parameters of all rows are counted; 0 means `Row.vocab_size`.
+        tflops: sustained TFLOPS (10^12 operations per second) by GPU name, which override the paper's values.
 
-    Raises UserError if a table or a GPU is unknown, a path is no model folder, or a model's training is unfinished.
+    Raises UserError if a table is unknown, a path is no model folder, results.json is damaged, a model was neither
+    evaluated nor trained to the end, or `tflops` names a GPU that trained none of the models.
     """
     for number in tables:
         if number not in TITLES:
@@ -61,13 +62,14 @@ def compare(
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model folder and its results.
+    """A model folder and the results of its model.
 
     Attributes:
         path: path of the folder as the user wrote it.
         folder: the model folder.
-        results: results.json, or the training's own figures if that file is missing or older than the training.
-        tflops: sustained TFLOPS of its hardware; None if unknown.
+        results: the content of results.json. If that file is missing, or describes an earlier step than the latest
+            checkpoint, the figures in the training log.
+        tflops: sustained TFLOPS of the GPU that trained the model; None if unknown.
     """
 
     path: str
@@ -79,12 +81,13 @@ class TrainedModel:
     def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
         """Reads a model folder.
 
-        Raises UserError if it is no model folder, its results are damaged, or its training is unfinished.
+        Raises UserError if the path is no model folder, results.json is damaged, or the model was neither evaluated nor
+        trained to the end.
         """
         folder, results = ModelFolder(path), read_results(path)
         steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps
         if results and steps and results.steps != steps:
-            results = None  # the training has continued since
+            results = None  # they are of an earlier step: training has continued
         if not results and steps < end:
             raise UserError(
                 f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
@@ -104,7 +107,7 @@ class TrainedModel:
         )
 
     def line(self) -> Line:
-        """Returns the cells of the model."""
+        """Returns the cells that describe the model and its results, by column name."""
         results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
         cost = None
         if results.train_seconds and results.gpu_count and self.tflops:
@@ -126,7 +129,7 @@ class TrainedModel:
         }
 
     def notes(self) -> list[str]:
-        """Returns the notes to print below the table: facts that limit a comparison with this model."""
+        """Returns notes to print below the table: the scores' signatures, and facts that limit a comparison."""
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
         if origin.precision != "float32":
@@ -145,7 +148,7 @@ class TrainedModel:
         return [f"{self.path}: {note}" for note in notes]
 
     def data_notes(self) -> list[str]:
-        """Returns a note with the data settings that differ from the problem's defaults, if any."""
+        """Returns one note that lists the data settings that are not the problem's defaults, or no note."""
         settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
         return [f"{self.path}: its data was generated with {settings}"] if settings else []
 
@@ -153,7 +156,7 @@ class TrainedModel:
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
     """Returns the sustained TFLOPS of a GPU, or None if unknown.
 
-    User values override the paper's and are looked up first, longest name first.
+    The user's values override the paper's. If several names match the hardware, the longest name counts.
     """
     for values in (user_values, rows.SUSTAINED_TFLOPS):
         for name in sorted(values, key=len, reverse=True):
@@ -163,12 +166,12 @@ def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float |
 
 
 def _is_named(hardware: str, name: str) -> bool:
-    """Returns True if a GPU's short name, such as "V100", occurs in its full name."""
+    """Returns True if a GPU's short name, such as "V100", is a word in the full name `hardware`."""
     return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware))
 
 
 def _check_hardware(tflops: Mapping[str, float], models: Sequence[TrainedModel]) -> None:
-    """Raises UserError if the user gave a rate for a GPU that trained none of the models."""
+    """Raises UserError if the user gave TFLOPS for a GPU that trained none of the models."""
     for name in tflops:
         if not any(_is_named(model.results.hardware, name) for model in models):
             hardware = sorted({repr(model.results.hardware) for model in models if model.results.hardware})
@@ -185,7 +188,7 @@ def _same_experiment(hparams: HParams, other: HParams) -> bool:
 
 
 def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Table:
-    """Returns a table of the paper. A row that several models reproduce has one line per model."""
+    """Returns a table of the paper with our figures. A row that several models reproduce has one line per model."""
     lines: list[Line] = []
     notes: dict[str, None] = {}
     for row in rows.ROWS:
@@ -199,14 +202,14 @@ def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Tabl
 
 
 def _printed(row: Row) -> Line:
-    """Returns the cells that the paper prints."""
+    """Returns the cells that the paper prints for a row, by column name."""
     cells = dataclasses.asdict(row)
     labels = {name: cells.pop(name) or None for name in ("row", "training", "hparams_set", "hparams_set_enfr")}
     return labels | {f"paper_{name}": value for name, value in cells.items()}
 
 
 def _computed(row: Row, vocab_size: int) -> Line:
-    """Returns the cells that are computed from the row's hparams set; none for other systems."""
+    """Returns the cells that are computed from a row's hparams set. Rows of other systems have no set and no cells."""
     if not row.hparams_set:
         return {}
     hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size

@@ -1,4 +1,4 @@
-"""The report of t2t-reproduce: what was measured beside what the paper prints, as Markdown."""
+"""The report of t2t-reproduce in Markdown: our measured figures beside the figures that the paper prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {searc
 
 
 def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
-    """Returns the table: steps and perplexity, then the scores of each test set."""
+    """Returns the report's table in Markdown: steps and perplexity, then the scores of each test set."""
     printed = printed_figures(hparams_set, folder.problem.name)
     lines = [
         {"what": "steps", "paper": printed.get("steps"), "here": results.steps},

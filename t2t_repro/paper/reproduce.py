@@ -1,7 +1,8 @@
 """The stages after training: average the checkpoints, decode the test sets, score them, and store the results.
 
-Each stage keeps what it has finished, so an interrupted run continues when it is called again. The name of a decoded
-file contains a fingerprint of the weights and of the source text, so it is never taken for the output of another model.
+Each stage stores its finished work in the model folder. If a run is interrupted, the next run continues from that work.
+Decoded outputs are stored in a file whose name contains a fingerprint of the weights and the source text, so outputs of
+another model or another text are never reused.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.averaging import average_checkpoints, averaged_count
 
 F1 = "F1"
-"""Label of the parsing score that compares with the paper's."""
+"""Label of the parsing score that is comparable with the paper's."""
 Scores = dict[str, list[Score]]
-"""The scores of each test set, by its name."""
+"""Scores by name of the test set."""
 
 
 def evaluate(
@@ -40,10 +41,10 @@ def evaluate(
     Args:
         folder: the model folder.
         data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
-        tmp_dir: folder of downloads, for test sets that are not in data_dir yet.
-        search: settings of the beam search; default: the problem's decode_hparams.
+        tmp_dir: folder of downloads, from which test sets that are missing in data_dir are written.
+        search: settings of the beam search; by default, the problem's decode_hparams.
 
-    Raises UserError if there is no checkpoint or no test set.
+    Raises UserError if the folder has no checkpoint, or no test set is available.
     """
     decoder = _Decoder(folder, averaged(folder), search or folder.problem.decode_hparams)
     scores: Scores = {}
@@ -69,12 +70,15 @@ def evaluate(
 
 
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
-    """Returns True for a dev set that has test sets beside it: it is decoded without averaging, as in Table 3."""
+    """Returns True if a set is decoded with the last checkpoint, as in Table 3, not with the average.
+
+    This is the case for the dev set of a problem that has other test sets.
+    """
     return test_set == problem.dev_set and len(problem.test_sets) > 1
 
 
 def last_checkpoint(folder: ModelFolder) -> str:
-    """Returns the path of the training's last checkpoint, or of the folder's only one.
+    """Returns the path of the last checkpoint that training wrote, or of the average if the folder has nothing else.
 
     Raises UserError if the folder has no checkpoint.
     """
@@ -82,7 +86,7 @@ def last_checkpoint(folder: ModelFolder) -> str:
 
 
 def averaged(folder: ModelFolder) -> str:
-    """Returns the path of the average of the last checkpoints. Computes the average unless it exists.
+    """Returns the path of the average of the last checkpoints. Computes the average if it does not exist.
 
     Raises UserError if the folder has no checkpoint.
     """
@@ -90,7 +94,7 @@ def averaged(folder: ModelFolder) -> str:
     if not checkpoints:
         return folder.checkpoint()
     path = folder.path / "averaged" / Path(checkpoints[-1]).name
-    # An average of more checkpoints than exist now is still valid: some may have been deleted since.
+    # An average of more checkpoints than the folder has is valid: some may have been deleted after averaging.
     if not min(count, len(checkpoints)) <= averaged_count(str(path)) <= count:
         average_checkpoints(folder, 0)
     return str(path)
@@ -101,7 +105,7 @@ class _Decoder:
 
     Attributes:
         averaged: path of the averaged checkpoint.
-        changes: the decode_hparams that differ from the problem's own and change outputs, as "name=value".
+        changes: decode_hparams that affect outputs and differ from the problem's, as "name=value".
     """
 
     def __init__(self, folder: ModelFolder, averaged: str, search: DecodeHParams) -> None:
@@ -110,12 +114,12 @@ class _Decoder:
         self.changes = [
             f"{name}={value}"
             for name, value in vars(search).items()
-            if value != getattr(defaults, name) and name != "batch_size"  # changes no output
+            if value != getattr(defaults, name) and name != "batch_size"  # it affects no output
         ]
         self._translator = functools.cache(self._load)
 
     def outputs(self, test_set: str, sources: list[str]) -> list[str]:
-        """Returns the model's outputs for a test set, decoding it unless the file of outputs exists."""
+        """Returns the model's outputs for a test set. Decodes the set only if its file of outputs does not exist."""
         is_last = uses_last_checkpoint(self._folder.problem, test_set)
         checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
         kind = "-last" if checkpoint != self.averaged else ""
@@ -123,15 +127,15 @@ class _Decoder:
         name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
-            journal_path(path).unlink(missing_ok=True)  # left by a process that was killed just before deleting it
+            journal_path(path).unlink(missing_ok=True)  # from a process that was killed before deleting it
         else:
             self._decode(checkpoint, test_set, sources, path)
         return list(read_lines(str(path)))
 
     def _decode(self, checkpoint: str, test_set: str, sources: list[str], path: Path) -> None:
-        """Writes a file of outputs. Continues from the journal of an earlier process if that was killed."""
+        """Decodes a test set into a file. If an earlier process was interrupted, continues from its journal."""
         translator = self._translator(checkpoint)
-        settings = (path.name, replace(self._search, batch_size=1))  # a journal stays valid with another batch size
+        settings = (path.name, replace(self._search, batch_size=1))  # another batch size may continue a journal
         with Journal(path, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
@@ -154,7 +158,7 @@ class _Decoder:
 
 
 def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
-    """Returns eight hex digits of the weights and the source text. A checkpoint's index has the weights' checksums."""
+    """Returns eight hex digits that identify the weights, by the checksums in the index file, and the source text."""
     digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
     digest.update("\n".join(sources).encode())
     return digest.hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""The results of a trained model: results.json in its model folder, or the training's own metrics."""
+"""The results of a trained model, from results.json in its model folder or from the metrics log of its training."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Results:
         dev_bleu: BLEU on the dev split, computed by the paper's method.
         bleu: BLEU by test set, computed by the paper's method.
         f1: labelled F1 in percent, computed as EVALB does.
-        train_seconds: wall time of the training.
-        hardware: for example "NVIDIA H200", or "8 x P100, then 1 x H200" if the training moved between machines.
+        train_seconds: wall time of the training in seconds.
+        hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.
         gpu_count: number of devices; None if the training moved between machines.
-        signatures: how each score was computed.
+        signatures: for each score, the name of the test set and a signature that states how it was computed.
         search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
 
@@ -46,7 +46,7 @@ class Results:
 
 
 def training_results(folder: str | Path) -> Results:
-    """Returns the steps, dev perplexity, time and hardware that a training logged."""
+    """Returns the steps, dev perplexity, time and hardware in the metrics log of a model folder."""
     lines = read_metrics(folder)
     timed_lines = [line for line in lines if "seconds" in line]
     machines = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines))
@@ -84,7 +84,7 @@ def write_results(folder: str | Path, results: Results) -> None:
 
 
 def read_results(folder: str | Path) -> Results | None:
-    """Returns the results in a model folder, or None if it has no results.json. Ignores unknown keys.
+    """Returns the results in a model folder, or None if the folder has no results.json. Ignores unknown keys.
 
     Raises UserError if the file holds no JSON object or a value has the wrong type.
     """
@@ -128,4 +128,4 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
     ),
 }
-"""For each type of field, the description of a valid value, and its check."""
+"""By type of a field of `Results`: a description of valid values, and the function that checks a value."""

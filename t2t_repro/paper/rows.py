@@ -1,7 +1,6 @@
 """The figures of the paper's Tables 2, 3 and 4, one row each, with the hparams set that reproduces the row.
 
-The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5); None
-marks a cell that the paper leaves empty.
+The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5). None marks a cell that the paper leaves empty.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from dataclasses import dataclass
 from t2t_repro.errors import unknown
 
 PREFIX = "transformer_"
-"""Prefix of our hparams sets' names; a row's short name omits it."""
+"""Prefix of the names of our hparams sets. Users may omit the prefix."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained single-precision TFLOPS (10^12 operations per second) by GPU (footnote of section 6.1)."""
+"""Sustained single-precision TFLOPS (10^12 operations per second) of GPUs, from a footnote in section 6.1."""
 HARDWARE, GPU_COUNT = "P100", 8
-"""The machine that trained the paper's models (section 5.2)."""
+"""Type and number of the GPUs that trained each of the paper's models (section 5.2)."""
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
-    """Returns the training cost by Table 2's method: the operations that the GPUs could compute in that time."""
+    """Returns the training cost by Table 2's method: time x number of GPUs x sustained operations per second."""
     return seconds * gpu_count * tflops * 1e12
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A training corpus. Its mean lengths determine the size of the attention products in a step.
+    """A training corpus, with the mean lengths that the number of operations in a step depends on.
 
     Attributes:
         problem: registered name of the problem.
@@ -38,16 +37,16 @@ class Corpus:
     target_length: int
 
 
-# EN-DE has 4.5 M pairs with about 130 M tokens per side, EN-FR 36 M pairs with about 1.1 G tokens per side. A step has
-# equal numbers of source and target tokens (section 5.1).
+# Mean lengths are tokens per pair: EN-DE has about 130 M tokens per side in 4.5 M pairs, EN-FR about 1.1 G in 36 M.
+# Both sides have the same length, because the paper's steps have as many source as target tokens (section 5.1).
 EN_DE = Corpus("wmt_ende", 29, 29)
 EN_FR = Corpus("wmt_enfr", 31, 31)
-# Measured on the treebank's free sample with a vocabulary of 8,000 entries.
+# Mean lengths were measured on the treebank's free sample with a vocabulary of 8,000 entries.
 PARSING = Corpus("wsj_parsing", 31, 63)
 PARSING_SEMI = Corpus("wsj_parsing_semi", 31, 63)
 
 # The paper gives about 37,000 entries for EN-DE (section 5.1). No single vocabulary size reproduces all of Table 3's
-# parameter counts: its last row needs 35,368 to 36,344 entries, and all other rows need 41,004 to 41,208.
+# parameter counts: big needs 35,368 to 36,344 entries, and all other rows need 41,004 to 41,208.
 BASE_VOCABULARY, BIG_VOCABULARY = 41_100, 36_000
 EN_FR_VOCABULARY = 32_000
 
@@ -60,12 +59,13 @@ class Row:
         table: number of the table.
         row: text of the row's first cell, for example "(A)" or "Transformer (big)".
         hparams_set: our hparams set for this row; "" for other systems.
-        hparams_set_enfr: our hparams set for EN-FR (Table 2). `hparams_set` is the one for EN-DE.
+        hparams_set_enfr: our hparams set for EN-FR; only in Table 2, where `hparams_set` is for EN-DE.
         corpus: training corpus of `hparams_set`.
-        vocab_size: entries of the shared vocabulary. They reproduce the printed `parameters` after rounding; a row
-            without `parameters` has the size of base or big. Parsers have the paper's own size, other systems 0.
+        vocab_size: size of the shared vocabulary. With this size, our number of parameters rounds to `parameters`. Rows
+            without `parameters` have the size of base or big. Our parsers have the size that the paper states for them.
+            Rows of other systems have 0.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
-        note: the one variation in Table 3 that is not a number.
+        note: description of Table 3's row (E), the only variation that is not a number.
         steps: training steps.
         perplexity: perplexity per word-piece on newstest2013.
         bleu_dev: BLEU on newstest2013.
@@ -73,7 +73,7 @@ class Row:
         bleu_ende, bleu_enfr: BLEU on newstest2014.
         flops_ende, flops_enfr: training cost in floating-point operations.
         hours: training time on HARDWARE (section 5.2), the same for both language pairs.
-        training: Table 4's second column.
+        training: Table 4's second column, the kind of training data: "WSJ only".
         f1: labelled F1 on section 23.
     """
 
@@ -106,7 +106,7 @@ class Row:
 
 
 def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: float | None) -> Row:
-    """Returns the row of another system in Table 2."""
+    """Returns a row of Table 2 for a system that is no Transformer."""
     flops_ende, flops_enfr = flops or (None, None)
     return Row(2, row, bleu_ende=bleu_ende, bleu_enfr=bleu_enfr, flops_ende=flops_ende, flops_enfr=flops_enfr)
 
@@ -114,7 +114,7 @@ def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: 
 def _variation(
     row: str, name: str, perplexity: float, bleu_dev: float, millions: int | None = None, **changes: float | str
 ) -> Row:
-    """Returns a row of Table 3 between base and big."""
+    """Returns a row of Table 3 that varies base: (A) to (E)."""
     parameters = None if millions is None else millions * 10**6
     return Row(
         3, row, PREFIX + name, vocab_size=BASE_VOCABULARY, perplexity=perplexity, bleu_dev=bleu_dev,
@@ -123,7 +123,7 @@ def _variation(
 
 
 def _parser(row: str, training: str, f1: float) -> Row:
-    """Returns the row of another system in Table 4."""
+    """Returns a row of Table 4 for a parser that is no Transformer."""
     return Row(4, row, training=training, f1=f1)
 
 
@@ -185,13 +185,19 @@ ROWS = (
     _parser("Luong et al. (2015)", "multi-task", 93.0),
     _parser("Dyer et al. (2016)", "generative", 93.3),
 )  # fmt: skip
-"""All rows in the paper's order."""
+"""All rows of Tables 2, 3 and 4, in the paper's order."""
 
 
 def find_hparams_set(row: str, problem: str) -> str:
-    """Returns the hparams set of a row, given by name with or without the prefix. EN-FR may have a set of its own.
+    """Returns the name of the hparams set that reproduces a row on a problem.
 
-    Raises UserError if no row has that name.
+    The set may depend on the problem: row "big" has transformer_big, but transformer_big_enfr on wmt_enfr.
+
+    Args:
+        row: name of an hparams set in `ROWS`, with or without `PREFIX`.
+        problem: registered name of the problem.
+
+    Raises UserError if no row has that set.
     """
     name = PREFIX + row.removeprefix(PREFIX)
     enfr_sets = {row.hparams_set: row.hparams_set_enfr for row in ROWS if row.hparams_set_enfr}
@@ -204,16 +210,16 @@ def find_hparams_set(row: str, problem: str) -> str:
 def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
     """Returns the paper's figures for an hparams set and a problem: "steps", "perplexity", and a score per test set.
 
-    We take the paper's newstest2014 to be all 3,003 pairs, as most comparisons do; see docs/data.md.
+    The paper's scores on newstest2014 are under "wmt14/full", the test set with all 3,003 pairs; see docs/data.md.
     """
     figures: list[tuple[str, float | None]] = []
     for row in ROWS:
         if (row.hparams_set, row.corpus.problem) == (hparams_set, problem):
-            steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell means base's value
+            steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell of Table 3: base's value
             figures += [("steps", steps), ("perplexity", row.perplexity)]
             figures += [("wmt13", row.bleu_dev), ("wmt14/full", row.bleu_ende), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
-            # Both language pairs trained for the same number of steps (section 5.2).
+            # The models of both language pairs trained for the same number of steps (section 5.2).
             steps = next(other.steps for other in (BASE, BIG) if other.hours == row.hours)
             figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

@@ -10,14 +10,14 @@ from t2t_repro.parsing.evalb_parameters import Parameters
 from t2t_repro.parsing.trees import Tree
 
 QUOTES = frozenset({"'", '"', "/"})
-"""Words that EVALB's fix of 2006 takes as quotation marks."""
+"""Words that EVALB treats as quotation marks since its fix of 2006."""
 Span = tuple[str, int, int]
-"""A bracket that counts: its label, the position of its first word, and the position after its last word."""
+"""A bracket that EVALB scores: its label, the position of its first word, and the position after its last word."""
 
 
 @dataclass(slots=True)
 class Bracket:
-    """A constituent over the counted words from `start` up to, but not including, `end`."""
+    """A constituent. It spans the words from `start` up to, but not including, `end` of `BracketedSentence.words`."""
 
     label: str
     start: int
@@ -26,14 +26,14 @@ class Bracket:
 
 @dataclass(slots=True)
 class Quote:
-    """A quotation mark that may have to be inserted into the counted words.
+    """A quotation mark. If its tag is in `delete_label`, it may have to be inserted into the counted words.
 
     Attributes:
-        tag: its tag.
+        tag: part of speech of the mark.
         word: the mark.
-        position: its position among the counted words, or the position at which it would be inserted.
-        brackets_before: number of brackets that start before it.
-        enclosing: the brackets around it.
+        position: position of the mark among the counted words, or the position at which it would be inserted.
+        brackets_before: number of brackets that start before the mark.
+        enclosing: brackets that contain the mark.
     """
 
     tag: str
@@ -45,13 +45,13 @@ class Quote:
 
 @dataclass(slots=True)
 class BracketedSentence:
-    """The words and brackets of one side, gold or test.
+    """The words and brackets of a sentence on one line of the gold file or the test file.
 
     Attributes:
-        words: tag and word of each counted word.
+        words: the counted words, each as tag and word. A word counts if its tag is not in `delete_label`.
         brackets: all constituents, in the order of their first words.
         quotes: the quotation marks whose tag is in `quote_label`.
-        length: number of words, excluding the tags of `delete_label_for_length`.
+        length: number of words whose tag is not in `delete_label_for_length`.
     """
 
     words: list[tuple[str, str]] = field(default_factory=list)
@@ -61,10 +61,10 @@ class BracketedSentence:
 
     @classmethod
     def from_trees(cls, trees: Sequence[Tree], parameters: Parameters) -> BracketedSentence:
-        """Returns the words and brackets of trees that stand side by side."""
+        """Returns the words and brackets of the trees on one line, from left to right."""
         sentence = cls()
         open_brackets: list[Bracket] = []
-        # A bracket on the stack marks the end of its constituent: everything above it is inside.
+        # A Bracket on the stack marks the end of a constituent, whose remaining parts are above the Bracket.
         stack: list[Tree | Bracket] = list(reversed(trees))
         while stack:
             item = stack.pop()
@@ -90,7 +90,7 @@ class BracketedSentence:
             self.words.append((leaf.label, leaf.word))
 
     def insert_quote(self, number: int) -> None:
-        """Inserts quotation mark `number` into the counted words and shifts everything after it."""
+        """Inserts quotation mark `number` into the counted words. Shifts the positions of brackets and later marks."""
         quote = self.quotes[number]
         self.words.insert(quote.position, (quote.tag, quote.word))
         for bracket in self.brackets[quote.brackets_before :]:
@@ -102,7 +102,7 @@ class BracketedSentence:
             later_quote.position += 1
 
     def spans(self, parameters: Parameters) -> list[Span]:
-        """Returns the brackets that count: they contain a word, and their label is not deleted."""
+        """Returns the brackets that contain a counted word and whose label is not in `delete_label`."""
         spans = []
         for bracket in self.brackets:
             label = bracket.label.partition("-")[0].partition("=")[0]
@@ -113,10 +113,10 @@ class BracketedSentence:
 
 
 def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
-    """Makes a quotation mark count on both sides if only one side deletes it (EVALB's fix of 2006)."""
+    """Inserts each quotation mark that only one of the trees deletes into that tree's words (EVALB's fix of 2006)."""
     deleted = parameters.delete_label
     for i, quote in enumerate(test.quotes):
-        position = quote.position  # an insertion below moves the quotes after it
+        position = quote.position  # `test.insert_quote` below changes it
         for j, other in enumerate(gold.quotes):
             if other.position == position and other.tag in deleted and quote.tag not in deleted:
                 gold.insert_quote(j)

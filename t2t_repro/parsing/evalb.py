@@ -1,8 +1,8 @@
 """Labelled bracketing scores of parse trees, equal to EVALB's in every figure.
 
 EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks (2006). Its README
-omits two rules that this code follows as well. EVALB cuts a constituent's label at the first "-" or "=", even if the
-label starts with one. It counts a sentence as an error if its words differ between the two files.
+omits two rules, which this code also follows. EVALB cuts a constituent's label at the first "-" or "=", even if that is
+the label's first character. EVALB counts a sentence as an error if its words differ between the two files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from t2t_repro.parsing.trees import Tree, parse_trees
 from t2t_repro.textfile import read_lines
 
 EMPTY_BRACKET = re.compile(r"\s*\([^\s()]*\)\s*(?=[()]|$)")
-"""A bracket around nothing, "(NP)" or "()", unless a stray word follows it."""
+"""Matches an empty bracket, "(NP)" or "()", unless a word follows it."""
 
 
 class Status(IntEnum):
@@ -33,15 +33,15 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts and percentages of a sentence whose status is OK, or their sums over several; otherwise 0.
+    """Counts of one sentence, or sums over several sentences. A sentence whose status is not OK has 0 for all counts.
 
     Attributes:
         matched: gold brackets that the test tree also has.
         gold: brackets in the gold tree.
         test: brackets in the test tree.
-        crossing: test brackets that cross a gold bracket.
-        words: words that count, excluding the tags of `delete_label`.
-        correct_tags: words that have the gold tree's tag.
+        crossing: test brackets that overlap a gold bracket without either containing the other.
+        words: words whose tag is not in `delete_label`.
+        correct_tags: those of `words` that have the same tag in both trees.
     """
 
     matched: int = 0
@@ -70,8 +70,8 @@ class Sentence(Counts):
 
     Attributes:
         number: line number, starting at 1.
-        length: words of the gold tree, excluding the tags of `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (the test line has no words).
+        length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
+        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (no word of the test line counts).
         message: description of the error; "" if there is none.
     """
 
@@ -83,14 +83,15 @@ class Sentence(Counts):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Counts):
-    """EVALB's summary of several sentences. The last four attributes describe the valid ones.
+    """EVALB's summary of several sentences. A sentence is valid if its status is OK.
 
     Attributes:
-        sentences: number of sentences; `errors`, `skipped` and `valid` count those with each status.
-        complete_match: percentage whose brackets equal the gold tree's.
-        average_crossing: crossing brackets per sentence.
-        no_crossing: percentage without crossing brackets.
-        two_or_less_crossing: percentage with at most two crossing brackets.
+        sentences: number of all sentences.
+        errors, skipped, valid: number of sentences with status ERROR, SKIP and OK.
+        complete_match: percentage of valid sentences whose test brackets equal the gold brackets.
+        average_crossing: crossing brackets per valid sentence.
+        no_crossing: percentage of valid sentences without crossing brackets.
+        two_or_less_crossing: percentage of valid sentences with at most two crossing brackets.
     """
 
     sentences: int
@@ -104,13 +105,13 @@ class Summary(Counts):
 
     @property
     def f_measure(self) -> float:
-        """NaN if recall and precision are 0."""
+        """Harmonic mean of recall and precision; NaN if both are 0."""
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else math.nan
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
-    """Returns the summary of `sentences`. EVALB's second summary takes those of at most `cutoff_len` words."""
+    """Returns the summary of `sentences`. For EVALB's second summary, pass those of at most `cutoff_len` words."""
     sentences = list(sentences)
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
     sums = {field.name: sum(getattr(sentence, field.name) for sentence in valid) for field in fields(Counts)}
@@ -131,7 +132,8 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Scores two files that have one tree per line.
 
-    A test line that is no tree counts as an error; EVALB may stop there. A line without words counts as skipped.
+    A test line that is no tree gets status ERROR; EVALB itself may stop at such a line. A test line without words gets
+    status SKIP.
 
     Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is no tree, or
     there are more errors than `parameters.max_error` allows.
@@ -170,8 +172,8 @@ def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = C
     """Scores one sentence.
 
     Args:
-        gold: the gold trees of one line, which may be several.
-        test: the test trees of that line, which may be none.
+        gold: the trees on a line of the gold file, usually one.
+        test: the trees on the same line of the test file; empty if the line has no tree.
         parameters: which labels and words count.
         number: line number to store in the result.
     """
@@ -206,11 +208,11 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _parse_line(line: str) -> tuple[list[Tree], str]:
-    """Returns the trees in a line and "", or no trees and the fault. Like EVALB, ignores brackets around nothing."""
+    """Returns the trees in a line and "", or no trees and an error message. Like EVALB, ignores empty brackets."""
     count = 1
     while count:
         line, count = EMPTY_BRACKET.subn("", line)
     try:
         return list(parse_trees([line], "")), ""
     except UserError as error:
-        return [], str(error).partition(": ")[2]  # without the place, which the caller names
+        return [], str(error).partition(": ")[2]  # without file and line, which the caller adds

@@ -19,12 +19,12 @@ class Parameters:
     """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the Penn Treebank.
 
     Attributes:
-        max_error: number of errors that EVALB allows. Like EVALB, scoring stops only at the second error beyond it.
-        cutoff_len: maximum length in words of the sentences in the second summary.
-        labeled: True if matching brackets need the same label; False if the same span is enough.
-        delete_label: labels of constituents and words that do not count. A deleted constituent's children still count.
+        max_error: allowed number of sentences with errors. Like EVALB, scoring stops at error `max_error` + 2.
+        cutoff_len: maximum number of words of the sentences in EVALB's second summary.
+        labeled: True if only brackets with the same label match; False if the same span is enough.
+        delete_label: labels of constituents and tags of words that do not count. A constituent's children still count.
         delete_label_for_length: tags of words that do not count in a sentence's length.
-        quote_label: tags of quotation marks. If only one of the two trees deletes such a mark, it counts in both.
+        quote_label: tags of quotation marks. A mark that `delete_label` deletes in only one tree counts in both trees.
         eq_label: pairs of labels that count as equal.
         eq_word: pairs of words that count as equal.
     """
@@ -39,11 +39,11 @@ class Parameters:
     eq_word: frozenset[tuple[str, str]] = frozenset()
 
     def same_label(self, label: str, other: str) -> bool:
-        """Returns True if two labels are equal or count as equal."""
+        """Returns True if two labels are equal or a pair in `eq_label`, in either order."""
         return label == other or (label, other) in self.eq_label or (other, label) in self.eq_label
 
     def same_word(self, word: str, other: str) -> bool:
-        """Returns True if two words are equal or count as equal."""
+        """Returns True if two words are equal or a pair in `eq_word`, in either order."""
         return word == other or (word, other) in self.eq_word or (other, word) in self.eq_word
 
 
@@ -51,12 +51,12 @@ COLLINS = Parameters()
 
 
 def read_parameters(path: str) -> Parameters:
-    """Returns the parameters in an EVALB parameter file: one name and its value per line; "#" starts a comment.
+    """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#" starts a comment.
 
-    Parameters that the file omits have the values that EVALB has without a file: it deletes no labels, and no two
-    labels or words are equal.
+    Omitted parameters have the values with which EVALB runs without a file: it deletes no labels, and different labels
+    or words never count as equal.
 
-    Raises UserError if the file is missing, or a line has an unknown name, a wrong value or a DEBUG level.
+    Raises UserError if the file is missing, or a line has an unknown name, an invalid value, or DEBUG above 0.
     """
     values: dict[str, Any] = {name.lower(): frozenset() for name in (*LABELS, *PAIRS)}
     for number, line in enumerate(read_lines(path), 1):

@@ -1,4 +1,4 @@
-"""Converts trees to the text that a model learns to write, and any text that a model writes to a tree.
+"""Converts trees to target text for a model, and any text that a model outputs back to a tree.
 
 The format is that of Vinyals et al. 2015, "Grammar as a Foreign Language", section 2: a constituent starts with "(NP"
 and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP VBZ )VP . )S
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
 ANY = "XX"
-"""Symbol and tag of a word whose form does not determine its tag."""
+"""Symbol and tag of a word whose spelling does not determine its part of speech, such as "dog"."""
 WORD_SYMBOLS = ("tag", ANY)
 
 TOKEN = re.compile(r"[()][^\s()]*|[^\s()]+", re.ASCII)
@@ -31,31 +31,31 @@ FORMS = {
     "$": ["$", "US$", "C$"],
     "#": ["#"],
 }
-"""Punctuation, brackets and signs, by the tag that they always have."""
+"""By tag: the punctuation marks, brackets and signs that always have this tag."""
 TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
-"""The tag of each of these words. The apostrophe is missing, because the treebank tags six of seven as POS."""
+"""The tag of each word in `FORMS`. An apostrophe has no entry: it can be a possessive (POS) or a quotation mark."""
 
 
 @dataclass
 class Repairs:
-    """Counts of the repairs that turned outputs into trees."""
+    """Counts of the repairs that `delinearise` made to turn outputs into trees."""
 
     trees: int = 0
-    """Trees that needed a repair."""
+    """Trees that needed at least one repair."""
     words_missing: int = 0
-    """Words without a symbol."""
+    """Words for which the output has no symbol."""
     words_extra: int = 0
-    """Symbols without a word."""
+    """Symbols in the output for which there is no word; they were dropped."""
     brackets_closed: int = 0
-    """Constituents that were closed late or never."""
+    """Constituents whose closing bracket is too late in the output, or missing."""
     brackets_dropped: int = 0
-    """Brackets that closed nothing or had no label."""
+    """Dropped brackets: closing brackets without an open constituent of that label, and brackets without a label."""
     constituents_empty: int = 0
-    """Constituents without a word."""
+    """Constituents that contain no word; they were removed."""
     roots_joined: int = 0
-    """Trees with several roots, or with words outside all constituents."""
+    """Trees that got the root TOP, because the output was not a single constituent."""
     tags_changed: int = 0
-    """Words whose tag would have made EVALB delete a real word or count a punctuation mark."""
+    """Words that got another tag, because with the model's tag EVALB would delete a word or count punctuation."""
 
     def __add__(self, other: Repairs) -> Repairs:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -76,17 +76,17 @@ def words_of(line: str) -> list[str]:
 
 
 def tag_of(word: str) -> str:
-    """Returns the tag of a word that always has the same one (punctuation, brackets, signs), or XX for other words."""
+    """Returns the tag of a word that always has the same tag (punctuation, brackets, signs), or XX for other words."""
     return TAGS.get(word, ANY)
 
 
 def linearise(tree: Tree, word_symbol: str = "tag") -> str:
-    """Returns a prepared tree as a model's target.
+    """Returns the target text for a tree.
 
     Args:
-        tree: the tree.
-        word_symbol: "tag" writes a word as its part of speech, as in tensor2tensor. "XX" writes its `tag_of`: XX except
-            for punctuation, as in Vinyals et al. (section 3.2 and figure 1).
+        tree: a tree as `trees.prepare` returns it.
+        word_symbol: "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
+            tag and other words as XX (see `tag_of`), as in Vinyals et al. (section 3.2 and figure 1).
     """
     return tree.fold(
         lambda leaf: leaf.label if word_symbol == "tag" else tag_of(leaf.word),
@@ -95,25 +95,27 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
 
 
 def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> tuple[Tree, Repairs]:
-    """Returns a tree over exactly the given words, whatever the model wrote, and the repairs it needed.
+    """Converts any output of a model to a tree over exactly the given words. Returns the tree and counts of repairs.
 
-    Without repairs this is the inverse of `linearise`. No repair adds a constituent that EVALB scores:
+    An output that needs no repair is converted by the inverse of `linearise`. No repair adds a constituent that EVALB
+    scores:
 
-    - If there are as many symbols as words, they correspond in order. Otherwise the fewest edits align them, and a
-      punctuation mark only aligns with its own symbol. A word without a symbol goes beside the word before it, or
-      beside the word after it if it comes first. A symbol without a word is dropped.
-    - A closing bracket closes the innermost open constituent with its label, and everything inside that. It is dropped
-      if there is none, or if it has no label. Constituents that are open at the end are closed there.
+    - If there are as many symbols as words, symbol n belongs to word n. Otherwise the fewest edits align symbols and
+      words, and a punctuation mark only aligns with its own symbol. A word without a symbol goes beside the word before
+      it; if it is the first word, it goes beside the word after it. A symbol without a word is dropped.
+    - A closing bracket closes the innermost open constituent with the same label, and all constituents inside that one.
+      A closing bracket without such a constituent is dropped, and so is a bracket without a label. Constituents that
+      are still open at the end of the text are closed there.
     - A constituent without a word is removed.
     - If the result is not a single constituent, TOP is put around it.
-    - A word's tag is its symbol, or its `tag_of` if the symbol is XX or missing.
+    - A word's tag is its symbol. If the symbol is XX or missing, the tag is `tag_of(word)`.
 
     Args:
-        text: what the model wrote.
+        text: the model's output.
         words: at least one word, without white space or brackets; see `words_of`.
-        tags_by_form: if True, punctuation always gets a tag of punctuation, and other words never do. EVALB deletes
-            words by their tags, and a sentence is an error if it deletes more words on one side. So one wrong tag would
-            lose the sentence. (An apostrophe can be a quotation mark or a POS.)
+        tags_by_form: True to give punctuation marks, and no other words, a tag of punctuation. EVALB deletes words by
+            their tags, and does not score a sentence if it deletes a word in only one of the two trees. One wrong tag
+            would therefore lose the sentence. An apostrophe may have either kind of tag.
     """
     if not words:
         raise ValueError("a tree needs a word")
@@ -130,7 +132,7 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
 
 
 def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
-    """Returns a list of tagged words for each symbol. Without symbols, returns one list with all words."""
+    """Returns the tagged words that replace each symbol in the tree. Without symbols, returns one list of all words."""
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     place = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
@@ -150,7 +152,7 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
 def _build(
     tokens: Sequence[str], leaves_by_symbol: Sequence[list[Tree]], roots: list[Tree], repairs: Repairs
 ) -> list[Tree]:
-    """Adds the constituents that the tokens describe to `roots`, and returns it."""
+    """Adds the constituents that the tokens describe to the list `roots`, and returns this list."""
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
     def close() -> None:
@@ -181,7 +183,7 @@ def _build(
 
 
 def _fits(tag: str, word: str) -> bool:
-    """Returns True if EVALB with COLLINS.prm deletes a word with this tag exactly when the word is punctuation."""
+    """Returns False if this tag makes EVALB with COLLINS.prm count a punctuation mark or delete another word."""
     if tag_of(word) in PUNCTUATION:
         return tag in PUNCTUATION
     return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or word == "'")
@@ -203,7 +205,8 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     positions: list[int | None] = [None] * len(words)
     i, j = len(symbols), len(words)
     while i and j:
-        # Walks back from the end and skips as early as possible: of equal words or symbols, the last stay unaligned.
+        # The loop goes from the end to the start and skips a word or symbol as early as possible. If several equal
+        # words compete for a symbol, the last of them therefore stay unaligned.
         if edits[i][j] == edits[i][j - 1] + 1:
             j -= 1
         elif edits[i][j] == edits[i - 1][j] + 1:

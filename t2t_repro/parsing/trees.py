@@ -20,11 +20,11 @@ TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 TOP = "TOP"
 """Label of the bracket around a whole tree. EVALB does not score this bracket."""
 OUTER_LABELS = ("", TOP, "ROOT", "S1")
-"""Labels that treebanks and parsers give to the outer bracket."""
+"""Labels that treebanks and parsers give to the bracket around a whole tree."""
 PUNCTUATION = (",", ":", "``", "''", ".")
 """Tags of the words that EVALB ignores with COLLINS.prm, the usual parameter file."""
 TRACE = "-NONE-"
-"""Tag of an empty element of the treebank, which is no word of the text."""
+"""Tag of a trace: an element of the treebank's trees that stands for no word of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Tree:
             stack.extend(reversed(tree.children))
 
     def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
-        """Computes a value for the tree from the values of its parts. Not recursive, so a tree may have any depth.
+        """Computes a tree's value from the values of its children. Not recursive: a tree may have any depth.
 
         Args:
             word_value: returns the value of a tagged word.
@@ -59,7 +59,8 @@ class Tree:
         """
         if self.word:
             return word_value(self)
-        # Each constituent from the root to the current one, its remaining children, and its other children's values.
+        # For each constituent from the root to the current one: the constituent, its remaining children, and the values
+        # of its finished children.
         path: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, iter(self.children), [])]
         while True:
             tree, remaining, values = path[-1]
@@ -91,7 +92,7 @@ def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Itera
         source: name of the text in errors.
         first_line: number of the first line in errors.
 
-    Raises UserError for unbalanced brackets, a word outside a tree or beside constituents, or an empty bracket.
+    Raises UserError if brackets are unbalanced or empty, or a word is outside a tree or beside constituents.
     """
     # For each open bracket: its line number, the label and word read so far, and its children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
@@ -133,12 +134,12 @@ def read_trees(path: str) -> Iterator[Tree]:
 def prepare(tree: Tree) -> Tree | None:
     """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no words remain.
 
-    - Traces are removed, and so are constituents that hold nothing else.
-    - Labels end before their first "-", "=" or "|". This cuts function tags and indices (NP-SBJ-1, NP=2). If an
-      annotator gave two labels, the first stays: ADVP|PRT becomes ADVP, and EVALB counts these two labels as equal. A
-      label that starts with one of these signs stays whole: -LRB-.
-    - The outer bracket is removed. If it holds several constituents or a bare word, it stays as TOP.
-    - A constituent with one child of the same label, (NP (NP ...)), stays, because EVALB counts both.
+    - Traces are removed, and so are constituents that contain only traces.
+    - Labels end before their first "-", "=" or "|". This cuts function tags and indices: NP-SBJ-1 and NP=2
+      become NP. If an annotator gave two labels, the first stays: ADVP|PRT becomes ADVP. (EVALB counts ADVP and PRT as
+      equal.) A label that starts with one of these signs stays whole: -LRB-.
+    - The outer bracket is removed. If it contains several constituents or a word, it stays, with the label TOP.
+    - A constituent whose only child has the same label, (NP (NP ...)), stays, because EVALB counts both constituents.
     """
     prepared = tree.fold(
         lambda leaf: None if leaf.label == TRACE else Tree(_base_label(leaf.label), word=leaf.word),
@@ -162,16 +163,16 @@ def _base_label(label: str) -> str:
 
 
 def under_top(tree: Tree) -> Tree:
-    """Returns the tree with TOP around it, as in EVALB's files. A tree that has TOP already is unchanged."""
+    """Returns the tree with TOP around it, as in EVALB's files, unless the tree's label is TOP already."""
     return tree if tree.label == TOP else Tree(TOP, (tree,))
 
 
 def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -> Tree:
-    """Returns the tree of a baseline parser that knows no grammar: (S the (VP dog (VP barks loudly) .)).
+    """Returns the tree of a baseline parser that knows no grammar: (S the (VP dog (VP barks loudly .))).
 
     Args:
-        words: at least one tagged word. Punctuation starts no constituent, because EVALB ignores it and would see
-            the next constituent's span twice.
+        words: at least one tagged word. No constituent starts with punctuation: EVALB ignores punctuation, so that this
+            constituent and the next one would have the same span.
         root: label of the whole tree.
         inner: label of every constituent inside it.
     """

@@ -1,4 +1,4 @@
-"""t2t-paper prints the paper's figures, its differences in size, and its costs of training."""
+"""t2t-paper prints the paper's figures, and computes model sizes and training costs that agree with them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ SYMBOLS = {"N": "n", "P_drop": "p_drop", "ε_ls": "eps_ls"}
 
 
 def printed(*arguments: str) -> list[dict[str, str]]:
-    """Returns the lines of t2t-paper's CSV."""
+    """Runs t2t-paper --format=csv and returns its lines, each as cells by column name."""
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
 def reference(number: int) -> list[list[str]]:
-    """Returns the cells of a table in the reference, without its header."""
+    """Returns the cells of the paper's Table `number` in ../shared/reference/paper.md, without the header."""
     section = PAPER.read_text("utf-8").split(f"## Table {number}")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
     return rows[2:]
 
 
 def figure(text: str) -> float | None:
-    """Returns a cell of the reference as a number."""
+    """Returns a cell of the paper's table as a number ("100K" is 100,000), or None if the cell is empty."""
     return float(text.replace("K", "000")) if text else None
 
 
@@ -81,7 +81,7 @@ def test_every_figure_of_table_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_differences_from_base_are_the_papers_after_rounding(name: str) -> None:
-    """The rounding of two sizes to millions changes their difference by less than one."""
+    """The paper rounds both sizes to millions, which changes their difference by less than one million."""
     lines = {line["hparams_set"]: line for line in printed("--table=3")}
     difference = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
     assert abs(difference / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
@@ -111,7 +111,7 @@ def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
     """t2t_repro/paper/rows.py states these ranges for its 41,100 and 36,000 entries."""
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
-        """Returns the smallest and the largest vocabulary with which these sets have the paper's sizes."""
+        """Returns the smallest and largest vocabulary size with which these sets have the paper's parameter counts."""
         sizes = [(registry.hparams(name), SIZES[name] * 10**6) for name in names]
         vocabularies = [
             entries

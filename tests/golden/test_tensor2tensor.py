@@ -1,6 +1,6 @@
 """Compares the model, loss, gradients, search and learning rates with numbers that tensor2tensor computed.
 
-data/README.md describes the numbers.
+tests/golden/data/README.md describes the numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 
 def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Renames tensor2tensor's variables, or gradients of them, and joins kernels that this project keeps as one."""
+    """Renames tensor2tensor's variables, or their gradients, to our names. Joins kernels that are one variable here."""
 
     def tensor(name: str) -> np.ndarray:
         return tensors[f"transformer/{name}"]
@@ -119,7 +119,7 @@ def test_gradients_are_the_same(model: Transformer) -> None:
 
 
 def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float, num_best: int) -> Hypotheses:
-    # tensor2tensor limits all outputs of a batch by its longest input.
+    # tensor2tensor gives all outputs of a batch the same limit, which depends on the longest input of the batch.
     limits = tf.fill([len(inputs)], inputs.shape[1] + EXTRA_LENGTH)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
@@ -132,7 +132,7 @@ def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float,
 
 
 def without_padding(ids: Any) -> list[int]:
-    """The ids through the first end token, or all but the padding if there is no end token."""
+    """Returns the ids up to and including the first end token (1); without end token, all ids except padding (0)."""
     ids = [int(i) for i in ids]
     return ids[: ids.index(1) + 1] if 1 in ids else [i for i in ids if i]
 

@@ -12,7 +12,7 @@ from t2t_repro.hparam import HParams
 
 
 def changes(name: str, other: str) -> dict[str, Any]:
-    """Returns the fields of a set that differ from another's."""
+    """Returns the hparams of set `name` whose values differ from those of set `other`."""
     values, other_values = (dataclasses.asdict(registry.hparams(set_name)) for set_name in (name, other))
     return {field: value for field, value in values.items() if value != other_values[field]}
 
@@ -38,7 +38,7 @@ def test_big_differs_from_base_as_in_table_3() -> None:
         "num_heads": 16,
         "layer_prepostprocess_dropout": 0.3,
         "train_steps": 300_000,
-        "local_eval_frequency": 600,  # ten minutes at 1.0 s per step; base's 1,500 at 0.4 s
+        "local_eval_frequency": 600,  # ten minutes at 1.0 s per step, like base's 1,500 at 0.4 s
         "num_last_checkpoints": 20,
     }
     assert (base.local_eval_frequency, base.num_last_checkpoints) == (1500, 5)

@@ -1,4 +1,4 @@
-"""Scores equal counts by hand, a BLEU written from its definition, and sacreBLEU's own functions."""
+"""Scores equal those computed by hand, by a BLEU written from its definition, and by sacreBLEU's own functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRANSLATIONS = [
 
 
 def brute_force(translations: list[str], references: list[str]) -> float:
-    """Returns BLEU by its definition (Papineni et al. 2002) over words between single spaces."""
+    """Returns BLEU by its definition (Papineni et al. 2002) over words that single spaces separate."""
     log_precisions = 0.0
     for order in (1, 2, 3, 4):
         matches = total = 0
@@ -65,7 +65,8 @@ def test_scores_have_their_order_and_labels() -> None:
 
 
 def test_bleu_equals_a_count_by_hand() -> None:
-    # The translation has 7, 6, 5 and 4 n-grams. 6 (the second "the" does not count), 4, 2 and 1 are in the reference.
+    # The translation has 7 words, 6 bigrams, 5 trigrams and 4 4-grams. Of these, 6, 4, 2 and 1 match the reference; the
+    # second "the" does not, because the reference has only one.
     score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
     expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
     assert score["BLEU"].score == pytest.approx(expected)
@@ -81,12 +82,13 @@ def test_a_short_translation_has_a_brevity_penalty() -> None:
 def test_without_a_common_4_gram_only_the_papers_bleu_is_0() -> None:
     score = by_label(["a b c x d e"], ["a b c y d e"])
     assert score["BLEU, the paper's way"].score == pytest.approx(0)
-    # sacreBLEU's smoothing counts the first missing order as half a match, here half of 3 4-grams.
+    # None of the three 4-grams matches. sacreBLEU's smoothing counts half a match instead, which gives 1/6.
     assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
 
 
 def test_chrf_equals_a_count_by_hand() -> None:
-    # 2 of 3 characters, 1 of 2 pairs and 0 of 1 triples match. Precision equals recall, so F is the mean of these.
+    # 2 of 3 characters, 1 of 2 pairs and 0 of 1 triples match. Precision equals recall, so
+    # chrF is the mean of the three fractions.
     assert by_label(["abc"], ["abd"])["chrF"].score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
 
 
@@ -156,7 +158,7 @@ def test_the_papers_bleu_equals_its_definition_on_news() -> None:
         pytest.skip(f"{NEWS} does not exist")
     with NEWS.open(encoding="utf-8", newline="\n") as file:
         references = [line.rstrip("\n") for line in itertools.islice(file, 300)]
-    # Every ninth word is missing and every seventh is lower-cased.
+    # The translations are the references without every ninth word, and with every seventh word in lower case.
     translations = [
         " ".join(
             word.lower() if number % 7 == 0 else word for number, word in enumerate(line.split(" "), 1) if number % 9

@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes a small archive of the set under its published name, and gives sacreBLEU its checksum."""
+    """Writes a small archive of the set under its published name, and makes sacreBLEU expect its checksum."""
     files = dict(zip(DATASETS[NAME].langpairs["en-de"], (SOURCE.encode(), REFERENCE.encode()), strict=True))
     path = write_tar(tmp_path / "tmp" / "test-full.tgz", files)
     monkeypatch.setattr(DATASETS[NAME], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
@@ -50,7 +50,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(home: Path, source: str, reference: str) -> None:
-    """Writes plain text as sacreBLEU stores it."""
+    """Writes the set's text files into sacreBLEU's folder."""
     home.mkdir(parents=True)
     for field, text in zip(("src", "ref", "docid", "genre", "origlang"), (source, reference, "", "", ""), strict=True):
         (home / f"wmt14_full.en-de.{field}").write_bytes(text.encode())

@@ -23,7 +23,7 @@ MakeFolder = Callable[..., ModelFolder]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Makes a model folder with an average of `count` checkpoints."""
+    """Returns a function that makes a model folder, whose averaged checkpoint is the average of `count` checkpoints."""
 
     def make_folder(problem: str, hparams: HParams, count: int) -> ModelFolder:
         origin = Origin(problem, {}, "vocab.model", "0123456789ab", 7)
@@ -56,7 +56,8 @@ def test_the_papers_base_stands_beside_its_figures(make_folder: MakeFolder) -> N
         "BLEU, wmt13, last checkpoint": ["", "25.00", "nrefs:1/tok:13a"],
         "BLEU, the paper's way, wmt13, last checkpoint": ["25.8", "25.50", "nrefs:1/tok:sacremoses"],
         "BLEU, wmt14": ["", "26.00", "nrefs:1/tok:13a"],
-        "BLEU, the paper's way, wmt14": ["", "26.50", "nrefs:1/tok:sacremoses"],  # 2,737 of the 3,003 pairs
+        # The paper has no score for "wmt14", which is 2,737 of the 3,003 pairs of "wmt14/full".
+        "BLEU, the paper's way, wmt14": ["", "26.50", "nrefs:1/tok:sacremoses"],
         "BLEU, wmt14/full": ["", "26.50", "nrefs:1/tok:13a"],
         "BLEU, the paper's way, wmt14/full": ["27.3", "27.00", "nrefs:1/tok:sacremoses"],
     }
@@ -84,7 +85,7 @@ def test_a_parsers_f1_stands_beside_the_papers(make_folder: MakeFolder) -> None:
     assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     words = " ".join(text.split())
-    assert "\n\nTrained, in float32; seed 7;" in text  # time and hardware are unknown
+    assert "\n\nTrained, in float32; seed 7;" in text  # no time and no hardware: both are unknown
     assert "changed hparams: none. " in words and "DecodeHParams(beam_size=21, alpha=0.3, extra_length=300" in words
 
 

@@ -40,34 +40,34 @@ MakeFolder = Callable[..., ModelFolder]
 
 
 class Quick(NumbersEnde):
-    """Numbers, decoded greedily and scored by BLEU."""
+    """The numbers problem, decoded greedily to save time, and scored by BLEU."""
 
     decode_hparams = QUICK
     scores = Problem.scores
 
 
 class QuickParsing(WsjParsing):
-    """Parsing, decoded greedily."""
+    """The parsing problem, decoded greedily to save time."""
 
     decode_hparams = QUICK
 
 
 class QuickPublished(Published):
-    """A problem with test sets, decoded greedily."""
+    """A problem with test sets, decoded greedily to save time."""
 
     decode_hparams = QUICK
 
 
 def save(folder: ModelFolder, *steps: int) -> None:
-    """Writes one checkpoint per step, each with different weights."""
+    """Writes a checkpoint for each of `steps`, all with different weights."""
     for step in steps:
-        keras.utils.set_random_seed(step)  # makes the outputs deterministic; with these seeds they are not empty
+        keras.utils.set_random_seed(step)  # fixed weights, chosen so that the model's outputs are not empty
         model = Transformer(folder.hparams, folder.vocabulary.size)
         write_checkpoint(folder.path, step, weights_of(model), folder.vocabulary.fingerprint)
 
 
 def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) -> None:
-    """Writes the text of a test set as t2t-datagen does, with a time in the past."""
+    """Writes a test set's text files as t2t-datagen does, and sets their modification time to 1970."""
     data.mkdir(exist_ok=True)
     for suffix, lines in sides.items():
         path = data / f"{problem}.{test_set}.{suffix}"
@@ -85,7 +85,7 @@ def _no_graphs() -> Iterator[None]:
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Makes a model folder, or opens the existing one with other hparams."""
+    """Returns a function that makes a model folder, or opens the existing folder with changed hparams."""
 
     def make_folder(problem: Problem | None = None, name: str = "numbers_ende", **changes: int) -> ModelFolder:
         origin = Origin(name, {}, "vocab.model", "0123456789ab", 1)
@@ -119,7 +119,7 @@ def output(folder: ModelFolder) -> Path:
 
 
 def mark(path: Path) -> None:
-    """Overwrites a file of outputs with text that no model writes, to show later whether it was decoded again."""
+    """Replaces outputs by the references. If `evaluate` decodes the test set again, the references disappear."""
     path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
 
 
@@ -168,7 +168,8 @@ def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolde
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for path in folder.path.glob("model.ckpt-5.*"):
         path.unlink()
-    evaluate(folder, str(tmp_path / "moved"), str(tmp_path))  # an average stays valid if its checkpoints are deleted
+    # An average is kept although one of its checkpoints is deleted.
+    evaluate(folder, str(tmp_path / "moved"), str(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
     assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
 
@@ -182,7 +183,7 @@ def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data:
 
     index = folder.path / "averaged" / "model.ckpt-10.index"
     whole = index.read_bytes()
-    index.write_bytes(whole[:100])  # as after a kill during the write
+    index.write_bytes(whole[:100])  # as if the process had been killed while writing it
     evaluate(folder, data, str(tmp_path))
     assert (index.read_bytes(), output(folder), lines(first_output)) == (whole, first_output, REFERENCES)
 
@@ -191,7 +192,7 @@ def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data:
     assert averaged_count(averaged(folder)) == 1
     assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
 
-    # Another text with the same name, although its files are older.
+    # Another text under the same name is decoded, although its files are older than the outputs.
     write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
     evaluate(folder, str(tmp_path / "other"), str(tmp_path))
     assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
@@ -221,7 +222,7 @@ def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
     assert "1 checkpoints, not the 2 of its hparams set; averaging those" in capsys.readouterr().err
     averaged(folder)
     assert capsys.readouterr().err == ""
-    save(folder, 3)  # an earlier run had deleted it
+    save(folder, 3)  # a second checkpoint appears, of an earlier step
     assert averaged_count(averaged(folder)) == 2
 
 
@@ -245,7 +246,7 @@ def test_a_reversed_problem_decodes_its_targets(make_folder: MakeFolder, tmp_pat
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
     evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     (outputs,) = decoded(folder).values()
-    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line is empty
+    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line, here a source, is empty
 
 
 def test_each_available_test_set_is_decoded(
@@ -315,10 +316,11 @@ def test_a_killed_decode_continues(
         evaluate(folder, data, str(tmp_path))
     assert output(folder).name == f"{path.name}.unfinished"
     evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
-    assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)  # despite the other batch size
+    # The second run decodes only the lines that the first did not finish, although its batch size differs.
+    assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)
     assert lines(path) == complete
     assert output(folder) == path
-    path.with_name(f"{path.name}.unfinished").touch()  # as after a kill just before its deletion
+    path.with_name(f"{path.name}.unfinished").touch()  # as if a process was killed before deleting it
     evaluate(folder, data, str(tmp_path))
     assert output(folder) == path
 
@@ -327,7 +329,7 @@ def test_a_killed_decode_continues(
     with pytest.raises(KeyboardInterrupt):
         evaluate(folder, data, str(tmp_path))
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
-    evaluate(folder, data, str(tmp_path))  # the unfinished file belongs to other text
+    evaluate(folder, data, str(tmp_path))  # ignores the journal, which belongs to another text
     assert decoded_texts == [SOURCES, ["a dog"]]
 
 
@@ -344,13 +346,13 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
         assert tree.startswith("(TOP (") and tree.count("(") == tree.count(")")
         assert " cat)" in tree and " sat)" in tree
     assert results.bleu == {}
-    # Without brackets in the output EVALB's F1 is NaN, which results.json cannot hold.
+    # The untrained model's output has no brackets except TOP, so EVALB's F1 is NaN, which results.json cannot hold.
     assert (results.f1, scores["test"][0].label) == (None, "F1")
     assert read_results(folder.path) == results
     for path in (folder.path / "decoded").iterdir():
         path.write_text(f"{flat}\n")
     scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
-    # The output has two of the gold tree's three brackets and no other: precision 1, recall 2/3.
+    # On the test set, the output has two of the gold tree's three brackets and no others: precision 1, recall 2/3.
     assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
     assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
 

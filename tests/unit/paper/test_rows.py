@@ -18,7 +18,7 @@ ABLATED = {
     "(D)": {"layer_prepostprocess_dropout", "label_smoothing"},
     "(E)": {"pos"},
 }
-"""The hparams that the sets of each group may change."""
+"""By group of Table 3's rows: the hparams in which the group's sets may differ from base."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
 FIGURES = {
     ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},

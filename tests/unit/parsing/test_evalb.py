@@ -1,4 +1,4 @@
-"""Bracketing scores equal counts by hand and brute force over sets of words."""
+"""Bracketing scores equal those counted by hand, and those of a brute-force comparison of sets of words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counts(sentence: Sentence) -> tuple[int, int, int]:
 
 
 def random_tree(generator: random.Random, words: list[Tree]) -> Tree:
-    """Returns a tree with up to four children per constituent, and some chains of constituents over the same words."""
+    """Returns a tree. Its constituents have one to four children, and some cover the same words as their parents."""
     if len(words) == 1 and generator.random() < 0.7:
         return words[0]
     cuts = sorted(generator.sample(range(1, len(words)), min(len(words) - 1, generator.randrange(4))))
@@ -50,7 +50,7 @@ def random_pairs(number: int) -> Iterator[tuple[Tree, Tree]]:
 
 
 def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields label and words of each constituent. The words of a tree are distinct."""
+    """Yields each constituent's label and the set of its words. No word occurs twice in a tree."""
     if not tree.word:
         yield tree.label, frozenset(leaf.word for leaf in tree.leaves())
         for child in tree.children:
@@ -58,7 +58,7 @@ def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def test_a_sentence_has_the_counts_made_by_hand() -> None:
-    """S, NP, VP, NP, PP and NP match, and one test NP does not. TOP and the full stop do not count."""
+    """S, NP, VP, NP, PP and NP match; one NP of the test tree does not. TOP and the full stop do not count."""
     sentence = scored(GOLD, TEST)
     assert sentence == Sentence(1, 8, Status.OK, matched=6, gold=6, test=7, crossing=0, words=7, correct_tags=6)
     assert sentence.recall == 100
@@ -81,7 +81,7 @@ def test_matches_equal_brute_force() -> None:
         sizes = [sum(1 for _ in constituents(tree)) for tree in (gold, test)]
         assert counts(score([gold], [test], DELETE_NOTHING)) == (common.total(), *sizes)
         repeated += max(Counter(constituents(gold)).values()) > 1
-    assert repeated > 30  # the trees contain chains of equal brackets
+    assert repeated > 30  # many of the trees have two equal brackets
 
 
 def test_unlabelled_matches_equal_brute_force() -> None:
@@ -124,16 +124,16 @@ def test_equal_brackets_match_one_to_one(gold: int, test: int) -> None:
     [
         ("(S (NP-SBJ (N a)) (VP=2 (V b)))", "(S (NP=1 (N a)) (VP-X-Y=2 (V b)))", (3, 3, 3)),
         ("(S (NP|X (N a)))", "(S (NP (N a)))", (1, 2, 2)),
-        # EVALB also cuts at a hyphen that comes first: both labels become "".
+        # EVALB also cuts a label at a hyphen that is its first character: both labels become "".
         ("(-A- (N a))", "(-B- (N a))", (1, 1, 1)),
-        # A label is cut before it is compared: this one is TOP.
+        # EVALB cuts TOP-1 to TOP before it compares the label with DELETE_LABEL, so this bracket does not count.
         ("(TOP-1 (S (N a)))", "(S (N a))", (1, 1, 1)),
-        # Traces are deleted, and so are constituents that hold nothing else.
+        # Traces do not count, and neither do constituents that contain only traces.
         ("(S (NP (-NONE- *)) (VP (V b) (SBAR (-NONE- 0) (S (-NONE- *T*)))))", "(S (VP (V b)))", (2, 2, 2)),
         ("(S (, ,) (NP (N a)) (. .))", "(S (NP (, ,) (N a) (. .)))", (2, 2, 2)),
-        # An outer bracket without a name counts.
+        # An outer bracket without a label counts.
         ("((S (N a)))", "(S (N a))", (1, 2, 1)),
-        # Trees side by side.
+        # A line may hold several trees.
         ("(S (N a) (N b))", "(N a) (N b)", (0, 1, 0)),
     ],
 )
@@ -153,9 +153,9 @@ def test_equal_labels_match() -> None:
         assert (sentence.matched, sentence.correct_tags) == (2, 1)
     equal = dataclasses.replace(COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")}))
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
-    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # deleted like TOP
+    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # ROOT equals TOP, so it is deleted
     assert scored("(S (TOP a) (N b))", "(S (TOP a) (N b))", equal).words == 1
-    assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2  # a word is deleted only by its own tag
+    assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2  # but equality deletes no words
 
 
 def test_equal_words_match() -> None:
@@ -166,7 +166,7 @@ def test_equal_words_match() -> None:
 
 
 def test_the_length_counts_the_gold_words_without_traces() -> None:
-    """Punctuation counts, and errors and skipped sentences have a length too."""
+    """The length includes punctuation. Sentences with status ERROR or SKIP also have a length."""
     gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"
     assert [scored(gold, test).length for test in (gold, "(S (N a))", "(. .)")] == [4, 4, 4]
     assert scored(gold, gold).words == 2
@@ -180,7 +180,7 @@ def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
 
 
 def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
-    """Words 1 and 3 are inserted into the first tree, whose brackets are then S 0-5, NP 0-4, VP 4-5."""
+    """The scorer inserts both marks into tree `one`, as words 1 and 3. Its brackets are then S 0-5, NP 0-4, VP 4-5."""
     one = "(S (NP (DT the) (`` ') (NN dog) ('' ')) (VP (VBZ barks)))"
     other = "(S (NP (DT the) (POS ') (NN dog)) (VP (NN ') (VBZ barks)))"
     expected = Sentence(1, 5, matched=1, gold=3, test=3, crossing=1, words=5, correct_tags=3)
@@ -193,7 +193,7 @@ def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
 
 def test_only_quotation_marks_are_inserted() -> None:
     assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).message == "Length unmatch (1|2)"
-    # One of the two extra words is inserted; the message counts it.
+    # The scorer inserts the quotation mark, but not b, into the first tree. The message counts the mark.
     assert scored("(S (N a) (`` '))", "(S (N a) (NN ') (N b))", QUOTING).message == "Length unmatch (2|3)"
 
 
@@ -282,7 +282,7 @@ def test_gold_lines_must_be_trees(line: str, message: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("max_error", [0, 2])
 def test_too_many_errors_stop_the_scoring(max_error: int, tmp_path: Path) -> None:
-    """EVALB compares before it counts, so one error more than MAX_ERROR still passes."""
+    """EVALB checks the number of errors before it counts the current one, so it accepts MAX_ERROR + 1 errors."""
     test = ["(S (N a))", "(S (N a)"] * (max_error + 2)
     allowed = len(test) - 2
     assert len(statuses(tmp_path, ["(S (N a))"] * allowed, test[:allowed], max_error=max_error)) == allowed

@@ -1,4 +1,4 @@
-"""Trees become a model's targets, and any text that a model writes becomes a tree."""
+"""Trees are converted to target text, and any output of a model is converted to a tree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def random_tree(generator: random.Random, depth: int = 0) -> Tree:
     return Tree(generator.choice(LABELS), tuple(children))
 
 
-# The first examples are the figures of Vinyals et al. 2015.
+# The first three examples are from Vinyals et al. 2015.
 @pytest.mark.parametrize(
     ("text", "symbol", "expected"),
     [
@@ -74,11 +74,11 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "expected", "repairs"),
     [
-        # No symbols, or no brackets.
+        # The output has no symbols, or no brackets.
         ("", "a b .", "(TOP (XX a) (XX b) (. .))", {"words_missing": 3, "roots_joined": 1}),
         ("(S (NP )NP )S", "a", "(TOP (XX a))", {"words_missing": 1, "constituents_empty": 2, "roots_joined": 1}),
         ("NN", "a", "(TOP (NN a))", {"roots_joined": 1}),
-        # Brackets.
+        # Brackets are missing, superfluous, without a label, or empty.
         ("(S (NP NN (VP VB", "a b", "(S (NP (NN a) (VP (VB b))))", {"brackets_closed": 3}),
         ("(S (NP NN (VP VB )NP . )S", "a b .", "(S (NP (NN a) (VP (VB b))) (. .))", {"brackets_closed": 1}),
         ("(S (NP NN )VP VB )S", "a b", "(S (NP (NN a) (VB b)))", {"brackets_dropped": 1, "brackets_closed": 1}),
@@ -87,13 +87,13 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
         ("(S(NP NN)NP)S", "a", "(S (NP (NN a)))", {}),
         ("(S (NP )NP NN )S", "a", "(S (NN a))", {"constituents_empty": 1}),
         ("(NP (NP NN )NP )NP", "a", "(NP (NP (NN a)))", {}),
-        # Roots.
+        # The output has several constituents or a word at its top level, or already has TOP.
         ("(NP NN )NP (VP VB )VP", "a b", "(TOP (NP (NN a)) (VP (VB b)))", {"roots_joined": 1}),
         ("(S NN )S .", "a .", "(TOP (S (NN a)) (. .))", {"roots_joined": 1}),
         ("(TOP (S NN )S . )TOP", "a .", "(TOP (S (NN a)) (. .))", {}),
-        # As many symbols as words correspond in order, whatever they are.
+        # There are as many symbols as words, so symbol n becomes the tag of word n, even if it does not fit.
         ("(S , NN )S", "a ,", "(S (, a) (NN ,))", {}),
-        # Too few or too many symbols: punctuation aligns with its own symbol.
+        # There are too few or too many symbols, so punctuation marks align with their own symbols.
         ("(S (NP DT )NP (VP VB )VP )S", "a b c", "(S (NP (DT a)) (VP (VB b) (XX c)))", {"words_missing": 1}),
         ("(S (NP DT )NP , VB . )S", "a b , c .", "(S (NP (DT a) (XX b)) (, ,) (VB c) (. .))", {"words_missing": 1}),
         ("(S (NP DT NN )NP , VB . )S", "a , c .", "(S (NP (DT a)) (, ,) (VB c) (. .))", {"words_extra": 1}),
@@ -110,7 +110,7 @@ def test_each_fault_has_its_repair(text: str, line: str, expected: str, repairs:
 
 
 def random_output(generator: random.Random) -> tuple[str, list[str]]:
-    """Returns text that a model could write, from a tree with few errors to noise, and the words of its source."""
+    """Returns a possible output of a model, between a tree with few errors and noise, and the words of its source."""
     tree = random_tree(generator)
     tokens = linearise(tree).split()
     line = words(tree)
@@ -131,12 +131,12 @@ def test_any_output_becomes_a_tree_over_the_words() -> None:
         assert words(tree) == line, text
         assert parse(str(tree)) == tree, text
         total += repairs
-        # Only TOP is added: the model opened every other constituent.
+        # `delinearise` adds no constituent except TOP: the output has an opening bracket for every other constituent.
         labels: list[str] = []
         tree.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
         for label in set(labels) - {"TOP"}:
             assert labels.count(label) <= text.count(f"({label}"), text
-    assert min(vars(total).values()) > 500  # each kind of repair was needed
+    assert min(vars(total).values()) > 500  # each kind of repair occurred often
     assert total.trees < 19_000
 
 
@@ -149,7 +149,7 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
             for output in (text, "")
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # the model decides whether it is a POS or a quotation mark
+        assert set(differing) <= {"'"}  # the model's tag decides whether it is a POS or a quotation mark
 
 
 def test_with_tags_by_form_only_wrong_tags_change() -> None:

@@ -1,4 +1,4 @@
-"""Bracketed text becomes trees and back, and trees are prepared for parsing."""
+"""Bracketed text is read as trees and written again, and a treebank's trees are prepared for parsing."""
 
 from __future__ import annotations
 
@@ -89,18 +89,18 @@ def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "prepared"),
     [
-        # Traces, and constituents that they leave empty.
+        # Traces are removed, and so are constituents that contain only traces.
         ("( (S (NP-SBJ (-NONE- *)) (VP (VB go))))", "(S (VP (VB go)))"),
         ("( (S (NP (NP (-NONE- *T*-1))) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *?*))))))", "(S (VP (VB go)))"),
-        # Function tags and indices.
+        # Function tags, indices and second labels are removed.
         ("( (S (NP-SBJ-1 (NN a)) (NP=2 (NN b)) (NP-LOC-PRD=1-3 (NN c))))", "(S (NP (NN a)) (NP (NN b)) (NP (NN c)))"),
         ("( (VP (ADVP|PRT (RB up)) (PRT|ADVP (RP in)) (JJ|NN fun)))", "(VP (ADVP (RB up)) (PRT (RP in)) (JJ fun))"),
-        # Labels that start with a sign, and words with all kinds of signs.
+        # Labels that start with a sign stay whole, and so do words that contain signs.
         (
             "( (NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' '')))",
             "(NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' ''))",
         ),
-        # The outer bracket.
+        # The outer bracket is removed, or stays as TOP if it contains several constituents or a word.
         ("(TOP (S (NN a)))", "(S (NN a))"),
         ("(ROOT (S (NN a)))", "(S (NN a))"),
         ("(S1 (S (NN a)))", "(S (NN a))"),
@@ -112,7 +112,7 @@ def test_trees_are_read_from_plain_and_gz(tmp_path: Path) -> None:
         ("(ROOT (UH oh))", "(TOP (UH oh))"),
         ("(UH oh)", "(TOP (UH oh))"),
         ("( (S ( (NN a)) ((VP (VB b)) (. .))))", "(S (NN a) (TOP (VP (VB b)) (. .)))"),
-        # A constituent inside one with the same label stays.
+        # A constituent stays if its only child has the same label.
         ("( (S (NP-SBJ (NP (NN a)) (PP (-NONE- *ICH*-1)))))", "(S (NP (NP (NN a))))"),
     ],
 )
