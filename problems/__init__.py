@@ -1,4 +1,4 @@
-"""The problems. Every module in this folder registers its problems when the registry imports the package."""
+"""Problems that this repository registers. Importing this package imports its modules, which register them."""
 
 import importlib
 import pkgutil

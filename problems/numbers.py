@@ -1,4 +1,4 @@
-"""Numbers from English words to German words: a problem that needs no files, for trying things out."""
+"""Translates numbers from English words to German words. The problem needs no files, so it suits quick experiments."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LARGEST = 999_999
 
 @registry.register_problem
 class NumbersEnde(Problem):
-    """Numbers below a million, "three hundred and forty-two" to "dreihundertzweiundvierzig"; needs no files."""
+    """Numbers up to 999,999: "three hundred and forty-two" to "dreihundertzweiundvierzig". Needs no files."""
 
     num_train_shards = 1
-    target_space_id: ClassVar[int] = 8  # tensor2tensor's number of German words
+    target_space_id: ClassVar[int] = 8  # tensor2tensor's id for text in German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Sizes of the vocabulary and of the train split."""
+        """Settings for the size of the vocabulary and of the train split."""
 
         vocab_size: int = setting(512)
         train_size: int = setting(20000, "numbers to train on")
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields distinct numbers. Every second one is below 10,000 until there are 10,000 numbers."""
+        """Yields different random numbers in words. Every second of the first 10,000 numbers is below 10,000."""
         from num2words import num2words
 
         random_numbers = random.Random(2017)
@@ -46,7 +46,7 @@ class NumbersEnde(Problem):
                 yield {"inputs": num2words(number, lang="en"), "targets": num2words(number, lang="de")}
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns exact matches and chrF. BLEU needs four words in a row, but a German number is one word."""
+        """Returns exact matches and chrF. BLEU would need four words in a row, but a German number is a single word."""
         chrf = [score for score in super().scores(outputs, references) if score.name == "chrf"]
         return [exact_matches(outputs, references), *chrf]
 

@@ -1,4 +1,4 @@
-"""Parallel text from files: line n of the source file and line n of the target file are a pair."""
+"""A problem that reads parallel text from the user's files. Line n of the source and of the target file form a pair."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class TextFiles(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Paths of the text."""
+        """Settings for the paths of the user's text files."""
 
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
         dev: str = setting("", "source and target file to measure progress on")
 
     @property
     def is_self_contained(self) -> bool:
-        """True if the settings name the files."""
+        """True if the settings name the files of both splits."""
         return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
-        """Raises UserError if the settings do not name two files for each split."""
+        """Raises UserError if the settings do not name a source and a target file for each split."""
         super().check()
         for split in ("train", "dev"):
             self._paths(split)
@@ -43,6 +43,6 @@ class TextFiles(Problem):
         return paths
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the lines of both files as pairs."""
+        """Yields each line of the source file with the same line of the target file."""
         source, target = self._paths(split)
         return read_pairs(source, target)

@@ -1,8 +1,8 @@
 """WMT 2014 English to German and English to French: the training data and the test set of the paper's section 5.1.
 
-TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. The
-files are read here, because the builder's parsers load whole files into memory and keep SGML's entities, and its
-downloads hang for minutes without a network and cannot be interrupted.
+TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. This
+module downloads and reads the files itself. The builder's parsers load whole files into memory and keep SGML entities.
+Its downloads hang for minutes without a network and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""TensorFlow Datasets' names of the splits."""
+"""Maps this project's names of the splits to the builder's names."""
 DEV, FULL = "wmt13", "wmt14/full"
 SEGMENT = re.compile(r"<seg [^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):
-    """English to `foreign` on the data of the WMT 2014 translation task. The dev split is newstest2013."""
+    """Base class: translation from English to `foreign` with the data of WMT 2014. The dev split is newstest2013."""
 
     foreign: ClassVar[str]
-    """The language beside English, in two letters."""
+    """Two-letter code of the target language."""
     test_sets: ClassVar[tuple[str, ...]] = (DEV, "wmt14", FULL)
     dev_set: ClassVar[str] = DEV
 
     @property
     def is_self_contained(self) -> bool:
-        """False: gigabytes must be downloaded."""
+        """False, because t2t-datagen must download gigabytes."""
         return False
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields all pairs of each corpus, in the builder's order.
+        """Yields all pairs of a split's corpora, one corpus after the other.
 
         Raises:
-            UserError: if an archive is missing (the message names all missing ones) or damaged, a file is not UTF-8, or
-                the two files of a corpus have different numbers of lines.
+            UserError: if an archive is missing or damaged, a file is not UTF-8, or the two files of a corpus have
+                different numbers of lines. The message names all missing archives.
         """
         other_split = {"train": "dev", "dev": "train"}[split]
         corpora = self._corpora(split)
@@ -51,13 +51,14 @@ class Wmt14(Problem):
             yield from read_pairs(folder / source, folder / target)
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of newstest2013 ("wmt13", as sacreBLEU calls it) or newstest2014.
+        """Yields the pairs of a test set. The names are sacreBLEU's.
 
-        newstest2014 is sacreBLEU's "wmt14", the pairs of the official evaluation, or "wmt14/full", all 3,003 pairs. If
-        sacreBLEU's archive of "wmt14/full" is missing, the builder's copy is used.
+        "wmt13" is newstest2013. "wmt14" holds the pairs of newstest2014 that the official evaluation used, and
+        "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's archive of "wmt14/full" is missing, this
+        method reads the builder's archive instead.
 
         Raises:
-            UserError: if the name is unknown, or the source is missing or damaged.
+            UserError: if the name is unknown, or an archive is missing or damaged.
         """
         if name not in self.test_sets:
             return super().test_set(name, tmp_dir)
@@ -74,10 +75,11 @@ class Wmt14(Problem):
         return ({"inputs": source, "targets": reference} for source, reference in rows)
 
     def _newstest2014(self, tmp_dir: str, missing: MissingArchiveError) -> Iterator[Pair]:
-        """Yields all of newstest2014 from the builder's archive.
+        """Yields all 3,003 pairs of newstest2014 from the builder's archive.
 
         Args:
-            missing: the error to extend and raise if that archive is missing, too.
+            missing: error about sacreBLEU's archive. If the builder's archive is missing, too, this method raises an
+                error with the message of `missing` and the builder's archive.
         """
         corpora = self._corpora("test")
         try:
@@ -88,13 +90,14 @@ class Wmt14(Problem):
         return read_pairs(folder / source, folder / target, segments)
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
-        """Returns the archives of a split, and the paths of the English and the foreign file inside each."""
+        """Returns, for each archive of a split, the paths of the English and the foreign file inside the archive."""
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download.checksums import get_all_url_infos
         from tensorflow_datasets.translate.wmt import DATASET_MAP
 
         builder = tfds.builder_cls("wmt14_translate")(config=f"{self.foreign}-en")
-        published = get_all_url_infos()  # of all builders, because this builder's list lacks the UN and Giga corpora
+        # Sizes and checksums from the lists of all builders: this builder's own list lacks the UN and Giga corpora.
+        published = get_all_url_infos()
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
@@ -106,7 +109,7 @@ class Wmt14(Problem):
 
 
 def segments(path: str) -> Iterator[str]:
-    """Yields the sentences of an SGML file as plain text with single spaces, like sacreBLEU."""
+    """Yields the sentences (<seg> elements) of an SGML file as plain text with single spaces, as sacreBLEU does."""
     for line in read_lines(path):
         if segment := SEGMENT.match(line):
             yield unescape(" ".join(segment[1].split()))
@@ -118,11 +121,11 @@ class WmtEnde(Wmt14):
 
     foreign = "de"
     file_suffixes = ("en", "de")
-    target_space_id: ClassVar[int] = 8  # tensor2tensor's number of German words
+    target_space_id: ClassVar[int] = 8  # tensor2tensor's id for text in German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """The paper's vocabulary."""
+        """Settings with the paper's vocabulary size."""
 
         vocab_size: int = setting(37000)
 
@@ -133,4 +136,4 @@ class WmtEnfr(Wmt14):
 
     foreign = "fr"
     file_suffixes = ("en", "fr")
-    target_space_id: ClassVar[int] = 6  # tensor2tensor's number of French words
+    target_space_id: ClassVar[int] = 6  # tensor2tensor's id for text in French words

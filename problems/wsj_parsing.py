@@ -1,4 +1,4 @@
-"""English constituency parsing (section 6.3): from a sentence to its tree, written as brackets and tags."""
+"""English constituency parsing (the paper's section 6.3): a model reads a sentence and writes its tree as text."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PHRASE_LABELS = (
     *("ADJP", "ADVP", "CONJP", "FRAG", "INTJ", "LST", "NAC", "NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP"),
     *("WHADJP", "WHADVP", "WHNP", "WHPP", "X", "TOP"),
 )
-"""All labels of constituents in prepared trees of the Penn Treebank."""
+"""All constituent labels in the Penn Treebank after `prepare` has simplified its trees."""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
-"""Tags with characters that are not letters."""
+"""Part-of-speech tags that mix letters with other characters."""
 WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 
@@ -37,7 +37,7 @@ class WsjParsing(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Files of each split, and the form of a tree."""
+        """Settings for the treebank files of each split, and for the symbols that stand for words in a tree."""
 
         vocab_size: int = setting(16000)
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
@@ -48,21 +48,21 @@ class WsjParsing(Problem):
     num_train_shards = 10
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
-    # Table 4: beam 21, alpha 0.3, the input's length plus 300.
+    # The paper's search for Table 4: beam 21, alpha 0.3, outputs of at most 300 tokens more than the input.
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
-    # "▁" is SentencePiece's space, with which pieces begin. SentencePiece never learns a piece of a bracket and
-    # letters; without these symbols a tree would have 50% more pieces.
+    # SentencePiece never learns a piece that joins a bracket and letters. Without these symbols, the text of a tree
+    # would have 50% more pieces. "▁" is SentencePiece's sign for the space before a word.
     symbols: ClassVar[tuple[str, ...]] = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
 
     @property
     def is_self_contained(self) -> bool:
-        """False: the LDC licenses the treebank."""
+        """False, because the user must obtain the treebank from the LDC."""
         return False
 
     def check(self) -> None:
-        """Raises UserError if the settings name no files, a file in two splits, or an unknown word symbol."""
+        """Raises UserError if a split has no files, two splits share a file, or --word_symbol is unknown."""
         super().check()
         if self.settings.word_symbol not in WORD_SYMBOLS:
             raise unknown("--word_symbol", self.settings.word_symbol, WORD_SYMBOLS)
@@ -75,20 +75,20 @@ class WsjParsing(Problem):
                     )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the words of each sentence, as the treebank separates them, and its linearised tree.
+        """Yields each sentence, in treebank tokens, with its linearised tree. A tree without words gives an empty pair.
 
         Args:
             split: "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
-            if tree is None:  # t2t-datagen drops and counts a pair without text.
+            if tree is None:  # t2t-datagen drops the empty pair and counts it.
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
                 yield {"inputs": words, "targets": linearise(tree, self.settings.word_symbol)}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields each tree of a split, or None for a tree without words.
+        """Yields the prepared trees of a split. Yields None instead of a tree without words.
 
         Raises:
             UserError: if a section is missing, or a tree's brackets are wrong.
@@ -97,7 +97,7 @@ class WsjParsing(Problem):
             yield from map(prepare, read_trees(str(path)))
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the words of each sentence of a split, and its gold tree."""
+        """Yields each sentence of a split as words, with its gold tree in brackets."""
         if name not in self.test_sets:
             raise unknown("test set", name, self.test_sets)
         for tree in self.prepared_trees(name, tmp_dir):
@@ -105,12 +105,12 @@ class WsjParsing(Problem):
                 yield {"inputs": " ".join(leaf.word for leaf in tree.leaves()), "targets": str(under_top(tree))}
 
     def finish(self, sources: Iterable[str], outputs: Iterable[str]) -> tuple[list[str], Repairs]:
-        """Turns the model's outputs into trees over the words of their sources, in t2t-evalb's format.
+        """Turns a model's outputs into bracketed trees, in t2t-evalb's format. Each tree holds the words of its source.
 
-        Outputs of the reversed problem, which are sentences, are not changed.
+        The reversed problem's outputs are sentences. They are returned unchanged.
 
         Returns:
-            One line per source, empty for an empty source, and the sum of all repairs.
+            A line for each source (empty if the source is empty), and the sum of the repairs of all trees.
         """
         if self.was_reversed:
             return list(outputs), Repairs()
@@ -125,7 +125,7 @@ class WsjParsing(Problem):
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns labelled F1, recall and precision of bracketed trees, by EVALB's rules with COLLINS.prm."""
+        """Scores bracketed trees by EVALB's rules with COLLINS.prm. The first score is labelled F1."""
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
@@ -136,7 +136,7 @@ class WsjParsing(Problem):
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
-        """Returns the numbers of the files that a split's setting names."""
+        """Returns the numbers of the treebank files that a split's setting names. Some of the files may not exist."""
         value: str = getattr(self.settings, f"{split}_sections")
         numbers: set[int] = set()
         for part in value.split(","):
@@ -153,10 +153,10 @@ class WsjParsing(Problem):
         return numbers
 
     def _paths(self, split: str, tmp_dir: str) -> list[Path]:
-        """Returns the files of a split, in order."""
+        """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # as on the LDC's discs
+        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # The folder's name on the LDC's discs is WSJ.
             root = Path(tmp_dir, "WSJ")
         paths = {}
         for section in _sections(numbers):
@@ -164,7 +164,7 @@ class WsjParsing(Problem):
                 if name := WSJ_FILE.fullmatch(path.name):
                     paths[int(name[1])] = path
         existing = numbers & paths.keys()
-        # The treebank skips some numbers, so a section is missing only if it has no file at all.
+        # The treebank has no file for some numbers. So a section counts as missing only if none of its files exists.
         if missing := _sections(numbers) - _sections(existing):
             raise UserError(
                 f"{root}: no file of --{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
@@ -175,7 +175,7 @@ class WsjParsing(Problem):
 
 
 def _sections(numbers: set[int]) -> set[str]:
-    """Returns the sections of numbered files: the first two of four digits."""
+    """Returns the sections of treebank files: the first two digits of each four-digit file number."""
     return {f"{number:04}"[:2] for number in numbers}
 
 
@@ -185,7 +185,7 @@ class WsjParsingSemi(WsjParsing):
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
-        """Adds the path of the parsed trees."""
+        """Settings of the base class, and the path of the other parser's trees."""
 
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
@@ -195,12 +195,12 @@ class WsjParsingSemi(WsjParsing):
     num_train_shards = 100
 
     def check(self) -> None:
-        """Raises UserError also if --parsed_trees is missing or names no existing file."""
+        """Raises UserError like the base class, and if --parsed_trees is missing or names no existing file."""
         super().check()
         self._parsed_paths()
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the treebank's trees; in the train split, the parsed trees follow."""
+        """Yields the treebank's trees of a split. In the train split, the trees of --parsed_trees follow them."""
         yield from super().prepared_trees(split, tmp_dir)
         if split == "train":
             for path in self._parsed_paths():
@@ -222,10 +222,10 @@ class WsjParsingSemi(WsjParsing):
 
 
 def parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """Returns the prepared tree of a line, or None for an empty line, () or (()), which a parser writes if it fails.
+    """Returns the prepared tree of a line. Returns None if the line is empty, () or (()): the parser failed.
 
     Raises:
-        UserError: if the line is not exactly one tree.
+        UserError: if the line holds no tree or several trees.
     """
     if "".join(line.split()) in ("", "()", "(())"):
         return None

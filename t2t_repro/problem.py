@@ -1,4 +1,4 @@
-"""The base class of problems: a source of text, its settings, its scores and its default search."""
+"""The base class of problems. A problem defines its text, settings, scores and default settings of decoding."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def setting(default: Any, help: str = "") -> Any:
     """Defines a field of a problem's `Settings`.
 
     Args:
-        help: one line for --help; by default, the help of the base class's field with the same name.
+        help: one line for --help. If it is "", --help shows the help of the base class's field with the same name.
     """
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 class Problem:
-    """A mapping from text to text that a model can learn.
+    """A task of turning source text into target text, which a model can learn.
 
-    A subclass must define `generate`, which yields the text. It may define more `Settings`, each of which becomes a
-    flag of t2t-datagen, and replace the other defaults below.
+    A subclass must define `generate`, which yields the text. The subclass may add fields to `Settings`, and override
+    the other attributes and methods below.
 
     Args:
-        settings: values for fields of `Settings`.
-        was_reversed: True to learn the opposite direction ("_rev" in tensor2tensor).
+        settings: values for fields of `Settings`, by name.
+        was_reversed: True to swap sources and targets. tensor2tensor marks this with "_rev" after the name.
         name: registered name, without "_rev".
 
     Raises:
@@ -39,7 +39,7 @@ class Problem:
 
     @dataclass(frozen=True)
     class Settings:
-        """The user's choices. Each field is a flag of t2t-datagen."""
+        """Settings that the user can choose. Each field is a flag of t2t-datagen."""
 
         vocab_size: int = setting(32000, "subwords in the shared vocabulary; a small text yields fewer")
         clean_max_words: int = setting(0, "drop training pairs with more words than this on a side; 0 keeps all")
@@ -49,19 +49,19 @@ class Problem:
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
     num_train_shards: ClassVar[int] = 100
-    """Number of files for the training data. Other splits have one file."""
+    """Number of shards of the train split. Each other split has one shard."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
-    """Default settings of decoding; by default, the paper's for translation."""
+    """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
     symbols: ClassVar[tuple[str, ...]] = ()
-    """Strings that are always a single piece of the vocabulary."""
+    """Strings that the vocabulary always encodes as a single piece."""
     test_sets: ClassVar[tuple[str, ...]] = ()
-    """Names of the test sets. t2t-datagen writes each as two text files."""
+    """Names of the test sets. t2t-datagen writes two text files for each test set, sources and targets."""
     dev_set: ClassVar[str] = "dev"
-    """Name of the test set with the text of the dev split."""
+    """Name of the test set that holds the same text as the dev split."""
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
-    """File name suffixes of source and target text, e.g. languages."""
+    """Suffixes of the test sets' file names, for sources and for targets, such as ("en", "de")."""
     target_space_id: ClassVar[int] = 0
-    """tensor2tensor's number of the target language and unit, for use_target_space_embedding; 0 is generic."""
+    """tensor2tensor's id for the kind of target text, which use_target_space_embedding embeds; 0 means any kind."""
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         setting_names = [field.name for field in dataclasses.fields(self.Settings)]
@@ -74,18 +74,18 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """Name as the user writes it, with "_rev" if the problem is reversed."""
+        """Registered name, followed by "_rev" if the problem is reversed."""
         return self.base_name + ("_rev" if self.was_reversed else "")
 
     @property
     def changed_settings(self) -> dict[str, Any]:
-        """Settings that differ from their defaults."""
+        """Settings whose values differ from the defaults, by name."""
         values = [(field, getattr(self.settings, field.name)) for field in dataclasses.fields(self.settings)]
         return {field.name: value for field, value in values if value != field.default}
 
     @classmethod
     def setting_help(cls, name: str) -> str:
-        """Returns the help of a setting: its own, or that of the nearest base class that has one."""
+        """Returns the help of a setting. A field without help has the help of the same field in a base class."""
         for settings in cls.Settings.__mro__:
             field = getattr(settings, "__dataclass_fields__", {}).get(name)
             if field and field.metadata.get("help"):
@@ -94,18 +94,18 @@ class Problem:
 
     @property
     def is_self_contained(self) -> bool:
-        """True if the data needs no downloads, and no files except those in the settings.
+        """True if t2t-datagen needs no downloads, and no files except those that the settings name.
 
-        t2t-trainer generates such data if it is missing.
+        If this is True and the data is missing, t2t-trainer generates the data.
         """
         return True
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of a split in the unreversed direction, in the same order on each call.
+        """Yields the pairs of a split, in the same order on each call. A reversed problem does not swap the pairs.
 
         Args:
             split: "train" or "dev".
-            tmp_dir: folder of downloads and raw sources.
+            tmp_dir: folder of downloads and the problem's source files.
 
         Raises:
             UserError: if a source is missing or damaged.
@@ -113,7 +113,7 @@ class Problem:
         raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of a test set in the unreversed direction.
+        """Yields the pairs of a test set. A reversed problem does not swap the pairs.
 
         Raises:
             UserError: if the name is unknown, or the source is missing or damaged.
@@ -124,24 +124,24 @@ class Problem:
         """Turns a model's outputs into the lines that t2t-decoder writes.
 
         Args:
-            sources: decoded lines.
+            sources: the lines that the model has read.
             outputs: the model's output for each source.
 
         Returns:
-            One line per source, and a report to print, or None.
+            The lines, one for each source, and a report to print, or None instead of a report.
         """
         return list(outputs), None
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Scores outputs, as `finish` returns them, by the task's metrics. The first score is the main one."""
+        """Returns the scores of outputs of `finish`, by the problem's metrics. The first score is the main score."""
         from t2t_repro.metrics import bleu  # Lazy, because sacreBLEU is slow to import.
 
         language = self.file_suffixes[0 if self.was_reversed else 1]
         return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")
 
     def check(self) -> None:
-        """Raises UserError if a setting is out of range. Called before anything is written."""
+        """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""
         for name, minimum in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
-            if not value >= minimum:  # NaN fails, too.
+            if not value >= minimum:  # Unlike `value < minimum`, this is True for NaN.
                 raise UserError(f"--{name}={value} must be {minimum} or more")

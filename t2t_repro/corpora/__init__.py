@@ -1,1 +1,1 @@
-"""Getting text: download, verify and unpack archives, and read parallel files."""
+"""Functions that download, verify and unpack archives of text, and that read parallel files."""

@@ -1,6 +1,7 @@
-"""Published archives: find them in a folder or download them, verify them, and unpack the files that are needed.
+"""Finds published archives in a folder or downloads them, verifies them, and unpacks the files that a problem needs.
 
-Files may be gigabytes large, so everything is streamed. A file appears whole or not at all.
+Files may be gigabytes large, so no function loads a whole file into memory. An interrupted download or extraction
+leaves no partial file under the final name.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 
 EXTRACTED = "extracted"
-"""Folder for unpacked files, inside the folder of the archives."""
+"""Name of the folder for unpacked files. This folder lies in the folder that holds the archives."""
 READ_BYTES = 1 << 20
-"""Number of bytes to read at a time."""
+"""Number of bytes that each read requests."""
 TIMEOUT = 60
-"""Seconds to wait for a server's answer."""
+"""Seconds without an answer from the server after which a download fails."""
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException)
-"""Exceptions from reading a damaged archive or a broken connection."""
+"""Exceptions that Python raises when an archive is damaged or a connection breaks."""
 
 
 class MissingArchiveError(UserError):
-    """An archive is not in the folder and cannot be downloaded."""
+    """Raised if an archive is not in the folder and cannot be downloaded."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A published archive.
+    """Address, size and checksum of a published archive.
 
     Args:
-        url: its address, which ends with the archive's name.
+        url: address of the archive. Its last part is the file name.
         size: number of bytes, or None if unknown.
-        checksum: "sha256:..." or "md5:..." in hex digits, or "" if unknown.
+        checksum: "sha256:" or "md5:" with the hex digits, or "" if unknown.
     """
 
     url: str
@@ -50,23 +51,23 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """Name of the file."""
+        """File name of the archive."""
         return self.url.rpartition("/")[2]
 
     def __str__(self) -> str:
-        """Returns name, size and address, for errors."""
+        """Returns the name, size and address of the archive, for error messages."""
         return f"{self.name} ({'' if self.size is None else f'{self.size:,} bytes, '}{self.url})"
 
 
 def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archive] = ()) -> list[Path]:
-    """Returns the paths of archives in `folder`, after downloading the missing ones.
+    """Returns the verified paths of archives in `folder`. Downloads the missing archives.
 
     Args:
-        others: archives that will be needed later. If a download fails, the error names these, too.
+        others: archives that the caller will need later. If a download fails, the error message names them, too.
 
     Raises:
         MissingArchiveError: if some archives are missing and cannot be downloaded. The message names all of them.
-        UserError: if an archive's size or checksum differs from the published one, or the disk is full.
+        UserError: if an archive's size or checksum differs from the published value, or the disk is full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
     absent = [archive for archive, path in paths.items() if not path.exists()]
@@ -87,18 +88,18 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
 def unpack(
     files: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
 ) -> Path:
-    """Unpacks files from tar archives, except those that were unpacked before. The archives are not needed again.
+    """Unpacks files from tar archives, unless an earlier call has unpacked them. Unpacked archives may be deleted.
 
     Args:
         files: paths of the files inside each archive.
-        folder: folder that holds the archives, or to which they are downloaded.
-        others: as for `find`, with the paths of files inside.
+        folder: folder that holds the archives. Missing archives are downloaded to this folder.
+        others: files that the caller will need later, by archive; see `find`.
 
     Returns:
-        The folder under which the files have the same paths as inside the archives.
+        The folder of the unpacked files. A file has the same path in this folder as in its archive.
 
     Raises:
-        UserError: as for `find`, and if an archive is damaged or lacks a file.
+        UserError: for the reasons of `find`, if an archive is damaged, or if an archive does not contain a file.
     """
     target = Path(folder, EXTRACTED)
     packed = _packed(target, files)
@@ -112,7 +113,7 @@ def unpack(
 
 
 def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
-    """Returns the files that are not yet unpacked under `target`, by archive."""
+    """Returns the files that do not yet exist under `target`, by archive. Omits archives whose files all exist."""
     packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
 
@@ -120,7 +121,7 @@ def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archiv
 def _missing(
     error: Exception, absent: list[Archive], folder: str | Path, others: Iterable[Archive]
 ) -> MissingArchiveError:
-    """Returns the error for `absent` archives; `error` is what happened when the first was downloaded."""
+    """Returns the error for `absent` archives. `error` is the exception from downloading the first absent archive."""
     later = [str(other) for other in others if not Path(folder, other.name).exists()]
     return MissingArchiveError(
         f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get these files and put "
@@ -129,7 +130,7 @@ def _missing(
 
 
 def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
-    """Writes the members `paths` under `target`. Returns those that the archive lacks."""
+    """Unpacks the files `paths` to the folder `target`. Returns the paths that the archive does not contain."""
     absent = list(paths)
 
     def to_error(error: Exception) -> UserError:
@@ -156,7 +157,7 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
         response = urllib.request.urlopen(archive.url, timeout=TIMEOUT)
     except UNREADABLE as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # The error holds the connection.
+            error.close()  # Until it is closed, an HTTPError keeps the connection open.
         raise to_error(error) from None
     say(f"downloading {archive} to {path}")
     meter = Progress(archive.name, None if archive.size is None else -(-archive.size // READ_BYTES), "MiB")
@@ -165,14 +166,15 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
             for data in _read_all(response.read, to_error):
                 file.write(data)
                 meter.advance()
-            if getattr(response, "length", None):  # number of announced bytes that did not arrive
+            # After the last read, `length` is the number of bytes that the server announced but did not send.
+            if getattr(response, "length", None):
                 raise to_error(EOFError("the connection broke"))
     finally:
         meter.close()
 
 
 def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], UserError]) -> Iterator[bytes]:
-    """Yields all data. Converts errors of `read`, so that the caller can tell them from errors of writing."""
+    """Yields all data that `read` returns. Converts exceptions of `read`, which the caller thus tells from its own."""
     try:
         while data := read(READ_BYTES):
             yield data
@@ -181,7 +183,7 @@ def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], User
 
 
 def _check(path: Path, archive: Archive) -> None:
-    """Raises UserError if a file differs from the published archive."""
+    """Raises UserError if the size or checksum of a file differs from the published value."""
     size = path.stat().st_size
     if archive.size not in (None, size):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Parallel text in two files: line n of one file is the translation of line n of the other."""
+"""Reads parallel text from two files. Line n of one file is the translation of line n of the other file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from t2t_repro.errors import UserError
 from t2t_repro.textfile import read_lines
 
 Pair = dict[str, str]
-"""Source text under "inputs" and target text under "targets", one line each."""
+"""A dict with a line of source text under "inputs" and its translation under "targets"."""
 
 
 def read_pairs(
     source: str | Path, target: str | Path, read: Callable[[str], Iterator[str]] = read_lines
 ) -> Iterator[Pair]:
-    """Yields the lines of both files as pairs.
+    """Yields each line of the source file with the same line of the target file.
 
     Args:
-        read: returns the texts of the file at a path; by default, its lines.
+        read: function that yields the sentences of the file at a path. By default, a sentence is a line.
 
     Raises:
         UserError: if a file cannot be read, or the files have different numbers of lines.
@@ -39,5 +39,5 @@ def read_pairs(
 
 
 def unescape(text: str) -> str:
-    """Replaces the entities of SGML: "AT&amp;T" becomes "AT&T"."""
+    """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
     return saxutils.unescape(text, {"&quot;": '"', "&apos;": "'"})

@@ -1,1 +1,1 @@
-"""From text to batches of ids: vocabulary, records, the step plan, the pipeline."""
+"""Turns text into batches of ids for training, by way of a vocabulary, record files and a plan of the steps."""

@@ -1,7 +1,7 @@
-"""Which examples form which step: a pure function of lengths, seed and epoch.
+"""Plans which examples form each training step of an epoch.
 
-A step is a set of blocks, and a block is a set of examples of similar length. Any step of any epoch can be found
-without replaying earlier ones, the whole corpus is shuffled, and no buffer is needed.
+A step consists of blocks, and a block consists of examples of similar length. The plan depends only on the lengths, the
+seed and the epoch's number, so a resumed run needs no earlier steps. The plan shuffles the whole corpus.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCKS = 2
-"""Blocks in a step. One block would need the least padding. But if all targets of a step end at the same position, its
-gradient teaches the decoder to end there, and translations come out too short."""
+"""Number of blocks in a step. A single block would need the least padding. But if all targets of a step end at the same
+position, the step's gradient teaches the decoder to end there, and translations become too short."""
 
 JITTER = 0.1
-"""Maximum shift of the boundary between two blocks from epoch to epoch, as a share of a block."""
+"""Maximum shift of the boundary between two blocks, as a share of a block. Each epoch draws new random shifts."""
 
 ROWS = 8
-"""Large blocks hold a multiple of this number of examples. Kernels for matrix products, on CPUs and on GPUs, handle
-rows in groups of eight; on AVX-512 the remaining rows took a sixth of a step's time."""
+"""Large blocks hold a multiple of this number of examples, because CPUs and GPUs multiply matrices in groups of eight
+rows. On a CPU with AVX-512, the rows of an incomplete group took a sixth of a step's time."""
 
 COUNTED_STEPS = 2000
-"""Maximum number of steps whose padding is counted. More steps do not change the share."""
+"""Maximum number of steps from which the share of padding is estimated. More steps hardly change the share."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Plan:
     """The steps of one epoch.
 
     Attributes:
-        order: int32 [N], the examples, ordered so that neighbours have similar lengths.
-        ends: int64 [blocks + 1]; block b is order[ends[b]:ends[b + 1]].
-        shuffle: int32 [steps, blocks in a step], the blocks of each step.
+        order: int32 [N], numbers of the examples, ordered so that neighbours have similar lengths.
+        ends: int64 [blocks + 1], boundaries of the blocks in `order`. Block b is order[ends[b]:ends[b + 1]].
+        shuffle: int32 [steps, blocks in a step], numbers of the blocks that form each step.
     """
 
     order: np.ndarray
@@ -47,22 +47,22 @@ class Plan:
         return len(self.shuffle)
 
     def blocks(self, step: int) -> list[np.ndarray]:
-        """Returns the numbers of the examples of each block of a step."""
+        """Returns, for each block of a step, the numbers of its examples."""
         return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
 
 
 def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int) -> Plan:
-    """Plans an epoch: each example once, in steps of about `batch_size` target tokens.
+    """Plans the steps of an epoch. Each example occurs once, and a step has about `batch_size` target tokens.
 
     Args:
-        lengths: int [2, N], source and target tokens of each example.
-        batch_size: target tokens in a step.
-        max_length: maximum tokens on a side; longer examples are omitted.
-        seed: changes which examples share a step, and the order of the steps.
-        epoch: number of the epoch; it has the same effect as the seed.
+        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
+        batch_size: approximate number of target tokens in a step.
+        max_length: maximum number of tokens on either side. The plan omits longer examples.
+        seed: determines which examples share a step, and the order of the steps.
+        epoch: number of the epoch. Each epoch has a different plan.
 
     Returns:
-        The plan. It has no steps if no example is short enough.
+        The plan. If every example is longer than `max_length`, the plan has no steps.
     """
     random = np.random.default_rng([seed, epoch])
     short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)
@@ -75,7 +75,7 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     for part in _slices(len(short)):
         order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
     del key, short
-    # All blocks have nearly the same number of target tokens, so no short last step gives its examples more weight.
+    # Blocks have nearly equal numbers of target tokens. A smaller last step would give its examples more weight.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
     steps = min(max(1, round(int(tokens[-1]) / batch_size)), count)
@@ -86,23 +86,24 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     if count >= 4 * ROWS * blocks:
         ends = (ends + ROWS // 2) // ROWS * ROWS
     ends[0], ends[-1] = 0, count
-    # Every block has at least one example, so every epoch has the same number of steps.
+    # Move boundaries so that no block is empty. Then every epoch has the same number of steps.
     ends = np.maximum.accumulate(ends - numbers) + numbers
     ends = np.minimum(ends, count - blocks + numbers)
     return Plan(order, ends, random.permutation(blocks).astype(np.int32).reshape(steps, -1))
 
 
 def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns the sort key of each short example: uint64 [len(short)], with its position in the lowest bits.
+    """Returns sort keys, uint64 [len(short)], for the short examples. Sorting the keys sorts the examples by length.
 
-    Examples are sorted by the length of one side, then of the other side. The second length alternately rises and
-    falls, so that it changes little where a block crosses from one first length to the next. In each epoch the caller
-    draws which side is first, and this function draws the order of examples with equal lengths, so that an example
-    shares its step with different examples. (Adding noise to the lengths would do that, too, but a single longer
-    sentence pads its whole batch.)
+    From its highest to its lowest bits, a key consists of the length of the side in row 0 of `lengths`, the length
+    of the other side, a random number, and the example's position in `short`. Sorting integers is many times
+    faster than np.lexsort.
 
-    The first length, the second length, a random number and the position fill 64 bits: sorting plain integers is many
-    times faster than np.lexsort.
+    The second length rises while the first is even, and falls while the first is odd. So the second length changes
+    little where the first length grows by one, and a block that crosses this boundary needs little padding.
+
+    The random number shuffles examples of equal lengths, so that an example shares its step with other examples in
+    each epoch. (Random noise in the lengths would mix examples, too, but one longer sentence pads its whole batch.)
     """
     longest = max(int(side[short].max()) for side in lengths)
     position_bits, length_bits = len(short).bit_length(), longest.bit_length()
@@ -121,25 +122,27 @@ def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generato
 
 
 def _slices(count: int) -> Iterator[slice]:
-    """Yields slices that cover 0 .. count - 1, to keep intermediate arrays small."""
+    """Yields slices that together cover 0 .. count - 1. Callers work on one slice at a time, to keep arrays small."""
     for start in range(0, count, 1 << 20):
         yield slice(start, min(start + (1 << 20), count))
 
 
 def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts the blocks of a step into micro-batches of at most `max_tokens` positions on either side, padding included.
+    """Cuts a step's blocks into micro-batches with at most `max_tokens` positions on each side, counting padding.
 
     Args:
-        lengths: int [2, N], source and target tokens of each example.
-        blocks: the step's examples.
-        max_tokens: maximum number of positions; an example that is longer forms a micro-batch of its own.
-        replicas: number of replicas; the number of micro-batches is a multiple of it, and some may be empty.
+        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
+        blocks: for each block of the step, the numbers of its examples.
+        max_tokens: maximum number of positions. A longer example becomes a micro-batch with no other example.
+        replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some may be empty.
 
     Returns:
-        The numbers of the examples in each micro-batch.
+        For each micro-batch, the numbers of its examples.
     """
-    block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]  # of the longer side
-    count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)  # micro-batches of each block
+    # For each block, the length of the longer side of each example.
+    block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]
+    # Every block is cut into `count` micro-batches.
+    count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)
     while count * len(blocks) % replicas:
         count += 1
     return [
@@ -150,7 +153,7 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
 
 
 def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
-    """Returns where to cut a block into `count` micro-batches so that the largest has as few positions as possible."""
+    """Returns the `count` + 1 boundaries that cut a block into micro-batches whose largest is as small as possible."""
     if count == 1:
         return [0, len(lengths)]
     low, high = 1, max_tokens
@@ -165,7 +168,7 @@ def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
 
 
 def _cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns where to cut a block into the fewest micro-batches of at most `limit` positions."""
+    """Returns the boundaries that cut a block into the fewest micro-batches of at most `limit` positions a side."""
     cuts, longest = [0], 0
     for position, length in enumerate(lengths):
         longest = max(longest, length)
@@ -176,13 +179,13 @@ def _cuts(lengths: list[int], limit: int) -> list[int]:
 
 
 def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1) -> list[list[np.ndarray]]:
-    """Returns the micro-batches of the first `COUNTED_STEPS` steps of an epoch."""
+    """Returns, for each of the first `COUNTED_STEPS` steps of an epoch, the step's micro-batches."""
     steps = range(min(epoch.steps, COUNTED_STEPS))
     return [micro_batches(lengths, epoch.blocks(step), max_tokens, replicas) for step in steps]
 
 
 def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
-    """Returns the share of padding in the micro-batches of all steps together."""
+    """Returns the share of padding among all positions in the micro-batches of `steps`."""
     tokens = positions = 0
     for examples in itertools.chain.from_iterable(steps):
         tokens += int(lengths[:, examples].sum())
@@ -191,5 +194,5 @@ def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
 
 
 def padding_share(tokens: int, positions: int) -> float:
-    """Returns the share of positions that hold no token, 0 .. 1."""
+    """Returns the share of positions that are padding, from 0 to 1."""
     return 1.0 - tokens / positions if positions else 0.0

@@ -1,7 +1,7 @@
-"""Selects the pairs of a split, and counts the dropped ones by reason.
+"""Selects the pairs of a split to keep, and counts the dropped pairs by reason.
 
-A pair with an empty side is always dropped, because it teaches nothing. The other rules are off by default: the paper
-describes no cleaning.
+A pair with an empty side is always dropped, because it teaches nothing. The other rules are off by default, because
+the paper describes no cleaning.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from t2t_repro.corpora.parallel import Pair
 
 
 class Cleaning:
-    """Selects pairs in a first pass over a split, and the same pairs in each later pass.
+    """Selects the pairs of a split to keep. The first pass over the split finds repeated pairs; later passes omit them.
 
     Args:
-        max_words: drop pairs with more words, separated by spaces, on a side; 0 keeps all.
-        max_ratio: drop pairs with more than this many words on one side per word on the other; 0 keeps all.
-        drops_duplicates: True to drop pairs that equal an earlier pair on both sides.
+        max_words: drop a pair if either side has more than `max_words` words; 0 keeps all.
+        max_ratio: drop a pair if one side has more than `max_ratio` times the words of the other side; 0 keeps all.
+        drops_duplicates: True to drop a pair if an earlier pair has the same source and target.
     """
 
     def __init__(self, max_words: int = 0, max_ratio: float = 0.0, drops_duplicates: bool = False) -> None:
         self._max_words, self._max_ratio, self._drops_duplicates = max_words, max_ratio, drops_duplicates
         self.pairs_read = 0
-        """Number of pairs in the first pass."""
+        """Number of pairs that the first pass has read."""
         self.dropped: Counter[str] = Counter()
         """Number of dropped pairs, by reason."""
         self._digest = hashlib.sha256()
@@ -38,16 +38,16 @@ class Cleaning:
 
     @property
     def pairs_kept(self) -> int:
-        """Number of pairs that are kept, after the first pass."""
+        """Number of pairs to keep, which is known only after the first pass has ended."""
         return self.pairs_read - self.dropped.total()
 
     @property
     def fingerprint(self) -> str:
-        """Hex digits that identify the pairs that `first_pass` yielded, and their order."""
+        """Hash of the pairs that `first_pass` yielded, in their order, as hex digits."""
         return self._digest.hexdigest()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep. Repeated pairs are among them, because they are found only at the end."""
+        """Yields the pairs to keep. Also yields repeated pairs, because they are found only after the last pair."""
         for pair in pairs:
             self.pairs_read += 1
             if reason := self._reason(pair):
@@ -56,7 +56,7 @@ class Cleaning:
             text = f"{pair['inputs']}\n{pair['targets']}\n".encode()
             self._digest.update(text)
             if self._drops_duplicates:
-                # The chance that two different pairs of 36 million have the same 64 bits is 1 in 28,000.
+                # The chance that any two of 36 million different pairs have the same 64-bit hash is 1 in 28,000.
                 self._hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
             yield pair
         if self._drops_duplicates:
@@ -64,18 +64,18 @@ class Cleaning:
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")  # The first of several equal pairs stays first.
+        order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of several equal pairs is kept.
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         self._is_repeat[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
         self._hashes = array.array("Q")
-        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # adds no entry for 0
+        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # Adds no entry "duplicate" if the count is 0.
 
     def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep, from the same pairs as in the first pass."""
+        """Yields the pairs to keep. `pairs` must be the same as in the first pass."""
         candidates = (pair for pair in pairs if not self._reason(pair))
         if not self._drops_duplicates:
             return candidates
-        # If the text has grown since the first pass, the new pairs are yielded, so that the caller notices.
+        # If the text has grown since the first pass, read and yield the new pairs, so that the caller can detect them.
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(np.False_))
         return itertools.compress(candidates, (not repeat for repeat in is_repeat))
 

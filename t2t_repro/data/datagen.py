@@ -1,7 +1,7 @@
-"""t2t-datagen: turns a problem's text into a vocabulary, shards of ids, test sets, a summary and a description.
+"""Implements t2t-datagen: turns a problem's text into a vocabulary, shards, test sets, a summary and a description.
 
-The text is read twice: first to check it, count pairs and learn the vocabulary, then to write the shards. After a run
-was killed, the next one resumes after the last finished shard.
+A run reads the text twice: first to check it, count pairs and learn the vocabulary, then to write the shards. If the
+run is interrupted or killed, the next run keeps the finished shards and writes only the missing ones.
 """
 
 from __future__ import annotations
@@ -30,23 +30,26 @@ from t2t_repro.progress import progress, say
 
 SPLITS = ("train", "dev")
 FEW_PAIRS = 50_000
-"""Below this number of pairs, starting more processes takes longer than encoding in one."""
+"""If there are fewer pairs, a single process encodes them by default: starting more processes would take longer."""
 
 
 def generate_data(
     problem: Problem, data_dir: str | Path, tmp_dir: str, processes: int = 0, vocab_file: str | Path = ""
 ) -> Description:
-    """Makes the data of a problem. The bytes do not depend on `processes`.
+    """Generates the data of a problem. The files have the same bytes for any number of `processes`.
 
     Args:
-        data_dir: folder to write to.
-        tmp_dir: folder of downloads and raw sources.
-        processes: number of processes that encode text; 0 is one per core.
-        vocab_file: vocabulary to use instead of learning one; its size replaces the setting vocab_size.
+        data_dir: folder to which the files are written.
+        tmp_dir: folder of downloads and the problem's source files.
+        processes: number of processes that encode text. 0 means one per core, or a single one for a short text.
+        vocab_file: file of the vocabulary to use, or "" to learn a vocabulary. The size of a vocabulary in a file
+            replaces the setting vocab_size.
 
     Raises:
-        UserError: if a source is missing or damaged, a split is empty, the disk is full, `vocab_file` does not fit the
-            problem, or the data was made with a `vocab_file` before and now none is given. No new file is left.
+        UserError: if a source is missing or damaged, a split is empty, the disk is full, `vocab_file` is not a
+            vocabulary with the problem's symbols, `vocab_file` is "" although the existing data was made with a
+            `vocab_file`, or a process died. After these errors, the run leaves no new file. But if a process died, the
+            finished shards stay.
     """
     problem.check()
     job = _prepare(problem, Path(data_dir), tmp_dir, vocab_file)
@@ -65,7 +68,7 @@ def generate_data(
         summary.save(job.data_dir, job.name, figures)
         job.state_path.unlink()
     except encoding.WorkerLostError:
-        raise  # Finished shards stay for the next run, as after KeyboardInterrupt.
+        raise  # Keep the finished shards for the next run, as after a KeyboardInterrupt.
     except Exception:
         _delete_output(job)
         raise
@@ -76,11 +79,11 @@ def generate_data(
 
 @dataclass(frozen=True)
 class Job:
-    """The problem to generate, the folders, and the vocabulary that the user supplied."""
+    """A problem to generate, its settings and folders, and the vocabulary if the user supplied a vocabulary."""
 
     problem: Problem
     settings: Any
-    """Settings of the problem. vocab_size is the actual size if the user supplied a vocabulary."""
+    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
     data_dir: Path
     tmp_dir: str
     vocab_file: Path
@@ -104,7 +107,7 @@ class Job:
 
 
 def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | Path) -> Job:
-    """Loads the user's vocabulary, if any, and replaces the setting vocab_size by its size."""
+    """Returns the job. Loads the user's vocabulary, if any, and sets vocab_size to the size of that vocabulary."""
     user_vocabulary, settings = None, problem.settings
     if vocab_file:
         user_vocabulary = Vocabulary.load(vocab_file)
@@ -124,7 +127,7 @@ def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | P
 
 
 def _has_user_vocabulary(job: Job) -> bool:
-    """Returns True if the finished or unfinished data in the folder was made with --vocab_file."""
+    """Returns True if --vocab_file was used for the problem's finished or unfinished data in the data directory."""
     with contextlib.suppress(UserError):
         if Description.load(job.description_path).vocabulary_given:
             return True
@@ -135,23 +138,23 @@ def _has_user_vocabulary(job: Job) -> bool:
 
 @dataclass
 class Text:
-    """The results of the first pass over all text."""
+    """The results of reading all text for the first time."""
 
     cleaning: dict[str, Cleaning]
-    """By split, the selection of pairs and its counts."""
+    """For each split, the rules that select pairs, and the counts of kept and dropped pairs."""
     hashes: dict[str, int] = field(default_factory=dict)
-    """By split, the hash of all pairs."""
+    """For each split, the hash of all pairs, with which the second reading checks that the text has not changed."""
     sample: list[str] = field(default_factory=list)
-    """Texts from which to learn the vocabulary."""
+    """Texts from which the run learns the vocabulary. Empty if the user supplied a vocabulary."""
 
 
 class HashedPairs:
-    """Pairs that are hashed as they are read."""
+    """Iterates over pairs, and computes a hash of the pairs on the way."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._pairs = pairs
         self.hash = 0
-        """Hash of the pairs so far, by Python's fast `hash`. Another process gets another number."""
+        """Hash of all pairs read so far. Python's `hash` is fast, but gives other values in another process."""
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
@@ -160,7 +163,7 @@ class HashedPairs:
 
 
 def _read_all(job: Job) -> Text:
-    """Reads all text once, so that a mistake in its last line is found before anything is written."""
+    """Reads all text once. A mistake in the text, even in its last line, is thus found before the run writes a file."""
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
@@ -187,14 +190,15 @@ def _exhaust(items: Iterable[Any]) -> None:
 
 
 def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
-    """Returns the vocabulary and the state of an unfinished run over the same text, or of a new run.
+    """Returns the vocabulary and the state of the unfinished run in the data directory, or of a new run.
 
-    Deletes the files of other runs.
+    An unfinished run with the same text, settings and user vocabulary resumes. Otherwise this function deletes the
+    existing shards, saves the vocabulary, and starts a new run.
     """
     fingerprint = _fingerprint(job, text)
     job.description_path.unlink(missing_ok=True)
     _delete_temporary_files(job)
-    sample, text.sample = text.sample, []  # Its memory is free as soon as the vocabulary exists.
+    sample, text.sample = text.sample, []  # Lets Python free the sample when this function returns.
     with contextlib.suppress(UserError):
         state, vocab = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
         if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, vocab.fingerprint):
@@ -213,7 +217,7 @@ def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
 
 
 def _fingerprint(job: Job, text: Text) -> str:
-    """Returns hex digits that change if the text, the settings or the user's vocabulary change."""
+    """Returns a hash of the text, the settings and the user's vocabulary, as hex digits."""
     settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
     parts = [str(settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
     if job.user_vocabulary:
@@ -222,7 +226,7 @@ def _fingerprint(job: Job, text: Text) -> str:
 
 
 def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState, processes: int) -> None:
-    """Reads all text again and writes the shards that `state` does not have."""
+    """Reads all text again, and writes the shards that are not yet finished according to `state`."""
     with encoding.Encoder(vocab, processes) as encoder:
         for split, cleaning in text.cleaning.items():
             source = HashedPairs(job.problem.generate(split, job.tmp_dir))
@@ -237,7 +241,7 @@ def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState, p
 
 
 def _shard_sizes(job: Job, split: str, pairs: int) -> dict[Path, int]:
-    """Returns the number of pairs in each shard. Two shards differ by at most one."""
+    """Returns the number of pairs for each shard of a split, by path. The numbers differ by at most one."""
     shards = min(job.problem.num_train_shards, pairs) if split == "train" else 1
     ends = [pairs * shard // shards for shard in range(shards + 1)]
     return {
@@ -249,11 +253,11 @@ def _shard_sizes(job: Job, split: str, pairs: int) -> dict[Path, int]:
 def _write_missing_shards(
     pairs: Iterator[Pair], sizes: dict[Path, int], encoder: encoding.Encoder, state: ResumeState, state_path: Path
 ) -> None:
-    """Writes the shards that `state` does not have, and saves the state after each.
+    """Writes the shards of a split that are not yet finished according to `state`. Saves `state` after each shard.
 
     Args:
-        pairs: pairs of all shards.
-        sizes: number of pairs in each shard.
+        pairs: the pairs of all shards of the split, including finished shards.
+        sizes: number of pairs in each shard, by path.
     """
     missing = [path for path in sizes if not state.has(path)]
 
@@ -263,9 +267,10 @@ def _write_missing_shards(
             if path in missing:
                 yield from encoding.portions(shard_pairs)
             else:
-                _exhaust(shard_pairs)  # skips the pairs of a finished shard
+                _exhaust(shard_pairs)  # Skip the pairs of a finished shard.
 
-    encoded = encoder.encode(portions())  # One stream for all shards, so that no process waits at a shard's end.
+    # A single call encodes the portions of all shards, so that no process is idle between two shards.
+    encoded = encoder.encode(portions())
     for path in missing:
         digest, counts = hashlib.sha256(), Counter[str]()
         shard_portions = itertools.islice(encoded, -(-sizes[path] // encoding.PORTION_PAIRS))
@@ -297,7 +302,7 @@ def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> De
 
 
 def _delete_temporary_files(job: Job) -> None:
-    """Deletes the temporary files of `whole_file` that a killed process left."""
+    """Deletes the temporary files that `whole_file` left behind when an earlier process was killed."""
     for name in (f"{job.name}[-.]*", f".{job.name}.unfinished", f"vocab.{job.name}.*", summary.FILE_NAME):
         for path in job.data_dir.glob(f".{name}.{'?' * 8}"):
             path.unlink(missing_ok=True)
@@ -310,7 +315,7 @@ def _delete_shards(job: Job) -> None:
 
 
 def _delete_output(job: Job) -> None:
-    """Deletes all data of the problem, but not the user's vocabulary if that lies in the data directory."""
+    """Deletes all data of the problem, except the user's --vocab_file if it lies in the data directory."""
     _delete_temporary_files(job)
     _delete_shards(job)
     test_set_files.delete(job.problem, job.data_dir)

@@ -1,4 +1,4 @@
-"""The generated data of a problem, opened for training."""
+"""Opens the data that t2t-datagen generated for a problem."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Data:
     vocabulary: Vocabulary
     description: Description
     records: dict[str, Records]
-    """Records of each split, "train" and "dev"."""
+    """The examples of each split, under "train" and "dev"."""
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
-    """Opens the data of a problem; a name with "_rev" swaps sources and targets.
+    """Opens the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
 
     Raises:
         UserError: if the data is missing or damaged.

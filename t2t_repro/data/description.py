@@ -1,6 +1,7 @@
-"""The description of a problem's data: the file `<problem>.json` in the data directory.
+"""Loads the description of a problem's data, the file `<problem>.json` in the data directory.
 
-t2t-datagen writes it last, so a data directory without a description holds no finished data.
+t2t-datagen writes the description after all other files that training needs. So a data directory without a description
+holds no finished data.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from t2t_repro.problem import Problem
 
 @dataclass(frozen=True)
 class Description(JsonFile):
-    """The contents of a data directory for one problem."""
+    """Facts about the generated data of a problem, stored as JSON."""
 
     problem: str
     """Name of the problem, without "_rev"."""
     settings: dict
-    """Settings of the problem. vocab_size is the actual size if the user supplied the vocabulary."""
+    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
     vocabulary: str
     """File name of the vocabulary."""
     vocabulary_fingerprint: str
@@ -32,9 +33,9 @@ class Description(JsonFile):
     fingerprint: str
     """Twelve hex digits that identify all records and the vocabulary."""
     pairs: dict
-    """Number of pairs in each split."""
+    """Number of pairs in the shards of each split."""
     dropped: dict
-    """Number of dropped pairs in each split, by reason."""
+    """For each split, the number of pairs that t2t-datagen dropped, by reason."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
 
@@ -45,7 +46,7 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 
 def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
-    """Returns the error for missing data, with the t2t-datagen command that generates it."""
+    """Returns an error which says that the data is missing, and which t2t-datagen command generates the data."""
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
     settings = [
@@ -58,10 +59,11 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
-    """Loads a problem with the settings of its data, its vocabulary, and the description of its data.
+    """Returns a problem with the settings of its generated data, the vocabulary, and the description of the data.
 
     Raises:
-        UserError: if the problem is unknown, its data is missing, or its vocabulary was replaced.
+        UserError: if the problem is unknown, the data is missing, the description is damaged, or the vocabulary is
+            missing or has changed since the data was generated.
     """
     description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
     if not description_file.is_file():

@@ -1,4 +1,4 @@
-"""Encodes pairs of texts as chunks of shards, in several processes. The result does not depend on their number."""
+"""Encodes pairs of texts as records, in one or more processes. Any number of processes gives the same records."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 PORTION_PAIRS = 2000
-"""Number of pairs in a portion."""
+"""Number of pairs in a portion. The last portion of a shard may be smaller."""
 
 Portion = list[tuple[str, str]]
-"""Pairs of source and target text that a process encodes at a time."""
+"""Pairs of source and target text that a process encodes in one call."""
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
-    """Divides pairs into portions of `PORTION_PAIRS`."""
+    """Yields pairs in portions of `PORTION_PAIRS` pairs. The last portion may be smaller."""
     texts = ((pair["inputs"], pair["targets"]) for pair in pairs)
     return iter(lambda: list(itertools.islice(texts, PORTION_PAIRS)), [])
 
 
 class WorkerLostError(UserError):
-    """A process that encoded text has died."""
+    """Raised if one of the processes that encode text has died."""
 
 
 class Encoded(NamedTuple):
     """The result of encoding a portion."""
 
     chunk: records.Chunk
-    """The portion's records."""
+    """The records of the portion's pairs."""
     counts: Counter[str]
-    """Under "text_bytes", UTF-8 bytes of the text; under "byte_pieces", ids in the records that are single bytes."""
+    """Number of the text's UTF-8 bytes ("text_bytes"), and of ids that stand for a single byte ("byte_pieces")."""
 
 
 class Encoder:
-    """Encodes text as records. It is a context manager that ends its processes.
+    """Encodes text as records. Use an Encoder in a `with` statement, which starts and ends the processes.
 
     Args:
-        processes: number of processes; 1 uses only the calling process.
+        processes: number of processes that encode. If it is 1, the calling process encodes.
     """
 
     def __init__(self, vocabulary: Vocabulary, processes: int) -> None:
@@ -63,7 +63,7 @@ class Encoder:
         if self._processes == 1:
             _load(self._vocabulary.model)
         else:
-            # Spawned, not forked: the caller may have loaded TensorFlow, which does not survive a fork.
+            # Spawn processes: if the calling process has loaded TensorFlow, a forked process does not work.
             self._pool = ProcessPoolExecutor(
                 self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary.model,)
             )
@@ -76,15 +76,15 @@ class Encoder:
             self._pool.shutdown(cancel_futures=True)
 
     def encode(self, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Encodes portions, in order.
+        """Yields the encoded portions, in the order of `portions`.
 
         Raises:
-            WorkerLostError: if a process died.
+            WorkerLostError: if one of the encoding processes died.
         """
         return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
 
     def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Encodes portions in the pool. Only a few are submitted ahead, so that memory does not grow with the text."""
+        """Yields portions that the pool encodes. Submits few in advance, because a long text exceeds memory."""
         pending: collections.deque[Future[Encoded]] = collections.deque()
         try:
             for portion in portions:
@@ -102,7 +102,10 @@ class Encoder:
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
-    """Submits a portion. This may start a process, in which SIGINT stays blocked: only the parent handles Ctrl-C."""
+    """Submits a portion to the pool, with SIGINT blocked. If the pool starts a process, it inherits the block.
+
+    So Ctrl-C interrupts only the calling process, which then ends the other processes.
+    """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.submit(_encode, portion)
@@ -115,7 +118,7 @@ _is_byte: np.ndarray
 
 
 def _load(model: bytes) -> None:
-    """Loads the vocabulary with which this process encodes."""
+    """Sets the vocabulary with which `_encode` encodes in this process."""
     global _vocabulary, _is_byte
     _vocabulary = Vocabulary(model)
     _is_byte = _vocabulary.is_byte
@@ -127,7 +130,7 @@ def _start_process(model: bytes) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent ends: a killed parent cannot end its children, which would wait forever."""
+    """Ends this process when its parent ends. Otherwise a process whose parent was killed would wait forever."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
@@ -135,7 +138,7 @@ def _end_with_parent() -> None:
 
 def _encode(portion: Portion) -> Encoded:
     texts = list(itertools.chain.from_iterable(portion))
-    ids = _vocabulary.encode(texts, num_threads=1)  # one thread, because the processes share the cores
+    ids = _vocabulary.encode(texts, num_threads=1)  # One thread per process: together, the processes use all cores.
     byte_pieces = int(_is_byte[np.fromiter(itertools.chain.from_iterable(ids), np.int64)].sum())
     counts = Counter(text_bytes=sum(len(text.encode()) for text in texts), byte_pieces=byte_pieces)
     return Encoded(records.chunk(zip(ids[::2], ids[1::2], strict=True)), counts)

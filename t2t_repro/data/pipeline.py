@@ -1,6 +1,6 @@
-"""Builds the arrays of ids for each step of the plan, in a thread that is a few steps ahead of training.
+"""Builds the batch of ids for each training step. A thread builds the next few batches while a step is trained.
 
-Shapes: B examples, S source length, T target length.
+Shapes: B examples, S longest source, T longest target.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
 AHEAD = 4
-"""Number of batches that are built ahead."""
+"""Number of batches that the thread builds in advance."""
 
 MicroBatch = tuple[np.ndarray, np.ndarray]
-"""Source ids [B, S] and target ids [B, T], int32, padded with 0."""
+"""Source ids, int32 [B, S], and target ids, int32 [B, T]. Rows are padded with 0."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The examples of one step."""
+    """The examples of one training step."""
 
     step: int
-    """Number of steps before this one."""
+    """Number of the training step, from 0."""
     micro_batches: list[MicroBatch]
-    """The examples, cut to fit the devices."""
+    """The step's examples, cut into micro-batches that fit into a device's memory."""
     examples: np.ndarray
-    """Numbers of the examples in the split."""
+    """Numbers of the step's examples within the train split, from 0."""
     source_tokens: int
-    """Number of source tokens without padding."""
+    """Number of source tokens in the step, counting end tokens but not padding."""
     target_tokens: int
-    """Number of target tokens without padding."""
+    """Number of target tokens in the step, counting end tokens but not padding."""
 
 
 class Pipeline:
-    """Builds the batch of any training step.
+    """Builds the batches of a range of training steps, which may start at any step.
 
     Args:
-        records: train split.
-        hparams: only batch_size and max_length are used; examples with a side longer than max_length are skipped.
-        seed: seed of the plans.
-        max_tokens: maximum number of positions in a micro-batch, on either side, with padding.
-        replicas: number of replicas; each step gets a multiple of this number of micro-batches.
+        records: the examples of the train split.
+        hparams: batch_size and max_length are used. Examples with a side longer than max_length are skipped.
+        seed: determines which examples share a step, and the order of the steps.
+        max_tokens: maximum number of positions on each side of a micro-batch, including padding.
+        replicas: number of replicas. The number of micro-batches in a step is a multiple of `replicas`.
 
     Raises:
         UserError: if all examples are longer than max_length.
@@ -56,14 +56,14 @@ class Pipeline:
 
     def __init__(self, records: Records, hparams: HParams, seed: int, max_tokens: int, replicas: int) -> None:
         self.lengths = records.lengths
-        """int [2, N], source and target tokens of each example."""
+        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each example."""
         self.max_tokens, self.replicas = max_tokens, replicas
         self._records, self._hparams, self._seed = records, hparams, seed
         self._epoch, self._plan = 0, self._make_plan(0)
         self.first_epoch = self._plan
         """Plan of the first epoch."""
         self.too_long = len(records) - len(self._plan.order)
-        """Number of examples that are skipped because they are too long."""
+        """Number of examples that are skipped because a side is longer than max_length."""
         if not self._plan.steps:
             raise UserError(
                 f"all {len(records):,} pairs are longer than max_length={hparams.max_length} tokens; "
@@ -79,7 +79,7 @@ class Pipeline:
         return self._plan.steps
 
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
-        """Yields the batches of steps start to stop - 1. A step's batch does not depend on `start`."""
+        """Yields the batches of the steps `start` to `stop` - 1. The batch of a step is the same for every `start`."""
         with ThreadPoolExecutor(1) as builder:
             queue = collections.deque(
                 builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop))
@@ -103,7 +103,7 @@ class Pipeline:
 
 
 def pad(records: Records, examples: np.ndarray) -> MicroBatch:
-    """Returns the examples with these numbers, each side padded with 0 to its longest row."""
+    """Returns the examples with the given numbers as a micro-batch. Pads each side with 0 to the side's longest row."""
     pairs = [records[int(example)] for example in examples]
     sides = []
     for side in range(2):
@@ -115,7 +115,7 @@ def pad(records: Records, examples: np.ndarray) -> MicroBatch:
 
 
 def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
-    """Yields all records once, shortest first, in batches of at most `max_tokens` positions on either side."""
+    """Yields each record once, ordered by target length, in batches of at most `max_tokens` positions on each side."""
     order = np.lexsort(records.lengths)
     lengths = records.lengths[:, order]
     start = 0

@@ -1,8 +1,8 @@
-"""TFRecord shards with an index beside each: write, verify, read any record.
+"""Writes TFRecord shards, each with an index file, and reads and verifies any record.
 
-A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets", like the shards of tensor2tensor, which
-can be read here. The index "<shard>.index" is a numpy array with one row per record: byte offset and size of its data,
-source length, target length. A missing index is rebuilt from its shard.
+A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets". Shards of tensor2tensor have the same
+format, so this module can read them. The index "<shard>.index" is a numpy array with a row for each record: byte offset
+and size of the record's data, source length, target length. If an index is missing, it is rebuilt from the shard.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("targe
 
 
 def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
-    """Returns the path of a shard, named as in tensor2tensor: `<problem>-<split>-00000-of-00100`."""
+    """Returns the path of a shard. The name has tensor2tensor's form: `<problem>-<split>-00000-of-00100`."""
     return Path(data_dir) / f"{problem}-{split}-{shard:05d}-of-{shards:05d}"
 
 
 def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """Returns all shards and indexes of a split, in order. Some may be missing."""
+    """Returns the existing shards and index files of a split, in the order of their names."""
     digits = "[0-9]" * 5
     pattern = f"{problem}-{split}-{digits}-of-{digits}"
     return sorted(path for suffix in ("", ".index") for path in Path(data_dir).glob(pattern + suffix))
 
 
 def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """Returns all shards of a split, in order, or an empty list if there is no data.
+    """Returns all shards of a split, in the order of their numbers, or an empty list if no shard exists.
 
     Raises:
-        UserError: if only some of the shards exist.
+        UserError: if some shards are missing, or shards of different runs are mixed.
     """
     shards = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
     if not shards:
@@ -59,11 +59,11 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
 
 
 Chunk = tuple[bytes, np.ndarray]
-"""Consecutive records of a shard: their bytes, and their index with offsets from the first of these bytes."""
+"""Bytes of consecutive records of a shard, and an index of the records. Offsets count from the first of the bytes."""
 
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
-    """Serializes (source ids, target ids) pairs as a chunk of a shard."""
+    """Returns pairs of source ids and target ids as a chunk of a shard."""
     rows, parts, offset = [], [], 0
     for source, target in examples:
         data = serialize(source, target)
@@ -75,10 +75,10 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.ndarray:
-    """Writes a shard that consists of chunks, and its index. Returns the index.
+    """Writes chunks as a shard, and writes the shard's index. Returns the index.
 
     Args:
-        digest: hashlib object to update with the shard's bytes.
+        digest: hashlib object that is updated with the bytes of the shard, or None.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written. No partial file is left.
@@ -98,21 +98,24 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
 
 
 def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
-    """Writes a shard of (source ids, target ids) pairs, and its index. Returns the index; raises as `write_chunks`."""
+    """Writes pairs of source ids and target ids as a shard, like `write_chunks`. Returns the shard's index."""
     return write_chunks(path, map(chunk, [examples]))
 
 
 def serialize(source: Ids, target: Ids) -> bytes:
     """Returns a serialized `tf.train.Example` with the int64 lists "inputs" and "targets".
 
-    The fields are written one by one, because importing TensorFlow's message class takes seconds in each process that
-    writes shards.
+    This module writes the protobuf fields itself: TensorFlow's message class would take seconds to import in each
+    process that encodes text.
     """
     return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
-    """Returns an entry of Features.feature: name (field 1) and Feature (2), its int64_list (3), packed values (1)."""
+    """Returns an entry of the protobuf map `Features.feature`, from `name` to a Feature with an int64_list of ids.
+
+    The protobuf field numbers are 1 for the name, 2 for the Feature, 3 for the int64_list and 1 for the packed ids.
+    """
     packed = b"".join(map(_varint, ids))
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
 
@@ -123,13 +126,13 @@ def _field(number: int, contents: bytes) -> bytes:
 
 @functools.cache
 def _varint(number: int) -> bytes:
-    """Encodes an unsigned number with seven bits per byte, lowest bits first."""
+    """Returns an unsigned number as protobuf's varint: seven bits per byte, lowest bits first."""
     low, high = number & 0x7F, number >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source ids and the target ids, int32, of a serialized Example."""
+    """Returns the source ids and the target ids of a serialized Example, as int32 arrays."""
     import tensorflow as tf
 
     feature = tf.train.Example.FromString(data).features.feature
@@ -152,7 +155,7 @@ def _save_index(path: Path, index: np.ndarray) -> None:
 
 
 def read_index(path: Path) -> np.ndarray:
-    """Returns the index of a shard. Rebuilds and saves it if it is missing or does not match the shard's size.
+    """Returns the index of a shard. If the index is missing or does not match the shard's size, rebuilds and saves it.
 
     Raises:
         UserError: if the shard is missing or damaged.
@@ -170,13 +173,13 @@ def read_index(path: Path) -> np.ndarray:
     except (ValueError, EOFError, zipfile.BadZipFile):
         say(f"{index_path(path)}: not an index; rebuilding it")
     index = _build_index(path)
-    with contextlib.suppress(UserError):  # Data on a read-only disk can be read without an index file.
+    with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
         _save_index(path, index)
     return index
 
 
 def _build_index(path: Path) -> np.ndarray:
-    """Returns an index built from a shard's bytes, and verifies them.
+    """Builds the index of a shard from the shard's bytes. Verifies the checksums of all records.
 
     Raises:
         UserError: if the shard is damaged.
@@ -196,10 +199,10 @@ def _build_index(path: Path) -> np.ndarray:
 
 
 def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
-    """Returns the data of a record.
+    """Verifies a record and returns its data.
 
     Raises:
-        UserError: if the record's length, its data or one of their checksums was changed.
+        UserError: if the record is cut off, or a checksum does not match the record's length or data.
     """
     stored = contents[offset - 12 : offset + size + 4].tobytes()
     data, length = stored[12:-4], struct.pack("<Q", size)
@@ -213,10 +216,10 @@ def _damaged(path: Path, record: int) -> UserError:
 
 
 class Records:
-    """All records of a split, numbered from 0 over its shards in order.
+    """All records of a split. A record's number counts from 0 through all shards, in the order of `paths`.
 
     Args:
-        paths: the shards.
+        paths: paths of the split's shards.
         was_reversed: True to swap sources and targets.
 
     Raises:
@@ -227,14 +230,14 @@ class Records:
         self._paths, self._reversed = paths, was_reversed
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
-        # An empty file cannot be mapped.
+        # np.memmap cannot map an empty file.
         self._contents = [
             np.memmap(path, np.uint8, "r") if len(index) else np.empty(0, np.uint8)
             for path, index in zip(paths, indexes, strict=True)
         ]
         self._indexes = indexes
         self.lengths = np.empty((2, len(self)), np.int32)
-        """int32 [2, N]: number of tokens of each record's source and target, including the end token."""
+        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each record, with end tokens."""
         sides = ("target", "source") if was_reversed else ("source", "target")
         for index, start in zip(indexes, self._starts, strict=False):
             for row, side in zip(self.lengths, sides, strict=True):
@@ -244,7 +247,7 @@ class Records:
         return int(self._starts[-1])
 
     def locate(self, number: int) -> tuple[Path, int]:
-        """Returns a record's shard and its number within the shard, from 0."""
+        """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
         shard = self._shard(number)
         return self._paths[shard], number - int(self._starts[shard])
 
@@ -252,10 +255,10 @@ class Records:
         return int(np.searchsorted(self._starts, number, "right")) - 1
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the source ids and the target ids of a record, int32.
+        """Returns the source ids and the target ids of a record, as int32 arrays.
 
         Raises:
-            UserError: if the record's checksum differs.
+            UserError: if the record does not match its checksum.
         """
         shard = self._shard(number)
         record = number - int(self._starts[shard])

@@ -1,4 +1,4 @@
-"""The progress of an unfinished t2t-datagen, from which the next run resumes: the file `.<problem>.unfinished`."""
+"""Stores the progress of an unfinished run of t2t-datagen in `.<problem>.unfinished`. The next run resumes from it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from t2t_repro.hparam import JsonFile
 
 @dataclass
 class ResumeState(JsonFile):
-    """The vocabulary and the shards that a run has finished."""
+    """The vocabulary of a run of t2t-datagen, and the shards that the run has finished."""
 
     fingerprint: str
-    """Identifies the run's text and settings. A run over other text or with other settings starts over."""
+    """Hash of the text, the settings and the user's vocabulary. A run with another fingerprint does not resume."""
     vocabulary_fingerprint: str
-    """Identifies the vocabulary."""
+    """Twelve hex digits that identify the vocabulary."""
     shards: dict
-    """For each finished shard, by file name: "sha256" and "index_sha256" of the shard and its index, and the counts of
-    `encoding.Encoded`."""
+    """For each finished shard, by file name: "sha256" of the shard, "index_sha256" of its index, and the counts of
+    `encoding.Encoded`, summed over the shard."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file."""
 
@@ -31,14 +31,14 @@ class ResumeState(JsonFile):
         self.shards[shard.name] = {"sha256": sha256, "index_sha256": _sha256(records.index_path(shard)), **counts}
 
     def counts(self) -> Counter[str]:
-        """Returns the sums of all shards' counts."""
+        """Returns the counts of `encoding.Encoded`, summed over all finished shards."""
         total = Counter[str]()
         for shard in self.shards.values():
             total.update({name: count for name, count in shard.items() if not name.endswith("sha256")})
         return total
 
     def has(self, shard: Path) -> bool:
-        """Returns True if a shard is finished, and it and its index are unchanged since then."""
+        """Returns True if a shard is finished, and the files of the shard and its index have not changed since."""
         figures: dict[str, Any] = self.shards.get(shard.name, {})
         files = {"sha256": shard, "index_sha256": records.index_path(shard)}
         return all(file.is_file() and _sha256(file) == figures.get(name) for name, file in files.items())

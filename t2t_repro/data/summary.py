@@ -1,4 +1,4 @@
-"""The summary of generated data: printed on the terminal, and stored for programs as datagen.json in the data_dir."""
+"""Summarizes generated data for the terminal and, as datagen.json in the data directory, for other programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from t2t_repro.textfile import read_lines, whole_file
 
 FILE_NAME = "datagen.json"
 MAX_TOKENS = 4096
-"""Positions in a micro-batch, t2t-trainer's default. Padding is counted for this size."""
+"""Maximum positions on each side of the micro-batches in which padding is counted, as by default in t2t-trainer."""
 
 
 def summarize(
@@ -29,7 +29,7 @@ def summarize(
     """Returns the summary of a problem's data.
 
     Args:
-        cleaning: by split, the counts of kept and dropped pairs.
+        cleaning: for each split, an object with the counts of kept and dropped pairs.
         counts: the counts of `encoding.Encoded`, summed over all shards.
     """
     splits = {}
@@ -54,7 +54,7 @@ def summarize(
 
 
 def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
-    """Returns facts about an epoch of training with the paper's base model."""
+    """Returns steps, padding and skipped pairs of an epoch in which the paper's base model trains on the data."""
     hparams = HParams()
     epoch = batching.plan(lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
     return {
@@ -67,10 +67,10 @@ def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
 
 
 def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
-    """Stores the summary, and keeps the summaries of other problems that are in the same file."""
+    """Writes the summary to datagen.json. Keeps the summaries of other problems in that file."""
     path = Path(data_dir) / FILE_NAME
     summaries = None
-    with contextlib.suppress(UserError, json.JSONDecodeError):  # A damaged file is replaced.
+    with contextlib.suppress(UserError, json.JSONDecodeError):  # Overwrite a damaged file.
         summaries = json.loads("\n".join(read_lines(str(path))))
     if not isinstance(summaries, dict):
         summaries = {}

@@ -1,4 +1,4 @@
-"""A problem's test sets as text files in the data directory, for t2t-decoder and t2t-bleu."""
+"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from t2t_repro.textfile import read_lines, whole_file
 
 
 def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
-    """Returns the paths of a test set's sources and targets, in the unreversed direction."""
+    """Returns the paths of a test set's sources and targets. A reversed problem has the same paths, not swapped."""
     stem = f"{problem.base_name}.{name.replace('/', '_')}"
     return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
 
 
 def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True) -> dict[str, tuple[Path, Path]]:
-    """Writes each test set as a file of sources and a file of targets. Skips those whose source is missing.
+    """Writes each test set as a file of sources and a file of targets. Skips a test set whose text cannot be read.
 
     Args:
-        overwrite: False to keep the files that exist.
+        overwrite: False to keep the two files of a test set if both exist.
 
     Returns:
-        By test set, the files of sources and of references, in the problem's direction. A problem without test sets
-        has one, its dev split.
+        For each test set, the paths of its sources and its references, swapped if the problem is reversed. If a problem
+        defines no test sets, its dev split is the only test set.
 
     Raises:
         UserError: if the disk is full.
@@ -48,14 +48,14 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the test sets that are missing, and checks all.
+    """Writes the test sets whose files do not exist, and checks the files of all test sets.
 
     Returns:
-        As `write`.
+        The paths that `write` returns.
 
     Raises:
-        UserError: if no test set is available, if one is empty or its two files differ in length, or if the disk is
-            full.
+        UserError: if no test set is available, a test set is empty, its two files have different numbers of lines, or
+            the disk is full.
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:

@@ -1,8 +1,9 @@
-"""Rules about text that Python and the served graph share. Each rule is written twice, side by side.
+"""Rules about text that Python programs and the exported TensorFlow graph share.
 
-Only the graph's functions import TensorFlow, so that programs without a graph start fast.
+Each rule has a function in Python and a function in TensorFlow, whose name starts with `graph_`. Only the `graph_`
+functions import TensorFlow, so that programs without a graph start fast.
 
-Shapes: B batch, n outputs per text, L longest output.
+Shapes: B texts, n outputs per text, L longest output.
 """
 
 from __future__ import annotations
@@ -12,30 +13,30 @@ from collections.abc import Sequence
 from typing import Any
 
 PAD_ID = 0
-"""Fills rows up to the length of the longest one."""
+"""Id of padding, which fills rows up to the length of the longest row."""
 EOS_ID = 1
-"""Ends a text."""
+"""Id that ends a text."""
 
 
 def is_empty(text: str) -> bool:
-    """Returns whether a text has no characters except ASCII white space. Empty texts are not translated."""
+    """Returns True if a text has no characters except ASCII white space. Programs do not translate such a text."""
     return not text.strip(string.whitespace)
 
 
 def graph_is_empty(texts: Any) -> Any:
-    """Returns bool [B] for strings [B]; see `is_empty`."""
+    """Applies `is_empty` to a tensor of strings [B]. Returns bool [B]."""
     import tensorflow as tf
 
     return tf.strings.strip(texts) == ""
 
 
 def output_length(ids: Sequence[int]) -> int:
-    """Returns the number of tokens before the first end or padding id."""
+    """Returns the number of ids before the first end or padding id."""
     return next((position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID)), len(ids))
 
 
 def graph_output_length(ids: Any) -> Any:
-    """Returns int32 [B, n] for ids [B, n, L]; see `output_length`."""
+    """Applies `output_length` to each output in a tensor of ids [B, n, L]. Returns int32 [B, n]."""
     import tensorflow as tf
 
     is_text = tf.cast((ids != EOS_ID) & (ids != PAD_ID), tf.int32)
@@ -43,12 +44,12 @@ def graph_output_length(ids: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Returns the text with spaces for newlines, which a model can emit as bytes. So an output is always one line."""
+    """Returns the text with a space for each newline. A model can emit newlines, but an output must be one line."""
     return text.replace("\n", " ")
 
 
 def graph_one_line(texts: Any) -> Any:
-    """Returns strings [B] for strings [B]; see `one_line`."""
+    """Applies `one_line` to a tensor of strings [B]. Returns strings [B]."""
     import tensorflow as tf
 
     return tf.strings.regex_replace(texts, "\n", " ")

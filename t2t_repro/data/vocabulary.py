@@ -1,8 +1,11 @@
-"""The SentencePiece vocabulary: one file that Python, TensorFlow and the served graph read.
+"""The SentencePiece vocabulary: a file that Python programs and the exported TensorFlow graph read.
 
-Byte-pair encoding (section 5.1; Sennrich et al. 2016) of raw text. Text is not normalised, spaces are kept, and
-characters outside the alphabet become UTF-8 byte pieces, so that decoding restores every text exactly, unless it
-contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and 1 the end of a text, as in tensor2tensor.
+It is a byte-pair vocabulary (the paper's section 5.1; Sennrich et al. 2016). Encoding does not normalise text, keeps
+spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding restores every text exactly, unless the
+text contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and id 1 is the end of a text, as in
+tensor2tensor.
+
+Shapes: V size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,25 +25,25 @@ from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
 SPACE = "\u2581"
-"""Stands for a space in SentencePiece's pieces."""
+"""The character that stands for a space in SentencePiece's pieces."""
 
 PROBE = "  \U0001f100"
-"""Text that encoding and decoding change if the vocabulary normalises spaces or characters, or loses rare characters.
-U+1F100 is "0." as a single character."""
+"""Text that tests a vocabulary. If encoding and decoding change this text, the vocabulary normalises spaces or
+characters, or loses rare characters. U+1F100 is a rare character, which normalisation replaces by "0."."""
 
 MAX_TRAINING_BYTES = 200_000_000
-"""Maximum bytes of text to learn a vocabulary from. More text changes it little and takes much memory."""
+"""Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
 
 
 class Vocabulary:
-    """Converts text to ids and back.
+    """Encodes text as ids, and decodes ids to text.
 
     Args:
         model: contents of a SentencePiece model file.
-        source: name of the file, for errors.
+        source: name of the file, for error messages.
 
     Raises:
-        UserError: if the model is not a SentencePiece model, is truncated, or was not made by t2t-datagen.
+        UserError: if the contents are not a SentencePiece model, are truncated, or were not made by t2t-datagen.
     """
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -56,7 +59,8 @@ class Vocabulary:
             raise UserError(
                 f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
             )
-        if self.decode(self.encode([PROBE])) != [PROBE]:  # SentencePiece loads a file that was cut between two fields.
+        # SentencePiece loads some truncated files without an error, so test the vocabulary with a text.
+        if self.decode(self.encode([PROBE])) != [PROBE]:
             raise UserError(
                 f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
                 "copy it again"
@@ -77,7 +81,7 @@ class Vocabulary:
             raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
     def save(self, path: str | Path) -> None:
-        """Writes the vocabulary to a file, whole or not at all."""
+        """Writes the vocabulary to a file. An error leaves no partial file."""
         with whole_file(path) as file:
             file.write(self.model)
 
@@ -93,34 +97,34 @@ class Vocabulary:
 
     @property
     def is_byte(self) -> np.ndarray:
-        """bool [V]: True for ids that are a single byte of a character outside the alphabet."""
+        """bool [V]: True for ids that stand for a single byte. Such ids encode characters outside the alphabet."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        """Returns those of `symbols` (see `train`) that are not a piece."""
+        """Returns the `symbols` that are not a piece of the vocabulary. For symbols, see `train`."""
         unknown_id = self._processor.unk_id()
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """Returns the ids of each text, followed by the end id. -1 threads are one per core."""
+        """Returns the ids of each text, with the end id as the last. num_threads=-1 means one thread per core."""
         ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         return ids
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the subword of each id, as stored in the vocabulary's file."""
+        """Returns the piece of each id. In a piece, U+2581 stands for a space."""
         pieces: list[str] = self._processor.IdToPiece(list(ids))
         return pieces
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Returns the text of each sequence of ids, up to its first end or padding id."""
+        """Returns the text of each sequence of ids. Ignores the ids from the first end or padding id on."""
         return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:
-    """Learns a vocabulary of `vocab_size` pieces, or fewer if the text yields fewer.
+    """Learns a vocabulary of `vocab_size` pieces. A short text gives fewer pieces.
 
     Args:
-        symbols: strings that are always a single piece.
+        symbols: strings that the vocabulary always encodes as a single piece.
 
     Raises:
         UserError: if there is no text, or the size is too small for the alphabet, the symbols and the 256 byte pieces.
@@ -133,7 +137,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=max(vocab_size, 10),  # SentencePiece reports another error below 10.
+            vocab_size=max(vocab_size, 10),  # Below 10, SentencePiece raises an error that `_reason` does not know.
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -161,10 +165,11 @@ def _reason(message: str) -> str:
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
-    """Returns at most `max_bytes` of UTF-8 text, spread evenly over `texts`. The same texts give the same sample.
+    """Returns at most `max_bytes` of UTF-8 text, sampled evenly from `texts`. The same texts give the same sample.
 
-    Memory is bounded. Whenever the limit is exceeded, two of three texts are dropped, and from then on only every third
-    text is added. (Keeping every second text would keep only the sources if sources and targets alternate.)
+    Whenever the sample exceeds the limit, the function drops two of every three sampled texts. From then on it samples
+    texts a third as often. It keeps a third, not half: if sources and targets alternate in `texts`, every second text
+    would be a source.
     """
     sampled: list[str] = []
     size, stride = 0, 1

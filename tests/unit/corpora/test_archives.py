@@ -1,4 +1,4 @@
-"""Finding, downloading, verifying and unpacking published archives."""
+"""Tests that archives are found, downloaded, verified and unpacked."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FILES = {"training/a.en": b"one\ntwo\n" * 5000, "training/a.de": b"eins\nzwei\n"
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder, but sends only half of the files cut.tgz and reset.tgz."""
+    """Serves the files of a folder over HTTP. Sends only the first half of cut.tgz and of reset.tgz."""
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
         contents = source.read()
         outputfile.write(contents[: len(contents) // 2] if self.path in ("/cut.tgz", "/reset.tgz") else contents)
-        if self.path == "/reset.tgz":  # The client gets an error instead of the end of the file.
+        if self.path == "/reset.tgz":  # Reset the connection, so that the client's next read raises an error.
             outputfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -46,7 +46,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """Address of a server for the folder tmp_path/served."""
+    """Runs a server for the folder tmp_path/served. Yields the server's address."""
     (tmp_path / "served").mkdir()
     handler = functools.partial(Server, directory=str(tmp_path / "served"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
@@ -58,7 +58,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Archive:
-    """Returns a file as an archive that was published under `place`."""
+    """Returns an Archive with the size and checksum of the file `path`, and with an address under `place`."""
     contents = path.read_bytes()
     checksum = f"{algorithm}:{hashlib.new(algorithm, contents).hexdigest()}"
     return Archive(f"{place}/{path.name}", len(contents), checksum)

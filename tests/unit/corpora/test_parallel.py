@@ -1,4 +1,4 @@
-"""Parallel text in two files."""
+"""Tests that parallel text is read from two files."""
 
 from __future__ import annotations
 

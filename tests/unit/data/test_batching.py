@@ -1,4 +1,4 @@
-"""The step plan and the cut of a step into micro-batches."""
+"""Tests the plan of an epoch's steps, and the cutting of a step into micro-batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "mul
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
-    """Returns lengths as in news text: log-normal with a median of 24 tokens, and similar on both sides."""
+    """Returns random lengths of sentence pairs as in news: log-normal, median 24 tokens, similar on both sides."""
     random = np.random.default_rng(count)
     source = random.lognormal(3.2, 0.6, count)
     target = source * random.lognormal(0.05, 0.2, count)
@@ -23,22 +23,22 @@ def news(count: int, longest: int = 256) -> np.ndarray:
 
 
 def steps(epoch_plan: Plan) -> list[np.ndarray]:
-    """Returns the examples of each step."""
+    """Returns, for each step of an epoch, the numbers of its examples."""
     return [np.concatenate(epoch_plan.blocks(step)) for step in range(epoch_plan.steps)]
 
 
 def cut_one_block(lengths: np.ndarray, max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Returns the micro-batches of a step of one block."""
+    """Returns the micro-batches of a step that consists of a single block with all examples."""
     return micro_batches(lengths, [np.arange(lengths.shape[1])], max_tokens, replicas)
 
 
 def step_sets(epoch_plan: Plan) -> set[frozenset[int]]:
-    """Returns the steps as sets of examples."""
+    """Returns each step as a set of example numbers, to compare plans regardless of order."""
     return {frozenset(examples.tolist()) for examples in steps(epoch_plan)}
 
 
 def size(lengths: np.ndarray, examples: np.ndarray) -> int:
-    """Returns the number of positions on the longer side of a micro-batch, with padding."""
+    """Returns the number of positions, including padding, on the longer side of a micro-batch."""
     return len(examples) * int(lengths[:, examples].max()) if len(examples) else 0
 
 
@@ -185,7 +185,7 @@ def test_micro_batches_are_few() -> None:
 
 def test_padding_by_hand() -> None:
     lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
-    # Examples 0 and 1: 2 * (4 + 3) positions, 12 tokens; examples 2 and 3: 2 * (5 + 5) positions, 14 tokens.
+    # Examples 0 and 1 have 12 tokens in 2 * (4 + 3) = 14 positions. Examples 2 and 3 have 14 in 2 * (5 + 5) = 20.
     pairs = [[np.array([0, 1])], [np.array([2, 3])]]
     assert padding(lengths, pairs) == pytest.approx(1 - 26 / 34)
     assert padding(lengths, pairs[:1]) == pytest.approx(1 - 12 / 14)
@@ -194,7 +194,7 @@ def test_padding_by_hand() -> None:
 
 
 def test_empty_micro_batches_add_no_padding() -> None:
-    """A block of long sources with short targets is cut into more micro-batches than a block of long pairs holds."""
+    """All blocks of a step are cut into the same number of micro-batches. Some blocks here have fewer examples."""
     count = 30_000
     lengths = np.array([[250] * count + [3] * count, [3] * count + [250] * count], np.int32)
     counted = first_steps(lengths, plan(lengths, 25000, 256, seed=1, epoch=0), 4096)
@@ -206,7 +206,8 @@ def test_only_the_first_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
     epoch_plan = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == pytest.approx(1 - 28 / 44)
-    assert padding(lengths, first_steps(lengths, epoch_plan, 5)) == 0.0  # each example is a micro-batch of its own
+    # With at most 5 positions, examples 2 and 3, whose lengths differ, do not share a micro-batch.
+    assert padding(lengths, first_steps(lengths, epoch_plan, 5)) == 0.0
     monkeypatch.setattr(batching, "COUNTED_STEPS", 1)
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == 0.0
 

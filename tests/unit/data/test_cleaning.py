@@ -1,4 +1,4 @@
-"""Cleaning, compared with an implementation that keeps everything in memory."""
+"""Tests Cleaning against a naive implementation that keeps all pairs in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
 
 
 def random_pairs(count: int, seed: int) -> list[Pair]:
-    """Returns short pairs of up to three different words, with blank sides and many repeats."""
+    """Returns random pairs of short texts from three words. Some sides are blank, and many pairs are repeated."""
     draw = random.Random(seed)
     spaces = (" ", "  ", "\t", "\u2028")
 
@@ -29,7 +29,7 @@ def random_pairs(count: int, seed: int) -> list[Pair]:
 
 
 def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
-    """Returns the kept pairs, and the number of dropped ones by reason."""
+    """Cleans pairs naively. Returns the kept pairs, and the number of dropped pairs by reason."""
     clean_pairs: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
@@ -55,7 +55,7 @@ def test_pairs_and_counts_equal_those_of_a_naive_implementation(words: int, rati
         pairs = random_pairs(300, seed)
         clean_pairs, dropped = cleaned(pairs, words, ratio, duplicates)
         reasons = {"empty side", *["too many words"] * bool(words), *["length ratio"] * bool(ratio)}
-        assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # The pairs have each reason.
+        assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # Each enabled rule drops some pairs.
         cleaning = Cleaning(words, ratio, duplicates)
         for _ in cleaning.first_pass(pairs):
             pass
@@ -68,7 +68,7 @@ def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
     pairs = random_pairs(500, 9)
     cleaning = Cleaning(max_words=3, drops_duplicates=True)
     first_pass = list(cleaning.first_pass(iter(pairs)))
-    once = {str(pair): pair for pair in first_pass}  # A dict keeps the first position.
+    once = {str(pair): pair for pair in first_pass}  # Repeats keep the earliest position.
     assert 0 < len(once) < len(first_pass)
     assert list(cleaning.next_pass(iter(pairs))) == list(once.values())
 

@@ -1,4 +1,4 @@
-"""An interrupted run resumes unless text or settings have changed; the data does not depend on processes."""
+"""Tests that an interrupted run resumes unless text or settings changed, with any number of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toys import Published, Toy, contents, raise_at
 
 
 def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: int = 1) -> None:
-    """Interrupts a run when it reads a pair for the second time."""
+    """Generates data, and sends SIGINT to this process when pair `number` of `split` is read for the second time."""
 
     def watch(*place: object) -> None:
         if place == (split, 2, number):
@@ -33,7 +33,7 @@ def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: in
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a run over Toy() without interruption."""
+    """Contents of the files that generate_data writes for Toy() without interruption."""
     folder = tmp_path_factory.mktemp("unbroken")
     generate_data(Toy(), folder, "")
     return contents(folder)
@@ -47,7 +47,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
         generate_data(Toy(watch=raise_at(KeyboardInterrupt(), split, 2, number)), tmp_path, "")
     remaining = contents(tmp_path)
     assert "toy.json" not in remaining and ".toy.unfinished" in remaining
-    monkeypatch.setattr(vocabulary, "train", None)  # The vocabulary must not be learned again.
+    monkeypatch.setattr(vocabulary, "train", None)  # Learning the vocabulary again would raise an error.
     shards = [tmp_path / name for name in remaining if name.endswith("-of-00003")]
     times = {shard: shard.stat().st_mtime_ns for shard in shards}
     generate_data(Toy(), tmp_path, "")
@@ -56,7 +56,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
 
 
 def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Path | str = "") -> bool:
-    """Interrupts a run after it has written `files` files. Returns True if it finished before that."""
+    """Generates data, and interrupts the run after `files` files. Returns True if the run writes no further file."""
     replace = os.replace
 
     def replace_or_interrupt(*paths: Any) -> None:
@@ -83,7 +83,8 @@ def test_a_run_may_be_interrupted_before_any_file(tmp_path: Path, has_vocab_file
         generate_data(Published(), tmp_path / f"{files}", "", vocab_file=vocab_file)
         assert contents(tmp_path / f"{files}") == contents(tmp_path / "unbroken")
         files += 1
-    # Vocabulary; state; shard, index and state for each of 4 shards; test sets; description and summary.
+    # 1 vocabulary, 1 state, 3 files (shard, index, new state) for each of 4 shards, 4 test set files, the description
+    # and the summary.
     assert files == 1 + 1 + 4 * 3 + 4 + 2
 
 
@@ -132,7 +133,7 @@ def test_finished_files_are_kept_when_a_process_is_killed(tmp_path: Path, monkey
         generate_data(Toy(20_000, watch=watch), tmp_path, "", 2)
     assert not multiprocessing.active_children()
     assert set(contents(tmp_path)) == {".toy.unfinished", "vocab.toy.400.model"}
-    monkeypatch.setattr(vocabulary, "train", None)  # The vocabulary must not be learned again.
+    monkeypatch.setattr(vocabulary, "train", None)  # Learning the vocabulary again would raise an error.
     generate_data(Toy(20_000), tmp_path, "", 1)
 
 

@@ -1,4 +1,4 @@
-"""Encoding of text: the same records from any number of processes, and the processes' end."""
+"""Tests that any number of processes encodes text to the same records, and that the processes end."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
-    """A vocabulary of English letters only."""
+    """A vocabulary whose alphabet is a few English letters."""
     return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
 
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes portions small; only the calling process reads this size."""
+    """Sets a small PORTION_PAIRS in this process. The encoding processes do not use PORTION_PAIRS."""
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
 
 
 def some_pairs(count: int) -> list[Pair]:
-    """Returns different pairs, some with characters outside the alphabet."""
+    """Returns pairs that differ from each other. Some have characters outside the vocabulary's alphabet."""
     return [
         {"inputs": f"dog {number}", "targets": f"{ODD[number % len(ODD)]} {number * number}"} for number in range(count)
     ]
 
 
 def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
-    """Returns the records' bytes, their lengths and the counts."""
+    """Encodes pairs. Returns the bytes of the records, their source and target lengths, and the summed counts."""
     with Encoder(vocab, processes) as encoder:
         results = list(encoder.encode(portions(pairs)))
     chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
@@ -145,7 +145,7 @@ def test_a_killed_process_is_an_error_of_one_line_that_names_the_flag(
 def test_child_processes_ignore_interrupts_from_their_start(
     vocab: Vocabulary, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C on a terminal reaches all processes, even starting ones. Children must not print anything."""
+    """Ctrl-C on a terminal sends SIGINT to all processes, even while they start. Child processes must print nothing."""
     sent = 0
 
     def pairs() -> Iterator[Pair]:

@@ -1,4 +1,4 @@
-"""The summary of generated data, compared with figures computed from the text."""
+"""Tests the summary of generated data against figures that the tests compute from the text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text(number: int) -> str:
 
 
 class Toy(Problem):
-    """English on both sides, with characters outside the alphabet in dev."""
+    """A problem with English text on both sides. The dev split also has characters outside the alphabet."""
 
     num_train_shards = 3
 
@@ -44,13 +44,13 @@ class Toy(Problem):
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """Returns the summaries of all problems."""
+    """Returns the summaries in datagen.json, by problem."""
     return dict(json.loads((folder / "datagen.json").read_text("utf-8")))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with Toy's data."""
+    """Folder with the generated data of Toy."""
     folder = tmp_path_factory.mktemp("data")
     generate_data(Toy(), folder, "")
     return folder
@@ -58,13 +58,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def toy_summary(data: Path) -> dict[str, Any]:
-    """The stored summary of Toy's data."""
+    """The summary of Toy's data, read from datagen.json."""
     return dict(stored(data)["toy"])
 
 
 @pytest.fixture(scope="module")
 def lengths(data: Path) -> dict[str, np.ndarray]:
-    """By split, int32 [2, N]: tokens of each side of the kept pairs, counted by SentencePiece itself."""
+    """For each split, int32 [2, N]: source and target lengths of the kept pairs, computed by SentencePiece directly."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "vocab.toy.320.model"))
     return {
         split: np.array(
@@ -170,7 +170,7 @@ def test_the_same_figures_are_printed(
     assert (
         vocabulary.startswith("vocabulary: 320 subwords; ") and f"{100 * toy_summary['byte_share']:.2f}%" in vocabulary
     )
-    (tmp_path / "datagen.json").write_bytes(b'{"other": ')  # A damaged summary must not cost the data.
+    (tmp_path / "datagen.json").write_bytes(b'{"other": ')  # generate_data must overwrite a damaged summary.
     generate_data(Toy(), tmp_path, "")
     assert [line for line in capsys.readouterr().err.splitlines() if line in lines] == lines
     assert stored(tmp_path) == {"toy": toy_summary} and (tmp_path / "toy.json").exists()

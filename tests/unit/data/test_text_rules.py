@@ -1,4 +1,4 @@
-"""The rules about text give the same results in Python and in a TensorFlow graph."""
+"""Tests that the rules about text give the same results in Python and in a TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import tensorflow as tf
 from t2t_repro.data import text_rules
 
 BLANK = " \t\n\r\x0b\x0c"
-"""ASCII white space."""
+"""All characters of ASCII white space."""
 NOT_BLANK = "\x00\x1c\x1f\x7f\x85\xa0\u2003\u2028\u3000\ufeffaΩ漢"
-"""Includes characters that Unicode or `str.strip` counts as white space."""
+"""Characters that are not ASCII white space. Unicode or `str.strip` counts some of them as white space."""
 
 
 @pytest.mark.parametrize(

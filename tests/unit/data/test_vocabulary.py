@@ -1,4 +1,4 @@
-"""The vocabulary: lossless and reproducible, with the ids that training relies on."""
+"""Tests that the vocabulary is lossless and reproducible, and has the ids that training relies on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
-    """A vocabulary of English letters only."""
+    """A vocabulary that was learned from a few English words."""
     return train(TEXTS, 400)
 
 
@@ -132,7 +132,7 @@ def test_symbols_are_one_piece_everywhere() -> None:
     vocab = train(TEXTS, 350, symbols)
     assert vocab.size == 350
     ids = [vocab._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
-    assert len(set(ids)) == 4 and min(ids) > 2  # no padding, end or unknown
+    assert len(set(ids)) == 4 and min(ids) > 2  # Ids 0 to 2 are padding, end and unknown.
     for symbol, i in zip(symbols, ids, strict=True):
         for text in (symbol, f"The{symbol}dog", f" {symbol}{symbol} 😀{symbol}"):
             [encoded] = vocab.encode([text])
@@ -161,7 +161,7 @@ def test_the_256_bytes_are_marked(vocab: Vocabulary) -> None:
     pieces = {vocab._processor.IdToPiece(int(i)) for i in vocab.is_byte.nonzero()[0]}
     assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
     [[*outside, _]], [[*inside, _]] = vocab.encode(["😀漢"]), vocab.encode(["The street"])
-    # A piece for a space may come first.
+    # Compare sums, because `outside` may begin with a piece for a space, which is not a byte.
     assert vocab.is_byte[outside].sum() == len("😀漢".encode())
     assert not vocab.is_byte[inside].any()
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) ->
 
 
 def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
-    """SentencePiece itself loads a file that was cut between two fields."""
+    """SentencePiece raises no error if a file is truncated between two fields, so Vocabulary must detect the damage."""
     for size in range(len(vocab.model)):
         with pytest.raises(UserError, match=r"^cut\.model: "):
             Vocabulary(vocab.model[:size], "cut.model")

@@ -1,4 +1,4 @@
-"""The problem of numbers in English and German words."""
+"""Tests the problem numbers_ende, which translates numbers in English words to German words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel text from files."""
+"""Tests the problem text_files, which reads parallel text from the user's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_repro.problem import Problem
 
 
 def text_files(folder: Path, source: bytes, target: bytes, ending: str = "") -> Problem:
-    """Writes two files, and returns a problem that trains on them."""
+    """Writes a source and a target file. Returns a problem text_files whose train split is these two files."""
     (folder / f"a.en{ending}").write_bytes(source)
     (folder / f"a.de{ending}").write_bytes(target)
     return registry.problem("text_files", {"train": f"{folder}/a.en{ending},{folder}/a.de{ending}"})

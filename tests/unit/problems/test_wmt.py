@@ -1,4 +1,4 @@
-"""WMT 2014, from small archives with the published names and paths inside."""
+"""Tests the WMT 2014 problems on small archives. Archives and the files inside have the published names."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CORPORA = {
     "newstest2013": DEV, "newstest2014": DEV,
 }  # fmt: skip
 STRANGE = "a\u0085b\u2028c\u2029d\x0b\x0c\x1c\x00e\rf &amp; g"
-"""Characters that occur inside the lines of these corpora."""
+"""A line with control characters and line separators. They occur in WMT's corpora and must not split the line."""
 
 Put = Callable[[str, Mapping[str, bytes]], Path]
 
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Replaces all addresses by unreachable ones, and sacreBLEU's folder by an empty one."""
+    """Replaces all download addresses by missing local files, and sacreBLEU's folder by an empty folder."""
     for corpus, name in CORPORA.items():
         monkeypatch.setattr(DATASET_MAP[corpus], "_urls", (f"file:///nowhere/{name}",))
     for name in ("wmt14", "wmt14/full"):
@@ -52,7 +52,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Writes an archive into tmp_path, and registers its size and checksum in TensorFlow Datasets."""
+    """A function that writes an archive to tmp_path, and registers its size and checksum with TensorFlow Datasets."""
 
     def put(name: str, files: Mapping[str, bytes]) -> Path:
         path = write_tar(tmp_path / name, files)
@@ -65,7 +65,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
-    """Writes an archive with the files of both language pairs, whose lines begin with the pair's language."""
+    """Writes a corpus archive with German-English and French-English files. Lines begin with "de" or "fr"."""
     files = {}
     for language in ("de", "fr"):
         for side, text in (("en", english), (language, foreign)):
