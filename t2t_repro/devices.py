@@ -1,4 +1,4 @@
-"""This machine's devices, its memory, and how TensorFlow computes on them."""
+"""This machine's GPUs, processor and memory, and TensorFlow's settings for threads and float32."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import tensorflow as tf
 
 
 def use_exact_float32() -> None:
-    """Switches TF32 off. With it, GPUs since Ampere round the factors of matrix products to 10 of their 23 bits."""
+    """Switches TF32 off, so that GPUs multiply float32 matrices in full precision.
+
+    With TF32, GPUs since Ampere round the 23-bit mantissa of each factor to 10 bits.
+    """
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def set_threads(intra_op: int, inter_op: int) -> None:
-    """Sets how many CPU threads an operation may use, and how many operations may run at the same time.
+    """Sets how many CPU threads TensorFlow uses. Call this function before TensorFlow computes anything.
 
-    If a number is 0, TensorFlow chooses it. Call this before TensorFlow computes anything.
+    Args:
+        intra_op: maximum number of threads that one operation uses; 0 lets TensorFlow choose.
+        inter_op: maximum number of operations that run at the same time; 0 lets TensorFlow choose.
     """
     if intra_op:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
@@ -27,7 +32,7 @@ def set_threads(intra_op: int, inter_op: int) -> None:
 
 
 def names() -> list[str]:
-    """Returns the names of the visible GPUs, or the name of this machine's processor if there are none."""
+    """Returns the names of the visible GPUs. If there is no GPU, returns the name of this machine's processor."""
     if gpus := tf.config.get_visible_devices("GPU"):
         return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
     processor = platform.processor() or platform.machine()
@@ -37,11 +42,13 @@ def names() -> list[str]:
 
 
 def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Path = Path("/proc/self/cgroup")) -> int:
-    """Returns the bytes of memory that this process may use: the machine's memory, or a control group's lower limit.
+    """Returns the number of bytes of memory that this process may use.
+
+    This is the machine's memory, or the memory limit of a Linux control group (cgroup) if that is lower.
 
     Args:
         control_groups: folder in which Linux shows the control groups, of version 1 or 2.
-        memberships: list of the control groups of this process.
+        memberships: file that lists the control groups of this process.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     lines = memberships.read_text().splitlines() if memberships.is_file() else []
@@ -53,10 +60,10 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
             root, name = control_groups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limits of the enclosing groups apply too. In a container, `group` is often a path of the host that does
-        # not exist here; then the container's limit is at the root.
+        # The limits of the groups that enclose this group apply too. In a container, `group` is often a path of the
+        # host that does not exist here. The container's own limit is then in the folder `root`.
         inner = root / group.strip("/")
         for folder in (inner, *inner.parents):
-            with contextlib.suppress(OSError, ValueError):  # the file does not exist, or says "max"
+            with contextlib.suppress(OSError, ValueError):  # the file does not exist, or contains "max": no limit
                 limits.append(int((folder / name).read_text()))
     return min(limits)

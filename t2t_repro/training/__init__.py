@@ -1,1 +1,1 @@
-"""Training: schedule, loss, step, loop, checkpoints, evaluation, logs."""
+"""Modules that train a model: learning rate, loss, training step, loop, checkpoints, evaluation and logs."""

@@ -1,4 +1,4 @@
-"""Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1)."""
+"""Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 
 
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
-    """Averages the weights of the last checkpoints of a model folder.
+    """Averages the weights of the last checkpoints of a model folder, and saves the average.
 
-    The average is a checkpoint in the subfolder "averaged", with weights, step and vocabulary fingerprint. t2t-decoder
-    and t2t-exporter use it like any other checkpoint.
+    The average is saved as a checkpoint in the subfolder "averaged". It holds the averaged weights, the last step and
+    the vocabulary's fingerprint, but no optimizer variables. t2t-decoder and t2t-exporter use it like any other
+    checkpoint.
 
     Args:
         folder: model folder.
-        last: number of checkpoints to average; 0 averages the number in the hparams, or all if there are fewer.
+        last: number of checkpoints to average. 0 averages the number in the hparams, or all checkpoints if the folder
+            has fewer.
 
     Returns:
-        The path of the average, and the paths of the checkpoints that were averaged.
+        The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
 
     Raises:
-        UserError: if there are fewer than `last` checkpoints, one is damaged, or the disk is full.
+        UserError: if there are fewer than `last` checkpoints, a checkpoint is damaged or belongs to another model, or
+            the disk is full.
     """
     paths = _last_checkpoints(folder, last)
     sums: dict[str, np.ndarray] = {}
@@ -51,10 +54,10 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the checkpoints to average; see `average_checkpoints`."""
+    """Returns the paths of the checkpoints to average, oldest first. `average_checkpoints` describes `last`."""
     checkpoints = folder.checkpoints()
     if not checkpoints:
-        folder.checkpoint()  # raises UserError, and says how to make one
+        folder.checkpoint()  # raises the UserError that says how to make a checkpoint
     number = last or folder.hparams.num_last_checkpoints
     if not last and len(checkpoints) < number:
         say(f"{folder.path}: {len(checkpoints)} checkpoints, not the {number} of its hparams set; averaging those")
@@ -68,5 +71,5 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
 
 
 def averaged_count(path: str) -> int:
-    """Returns the number of checkpoints in the average at `path`; 0 if the average is missing or damaged."""
+    """Returns from how many checkpoints the average at `path` was computed; 0 if the average is missing or damaged."""
     return int(read_value(path, "averaged") or 0)

@@ -22,20 +22,21 @@ from t2t_repro.training.checkpoint_files import (
 )
 
 BY_REQUEST = "saved_by_request"
-"""Name, in a checkpoint, of the variable that is true if it was saved only because the run had to stop."""
+"""Name of a boolean variable in each checkpoint: whether the checkpoint was saved by request. A checkpoint is saved by
+request if the run saved it only because a signal asked the run to stop."""
 
 
 class Checkpoints:
     """Saves and restores the state of a training run.
 
-    Weights and optimizer variables are stored under their own names, not under the attributes of Python objects, so
-    that other programs can read them.
+    Checkpoints store each weight and optimizer variable under its Keras path, not under the attribute names of Python
+    objects, so that other programs can read them.
 
     Args:
         folder: model folder.
         model: the model.
-        optimizer_variables: variables of the built optimizer, and others that change from step to step.
-        keep: number of checkpoints to keep; older ones are deleted.
+        optimizer_variables: variables of the built optimizer, and other variables that change from step to step.
+        keep: number of checkpoints to keep; older checkpoints are deleted.
     """
 
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
@@ -43,14 +44,14 @@ class Checkpoints:
         self._step = tf.Variable(0, dtype=tf.int64)
         self._by_request = tf.Variable(False)
         self._temporary = ""
-        """Path of the last checkpoint if it was saved by request, else empty. The next checkpoint replaces it."""
+        """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
         self._identity = {
             "hparams_fingerprint": hparams_fingerprint(folder.hparams),
             "vocabulary_fingerprint": folder.vocabulary.fingerprint,
             "data_fingerprint": folder.origin.data_fingerprint,
             "random_seed": str(folder.origin.random_seed),
         }
-        """Values that must be the same when the run resumes."""
+        """Fingerprints and seed of this run, also stored in each checkpoint. A run resumes only if they are equal."""
         self._saved_identity = {name: tf.Variable(value) for name, value in self._identity.items()}
         self._state = {
             "weights": _by_name(model.trainable_variables),
@@ -61,13 +62,13 @@ class Checkpoints:
         self._checkpoint = tf.train.Checkpoint(**self._state, **{BY_REQUEST: self._by_request})
 
     def restore(self) -> int:
-        """Restores the latest checkpoint that is whole; returns its step, or 0 if there is no checkpoint.
+        """Restores the latest undamaged checkpoint; returns its step, or 0 if the folder has no checkpoint.
 
-        Reports each damaged checkpoint and renames its files, so that no program takes it for the latest.
+        Prints a line for each damaged checkpoint, and renames its files so that no program reads them as a checkpoint.
 
         Raises:
-            UserError: if all checkpoints are damaged, the latest cannot be read from the disk, or it belongs to a run
-                with other hparams, data, vocabulary or seed.
+            UserError: if all checkpoints are damaged, or if the latest cannot be read from the disk, lacks variables of
+                this run, or belongs to a run with other hparams, data, vocabulary or random seed.
         """
         checkpoints = self._folder.checkpoints()
         damaged = []
@@ -80,21 +81,26 @@ class Checkpoints:
         for path in damaged:
             set_aside(path)
         latest = checkpoints[-1:]
-        # A process that was killed may have left an older checkpoint that was saved by request.
+        # If an earlier process was killed before it could delete a checkpoint saved by request, that checkpoint is
+        # deleted now.
         keep_only(self._folder.path, [path for path in checkpoints[:-1] if not was_by_request(path)] + latest)
         self._temporary = next(filter(was_by_request, latest), "")
         return int(self._step.numpy()) if latest else 0
 
     def restore_step(self, step: int) -> bool:
-        """Restores the checkpoint of a step, for a worker that is not the chief; returns whether it could."""
+        """Restores the checkpoint of step `step`; returns False if it is missing or damaged.
+
+        Workers other than the chief call this method, to restore the checkpoint that the chief has restored.
+        """
         paths = [path for path in self._folder.checkpoints() if step_of(path) == step]
         return bool(paths) and self._read(paths[0])
 
     def _read(self, path: str) -> bool:
-        """Reads a checkpoint into the variables; returns False if it is damaged."""
+        """Reads a checkpoint into the variables of this run; returns False if the checkpoint is damaged."""
         try:
             status = tf.train.Checkpoint(**self._state).read(path).assert_existing_objects_matched()
-            status.expect_partial()  # otherwise TensorFlow warns later that BY_REQUEST was not restored
+            # Without this, TensorFlow warns later that the variable BY_REQUEST was not restored.
+            status.expect_partial()
         except tf.errors.ResourceExhaustedError:
             raise
         except (tf.errors.OpError, ValueError, IndexError) as error:
@@ -120,11 +126,12 @@ class Checkpoints:
 
         Args:
             step: number of steps taken.
-            by_request: whether it is saved only because the run must stop. The next checkpoint replaces it, so that an
-                average is the same as if the run had never stopped.
+            by_request: True if the checkpoint is saved only because a signal stopped the run. The next save then
+                deletes this checkpoint, so that checkpoint averaging uses the same steps as in a run that never
+                stopped.
 
         Raises:
-            UserError: if the disk is full or the folder cannot be written. Earlier checkpoints stay whole.
+            UserError: if the disk is full or the folder cannot be written. Earlier checkpoints are not affected.
         """
         path = self._write(self._folder.path, step, by_request)
         checkpoints = [other for other in self._folder.checkpoints() if other == path or other != self._temporary]
@@ -133,7 +140,7 @@ class Checkpoints:
         return path
 
     def save_best(self, step: int) -> str:
-        """Replaces the best checkpoint by the state after `step` steps; returns its path.
+        """Replaces the best checkpoint by the state after `step` steps; returns the new checkpoint's path.
 
         Raises:
             UserError: if the disk is full or the folder cannot be written.
@@ -149,7 +156,7 @@ class Checkpoints:
 
 
 def was_by_request(path: str) -> bool:
-    """Returns whether a checkpoint was saved only because the run had to stop; False if it cannot be read."""
+    """Returns whether a checkpoint was saved only because a signal stopped the run; False if it cannot be read."""
     return bool(read_value(path, BY_REQUEST))
 
 
@@ -159,10 +166,12 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
     Args:
         model: the model.
         vocabulary: vocabulary of the model.
-        source: path of a checkpoint, or of a model folder; its averaged checkpoint is used, or its latest.
+        source: path of a checkpoint, or of a model folder. In a folder, the averaged checkpoint is used, or the latest
+            checkpoint if that is newer.
 
     Raises:
-        UserError: if there is no checkpoint, or its vocabulary, names or shapes differ.
+        UserError: if there is no checkpoint, or if its vocabulary or the names or shapes of its weights differ from the
+            model's.
     """
     path = ModelFolder(source).checkpoint() if Path(source).is_dir() else source
     checkpoint = read_checkpoint(path)
@@ -177,5 +186,5 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
 
 
 def _by_name(variables: list[Any]) -> dict[str, Any]:
-    """Returns the TensorFlow variables of Keras variables by their paths, which are unique."""
+    """Returns the TensorFlow variable of each Keras variable, by the Keras variable's path, which is unique."""
     return {variable.path: variable.value for variable in variables}

@@ -1,7 +1,7 @@
-"""The files of checkpoints: written whole, deleted, moved aside, and listed for TensorFlow.
+"""Writes, lists, renames and deletes the files of checkpoints.
 
-Each folder of checkpoints has TensorFlow's state file `checkpoint`, so that `tf.train.latest_checkpoint(folder)` works.
-Its paths are relative, so that the folder can be moved.
+TensorFlow's state file, named `checkpoint`, lists the checkpoints of each folder, so that
+`tf.train.latest_checkpoint(folder)` works. The paths in the state file are relative, so that the folder can be moved.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
 UNFINISHED = "unfinished-"
-"""Start of the name of a checkpoint that is being written."""
+"""Prefix of a checkpoint's file names until the checkpoint is complete."""
 
 STATE = "checkpoint"
-"""Name of TensorFlow's state file."""
+"""Name of TensorFlow's state file, which lists a folder's checkpoints."""
 
 BEST = "best"
-"""Folder, inside a model folder, of the checkpoint with the lowest dev loss."""
+"""Subfolder of a model folder for the checkpoint with the lowest dev loss."""
 
 
 def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
-    """Writes a tf.train.Checkpoint, so that it appears whole or not at all; returns its path.
+    """Writes a tf.train.Checkpoint; returns its path. If the process is killed, no incomplete checkpoint is left.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -41,13 +41,15 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write(str(folder / unfinished))
         files = sorted(folder.glob(f"{unfinished}.*"))
-        # If a checkpoint of this name exists, its index is deleted first: without an index it is no checkpoint, even
-        # if the process is killed when only its data has been replaced.
+        # If a checkpoint of this step exists already, its index file is deleted first. If the process is then killed
+        # before all files are replaced, the mixture of old and new files has no index and is no checkpoint.
         (folder / f"{path.name}.index").unlink(missing_ok=True)
-        # Older checkpoints are deleted next. If the power fails then, this one must be on the disk.
+        # The caller deletes older checkpoints next. In case the power fails then, the new files must be on the disk
+        # now.
         for file in files:
             _sync(file)
-        # TensorFlow writes the index in place, so a kill may leave it empty. Here the whole index is renamed, last.
+        # If the process is killed while TensorFlow writes an index file, the file may be empty. So TensorFlow wrote to
+        # temporary names, and the complete files are renamed here, the index last.
         for file in files:
             file.replace(folder / file.name.replace(unfinished, path.name))
         _sync(folder)
@@ -62,7 +64,7 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
 
 
 def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
-    """Lists checkpoints in the folder's state file, then deletes all others.
+    """Deletes all checkpoints of a folder except the given ones, which the state file then lists.
 
     Args:
         folder: folder of the checkpoints.
@@ -84,21 +86,27 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes a checkpoint. Its index is first: without an index, no program takes the rest for a checkpoint."""
+    """Deletes the files of a checkpoint, the index file first.
+
+    A kill in between leaves only data files. Without the index file, no program reads them as a checkpoint.
+    """
     for file in (Path(f"{path}.index"), *sorted(Path(path).parent.glob(f"{Path(path).name}.data-*"))):
         file.unlink(missing_ok=True)
 
 
 def set_aside(path: str) -> None:
-    """Renames a damaged checkpoint's files, so that no program takes them for a checkpoint."""
+    """Renames the files of a damaged checkpoint to damaged-NAME, so that no program reads them as a checkpoint."""
     for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
         file.rename(file.with_name(f"damaged-{file.name}"))
 
 
 def delete_unfinished(folder: Path) -> None:
-    """Deletes a killed process's unfinished files in a model folder: temporary files, and data without an index."""
+    """Deletes the files that a killed process left unfinished in a model folder and its subfolder `BEST`.
+
+    These are temporary files, and checkpoint data files without an index file.
+    """
     for place in (folder, folder / BEST):
-        for path in place.glob(f".*.{'?' * 8}"):  # the temporary names of `whole_file`
+        for path in place.glob(f".*.{'?' * 8}"):  # temporary files of `whole_file`
             path.unlink(missing_ok=True)
         names = {Path(path).name for path in checkpoints_in(place)}
         for path in place.glob(f"{UNFINISHED}{CHECKPOINT}-*"):
@@ -109,7 +117,10 @@ def delete_unfinished(folder: Path) -> None:
 
 
 def refuse_unreadable(path: str) -> None:
-    """Raises UserError if a checkpoint's files cannot be read. TensorFlow's error would call them damaged."""
+    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of the disk or its permissions.
+
+    TensorFlow raises the same errors for such a file as for a damaged checkpoint.
+    """
     for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
         try:
             with open(file, "rb") as stream:
@@ -123,7 +134,7 @@ def refuse_unreadable(path: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, without TensorFlow's names of nodes."""
+    """Returns the first line of an error's message, without the names of TensorFlow's graph nodes."""
     text = str(error).strip()
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
@@ -137,7 +148,7 @@ def _delete_any(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file's contents, or the names in a folder, are on the disk."""
+    """Waits until the disk has stored a file's contents, or the list of files in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

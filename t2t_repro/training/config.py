@@ -7,27 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a training run besides hparams and random seed."""
+    """Settings of a training run other than the hparams and the random seed."""
 
     local_eval_frequency: int = 1500
-    """Steps between two evaluations on the dev split."""
+    """Number of steps between two evaluations on the dev split."""
     save_checkpoints_secs: int = 0
-    """Seconds between two checkpoints; 0 saves one with each evaluation."""
+    """Seconds between two checkpoints. If 0, the run saves a checkpoint before each evaluation."""
     keep_checkpoint_max: int = 20
-    """Number of checkpoints to keep."""
+    """Number of checkpoints to keep; older checkpoints are deleted."""
     eval_steps: int = 0
-    """Number of batches in an evaluation; 0 evaluates the whole dev split."""
+    """Number of batches that each evaluation uses; 0 evaluates the whole dev split."""
     eval_decode_lines: int = 0
-    """Lines of the dev split that each evaluation decodes and scores."""
+    """Number of lines of the dev split that each evaluation decodes and scores; 0 decodes none."""
     early_stopping_patience: int = 0
-    """Evaluations without a lower dev loss after which training ends; 0 never ends it early."""
+    """Training ends after this number of consecutive evaluations without a new lowest dev loss; 0 disables this."""
     log_step_count_steps: int = 100
-    """Steps between two lines in metrics.jsonl."""
+    """Number of steps between two logged steps."""
     max_tokens_per_replica: int = 4096
-    """Positions in a micro-batch, padding included. A replica computes at most two micro-batches at a time."""
+    """Maximum number of positions in a micro-batch, counting padding. A replica computes at most two micro-batches at
+    the same time."""
     worker_gpu: int = 0
-    """GPUs to use on each machine; 0 uses all."""
+    """Number of GPUs to use on each machine; 0 uses all."""
     precision: str = "float32"
-    """Either "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits."""
+    """Either "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits."""
     warm_start_from: str = ""
-    """Model folder or checkpoint with the initial weights; if empty, they are drawn from the random seed."""
+    """Model folder or checkpoint from which to take the initial weights; if empty, the weights are random."""

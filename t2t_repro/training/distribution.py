@@ -1,4 +1,4 @@
-"""The devices of a training run: those of this machine, or of all machines that TF_CONFIG names."""
+"""Connects the devices and worker processes of a training run, and compares values between the workers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from t2t_repro.progress import say
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
         tf.errors.CancelledError, tf.errors.FailedPreconditionError)  # fmt: skip
-"""Errors that TensorFlow raises in the other workers when one worker ends; `lost` turns them into one line."""
+"""Errors that TensorFlow raises in the other workers when one worker ends. `lost` makes a one-line error of each."""
 
 
 def make_strategy(worker_gpu: int = 0) -> Any:
-    """Returns a strategy over this machine's GPUs, over its CPU if it has none, or over all workers of TF_CONFIG.
+    """Returns the tf.distribute strategy for training. Call this function before TensorFlow computes anything.
 
-    Call this before TensorFlow computes anything. With several workers it waits for all of them, an hour at most.
+    If TF_CONFIG names several workers, the function waits until all have started, at most an hour, and the strategy
+    uses the devices of all workers. Otherwise the strategy uses this machine's GPUs, or its CPU if there is no GPU.
 
     Args:
         worker_gpu: number of GPUs to use on each machine; 0 uses all.
 
     Raises:
-        UserError: if there are fewer GPUs, TF_CONFIG is wrong, its address is in use, or a worker does not start.
+        UserError: if this machine has fewer GPUs than `worker_gpu`, TF_CONFIG is wrong, another process uses this
+            worker's port, or another worker does not start.
     """
     devices.use_exact_float32()
     addresses, index = _cluster()
@@ -52,7 +54,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             "they reach each other's ports"
         ) from None
     except tf.errors.OpError as error:
-        if "server" not in error.message.lower():  # "Could not start gRPC server"
+        if "server" not in error.message.lower():  # TensorFlow's message: "Could not start gRPC server"
             raise lost(error) from None
         raise UserError(
             f"TF_CONFIG: cannot listen on {addresses[index]} ({_first_line(error)}); end the process that uses this "
@@ -61,10 +63,10 @@ def make_strategy(worker_gpu: int = 0) -> Any:
 
 
 def count_replicas(worker_gpu: int = 0) -> int:
-    """Returns the number of replicas that `make_strategy` would use on this machine; waits for no other worker.
+    """Returns the number of replicas that `make_strategy` would use on this machine, without waiting for other workers.
 
     Raises:
-        UserError: if there are fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
+        UserError: if this machine has fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
     """
     _choose_gpus(worker_gpu)
     gpus = tf.config.list_logical_devices("GPU")
@@ -81,12 +83,17 @@ def _choose_gpus(worker_gpu: int) -> None:
 
 @contextmanager
 def _python_signals() -> Iterator[None]:
-    """Lets Ctrl-C end the process inside the block, and restores the handlers afterwards: TensorFlow sets its own."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+    """Returns a context in which Ctrl-C ends the process.
+
+    When the context ends, it restores the signal handlers, because TensorFlow has replaced them by its own.
+    """
+    # Python lets only the main thread set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if handlers[signal.SIGINT] == signal.default_int_handler:  # Python would call it only after TensorFlow returns
+    # Python would call its default handler only after TensorFlow stops waiting; SIG_DFL ends the process immediately.
+    if handlers[signal.SIGINT] == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -96,16 +103,16 @@ def _python_signals() -> Iterator[None]:
 
 
 def workers() -> int:
-    """Returns the number of processes that train together, from TF_CONFIG; 1 without it.
+    """Returns the number of worker processes that TF_CONFIG names; 1 if TF_CONFIG is not set.
 
     Raises:
-        UserError: if TF_CONFIG is not as docs/distributed.md describes.
+        UserError: if TF_CONFIG does not have the form that docs/distributed.md describes.
     """
     return len(_cluster()[0])
 
 
 def _cluster() -> tuple[list[str], int]:
-    """Returns the addresses in TF_CONFIG, the chief's first, and the index of this process."""
+    """Returns the addresses of all workers in TF_CONFIG, the chief's first, and the index of this process's address."""
     cure = "see docs/distributed.md, or unset it"
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -138,12 +145,16 @@ def _are_addresses(value: Any) -> bool:
 
 
 def is_chief(strategy: Any) -> bool:
-    """Returns whether this process is the one that writes files."""
+    """Returns whether this process is the chief, the only worker that writes files."""
     return bool(strategy.extended.should_checkpoint)
 
 
 def from_all(strategy: Any, value: int) -> list[int]:
-    """Returns all processes' values, one for each replica, the chief's first. All processes must call it."""
+    """Collects a value from every worker. Every worker must call this function.
+
+    Returns:
+        One number per replica: the `value` of the replica's worker. The chief's replicas come first.
+    """
     if workers() == 1:
         return [value] * strategy.num_replicas_in_sync
     one_hot = value * np.eye(strategy.num_replicas_in_sync, dtype=np.int64)
@@ -155,20 +166,24 @@ def from_all(strategy: Any, value: int) -> list[int]:
 
 @functools.cache
 def _sum_graph(strategy: Any) -> Any:
-    # Without a graph, TensorFlow creates a thread pool and leaves it open if another worker is lost.
+    # If `reduce` ran outside a graph, TensorFlow would create a thread pool and not close it when a worker is lost.
     return tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None), autograph=False)
 
 
 def from_chief(strategy: Any, value: int) -> int:
-    """Returns the chief's value. All processes must call it."""
+    """Returns the `value` with which the chief called this function. Every worker must call this function."""
     return from_all(strategy, value)[0]
 
 
 def refuse_other_flags(strategy: Any, **values: int) -> None:
-    """Compares flags between all processes. All must call it.
+    """Checks that all workers were started with the same values of some flags. Every worker must call this function.
+
+    Args:
+        strategy: strategy that connects the workers.
+        values: this worker's value of each flag, by the flag's name.
 
     Raises:
-        UserError: if a flag differs; the error names its values.
+        UserError: if a flag's value differs between workers. The message lists the values.
     """
     for name, value in values.items():
         distinct = sorted(set(from_all(strategy, value)))
@@ -179,10 +194,10 @@ def refuse_other_flags(strategy: Any, **values: int) -> None:
 
 
 def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Compares variables between all processes. All must call it.
+    """Checks that some variables are equal in all workers. Every worker must call this function.
 
     Raises:
-        UserError: if they differ.
+        UserError: if a variable differs between workers.
     """
     if workers() == 1:
         return
@@ -196,7 +211,11 @@ def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
 
 
 def lost(error: tf.errors.OpError) -> UserError:
-    """Returns the user's error for one of TensorFlow's errors in `LOST`."""
+    """Returns a UserError that says why the connection to the other workers was lost.
+
+    Args:
+        error: one of the errors in `LOST`.
+    """
     cause = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
     reason = cause[1].rstrip(":") if cause else _first_line(error)
     if "joining a group with size" in reason:

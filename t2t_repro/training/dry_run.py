@@ -1,4 +1,4 @@
-"""The text of --dry_run: the model, the steps, their micro-batches and the memory. Nothing is trained or written."""
+"""Describes a run for t2t-trainer --dry_run: its model, steps, micro-batches and memory. Trains and writes nothing."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices of a training run, and the precision they compute in."""
+    """The devices of a training run, and the precision in which they compute."""
 
     device: str
-    """Name of the GPUs, or of the processor."""
+    """Name of the GPUs, or of the processor if there is no GPU."""
     replicas: int
-    """Replicas on each machine."""
+    """Number of replicas on each machine."""
     precision: str
     workers: int = 1
     memory: int = 0
-    """Bytes of memory of the machine if it trains on its processor; 0 if it trains on GPUs."""
+    """Bytes of memory that this process may use if the run trains on the processor; 0 if the run trains on GPUs."""
 
     def __str__(self) -> str:
         workers = f"{self.workers} workers, each " if self.workers > 1 else ""
@@ -53,7 +53,8 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     """Returns a description of the training run that `train` would start. Does not wait for other workers.
 
     Raises:
-        UserError: if no pair is short enough, or TF_CONFIG or the number of GPUs is wrong.
+        UserError: if all training pairs are too long, TF_CONFIG is wrong, or this machine has fewer GPUs than `config`
+            requires.
     """
     vocab_size, replicas = data.vocabulary.size, count_replicas(config.worker_gpu)
     memory = 0 if tf.config.get_visible_devices("GPU") else devices.memory_limit()
@@ -68,13 +69,13 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
 
 
 def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipeline, hardware: Hardware) -> str:
-    """Returns the text of a dry run.
+    """Returns the text of a dry run: facts about the run, and tables of its micro-batches and its memory.
 
     Args:
         hparams: how the model is built and trained.
         vocab_size: number of entries in the vocabulary.
         parameters: number of the model's parameters.
-        pipeline: pipeline of the training run.
+        pipeline: source of the run's batches.
         hardware: devices of the training run.
     """
     epoch, lengths = pipeline.first_epoch, pipeline.lengths
@@ -105,18 +106,18 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 @dataclass(frozen=True)
 class Cuts:
-    """The micro-batches of the first epoch's steps. Only the first `COUNTED_STEPS` steps are counted."""
+    """The micro-batches into which the first epoch's steps are cut. Covers only the first `COUNTED_STEPS` steps."""
 
     steps: list[list[size.Shape]]
-    """Shapes of the micro-batches of each step, including empty ones."""
+    """For each step, the shapes of its micro-batches, including empty micro-batches."""
     replicas: int
-    """Number of replicas, over all workers."""
+    """Number of replicas of all workers together."""
     padding: float
-    """Share of padding in all positions, 0 .. 1."""
+    """Number of padding positions divided by the number of all positions."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Cuts:
-        """Returns the cuts of a pipeline's first epoch."""
+        """Returns the micro-batches of a pipeline's first epoch."""
         epoch, lengths = pipeline.first_epoch, pipeline.lengths
         steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)
         shapes = [
@@ -127,11 +128,11 @@ class Cuts:
 
     @property
     def rounds(self) -> int:
-        """Number of micro-batches of a replica, in the step with the most."""
+        """Largest number of micro-batches that one replica computes in a step."""
         return max(map(len, self.steps)) // self.replicas
 
     def at_once(self) -> Iterator[list[size.Shape]]:
-        """Yields the micro-batches that one replica computes together, for each replica in each step."""
+        """Yields the shapes of the micro-batches whose activations one replica holds in memory at the same time."""
         for shapes in self.steps:
             if len(shapes) <= ROUNDS_AT_ONCE * self.replicas:
                 yield from (shapes[replica :: self.replicas] for replica in range(self.replicas))
@@ -139,10 +140,10 @@ class Cuts:
                 yield from ([shape] for shape in shapes)
 
     def table(self, sample: str) -> Table:
-        """Returns a table with the number of steps for each number of micro-batches.
+        """Returns a table with a row for each number of micro-batches: how many steps are cut into that number.
 
         Args:
-            sample: end of the title; empty if all steps were counted.
+            sample: end of the table's title, which says how many steps were counted; empty if all steps were counted.
         """
         steps = Counter(map(len, self.steps))
         largest: Counter[int] = Counter()

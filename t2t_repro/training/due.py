@@ -1,4 +1,4 @@
-"""The tasks that are due after a training step."""
+"""Decides which tasks are due after a training step: logging, saving, evaluating and stopping."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from t2t_repro.training.config import RunConfig
 
 @dataclass(frozen=True)
 class Due:
-    """Tasks of the training loop after a step."""
+    """The tasks that the training loop performs after a step."""
 
     logs: bool = False
-    """Log the step."""
+    """Whether to log the step."""
     saves: bool = False
-    """Save a checkpoint."""
+    """Whether to save a checkpoint."""
     saves_by_request: bool = False
-    """The checkpoint is saved only because the run must stop. The next checkpoint replaces it."""
+    """Whether that checkpoint is saved only because a signal stopped the run. The next save then deletes it."""
     evaluates: bool = False
-    """Evaluate the dev split."""
+    """Whether to evaluate the model on the dev split."""
     stops: bool = False
-    """Take no further step."""
+    """Whether the run stops after this step, as a signal requested."""
 
     @property
     def is_nothing(self) -> bool:
-        """True if the next step can follow at once."""
+        """Returns the tasks that are due after a step.
+
+        Args:
+            step: number of steps taken.
+            last_step: number of steps after which training ends.
+            config: how often to log, save and evaluate.
+            seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
+            stop_requested: whether a signal asked the run to stop.
+        """
         return self == Due()
 
 
 def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
-    """Returns whether the dev split is evaluated after a step."""
+    """True if no task is due."""
     return step % config.local_eval_frequency == 0 or step == last_step
 
 
 def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop_requested: bool) -> Due:
-    """Returns the tasks that are due after a step.
-
-    Args:
-        step: number of steps taken.
-        last_step: number of steps after which training ends.
-        config: how often to log, save and evaluate.
-        seconds: seconds since the last checkpoint, or since training started.
-        stop_requested: whether the run must stop after this step.
-    """
+    """Returns whether the dev split is evaluated after step number `step`."""
     evaluates = evaluates_after(step, last_step, config)
     if config.save_checkpoints_secs:
         saves = seconds >= config.save_checkpoints_secs or step == last_step
@@ -51,8 +51,9 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
     return Due(
         logs=evaluates or step % config.log_step_count_steps == 0,
         saves=saves or stop_requested,
-        # With save_checkpoints_secs the checkpoint is kept: if every process is stopped early, no other is ever due.
+        # With save_checkpoints_secs, later saves do not delete a checkpoint saved by request: if every process of a run
+        # is stopped before its first regular checkpoint is due, the run has no other checkpoints.
         saves_by_request=stop_requested and not saves and not config.save_checkpoints_secs,
-        evaluates=evaluates and not stop_requested,  # the resumed run evaluates first
+        evaluates=evaluates and not stop_requested,  # the process that resumes the run does this evaluation first
         stops=stop_requested,
     )

@@ -1,4 +1,4 @@
-"""Evaluation on the dev split: the loss, accuracy and perplexity of a model (Table 3), and scores of decoded text."""
+"""Evaluates a model on the dev split: loss, accuracy and perplexity (Table 3), and scores of decoded text."""
 
 from __future__ import annotations
 
@@ -20,50 +20,52 @@ from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
 
 SAMPLES = 5
-"""Number of lines in `Decoded.samples`."""
+"""Maximum number of lines in `Decoded.samples`."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy and loss of a model that predicts each target token from the correct tokens before it."""
+    """Loss and accuracy of predicting each target token from the source and the correct earlier target tokens."""
 
     loss: float
-    """Negative log-likelihood in nats per target token, with the end token, without label smoothing."""
+    """Mean negative log-likelihood of the target tokens in nats, counting end tokens, without label smoothing."""
     accuracy: float
-    """Share of the target tokens to which the model gave the highest probability, 0 .. 1."""
+    """Fraction of the target tokens that are the model's most probable prediction, 0 .. 1."""
     tokens: int
-    """Number of target tokens."""
+    """Number of target tokens, counting end tokens."""
     batches: int = 0
-    """Number of evaluated batches; 0 if the whole split was evaluated."""
+    """Number of evaluated batches if the evaluation skipped others; 0 if it covered the whole split."""
 
     @property
     def perplexity(self) -> float:
-        """exp(loss), per subword; only comparable between models with the same vocabulary."""
+        """exp(loss), the perplexity per subword. Comparable only between models with the same vocabulary."""
         return math.exp(min(self.loss, 700.0))
 
 
 def never() -> bool:
-    """Returns False: do not stop."""
+    """Returns False. As `should_stop`, it lets an evaluation run to its end."""
     return False
 
 
 class Evaluator:
-    """Measures how well a model predicts a split.
+    """Computes a model's loss and accuracy on a split.
 
     Args:
         model: called as model(inputs, targets) -> logits.
-        records: the split.
-        max_tokens: maximum number of positions in a batch.
-        max_batches: number of batches to evaluate, spread over short and long ones; 0 evaluates all.
+        records: examples of the split.
+        max_tokens: maximum number of positions in a batch, counting padding.
+        max_batches: number of batches to evaluate, taken evenly from the batches of short and long examples; 0
+            evaluates all.
     """
 
     def __init__(self, model: Any, records: Records, max_tokens: int, max_batches: int = 0) -> None:
         self._records, self._max_tokens, self._max_batches = records, max_tokens, max_batches
 
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Returns the summed loss and the number of correct tokens of a batch."""
+            """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
             logits = model(inputs, targets)
-            # In bfloat16 several tokens often have the same logit; argmax takes the first.
+            # If several tokens share the largest logit, which is frequent in bfloat16, argmax predicts the first of
+            # them.
             predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
             correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
             return smoothed_cross_entropy(logits, targets, 0.0), correct
@@ -71,10 +73,10 @@ class Evaluator:
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Evaluation:
-        """Measures the model as it is now.
+        """Evaluates the model with its current weights.
 
         Args:
-            should_stop: asked before each batch.
+            should_stop: called before each batch; the evaluation is interrupted when it returns True.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -91,7 +93,7 @@ class Evaluator:
         return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), tokens, measured)
 
     def _batches(self) -> tuple[Iterable[MicroBatch], int]:
-        """Returns the batches to measure, and their number if others are skipped, else 0."""
+        """Returns the batches to evaluate, and the value of `Evaluation.batches`."""
         batches = batches_once(self._records, self._max_tokens)
         if not self._max_batches:
             return batches, 0
@@ -102,7 +104,7 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Sample:
-    """A decoded line. Reference and output are as `Problem.finish` returns them."""
+    """A decoded line. `Problem.finish` has been applied to the reference and to the model's output."""
 
     source: str
     reference: str
@@ -114,22 +116,23 @@ class Decoded:
     """The result of decoding lines of a split."""
 
     scores: list[Score]
-    """The problem's scores of all lines; the first one is reported."""
+    """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int
-    """Number of lines."""
+    """Number of decoded lines."""
     samples: list[Sample]
-    """The first lines."""
+    """The first decoded lines, at most `SAMPLES`."""
 
 
 class DevDecoder:
-    """Decodes lines of a split as t2t-decoder would, and scores the text.
+    """Decodes lines of a split as t2t-decoder would, and scores the outputs.
 
     Args:
-        translator: the model, its vocabulary and how to search.
+        translator: the model, its vocabulary and the search hparams.
         problem: decides how outputs are finished and scored.
-        records: the split, in the problem's direction.
-        lines: number of lines to decode, spread evenly over the split; all if the split has fewer. A model that has not
-            learned to end makes each output as long as the search allows, which is slow.
+        records: examples of the split; their sources and targets are in the problem's direction.
+        lines: number of lines to decode, spread evenly over the split. If the split has fewer, all its lines are
+            decoded. While a model has not learned to end its outputs, each has the maximum length, and decoding is
+            slow.
 
     Raises:
         UserError: if a record is damaged.
@@ -140,14 +143,14 @@ class DevDecoder:
         pairs = [records[number] for number in spread(len(records), lines)]
         decode = translator.vocabulary.decode
         self._sources = decode(source.tolist() for source, _ in pairs)
-        # The targets are not always the text to score: in parsing they become trees first.
+        # `finish` turns targets into the text that is scored. In parsing, for example, it makes trees of them.
         self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
-        """Decodes with the model as it is now.
+        """Decodes the lines with the model's current weights.
 
         Args:
-            should_stop: asked after each batch.
+            should_stop: called after each batch; the decoding is interrupted when it returns True.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -165,12 +168,12 @@ class DevDecoder:
 
 
 def spread(size: int, count: int) -> list[int]:
-    """Returns `count` of the numbers 0 .. size - 1 in order, spread evenly; all if there are no more.
+    """Returns `count` of the numbers 0 .. size - 1, increasing and spread evenly; all of them if `count` is larger.
 
-    The numbers are the same at each call.
+    The result is the same at each call.
     """
     count = min(size, count)
-    # One number is drawn from each of `count` equal stretches. To take every n-th line would be biased if the text
-    # alternates: numbers_ende alternates between small and large numbers.
+    # Draws one number from each of `count` intervals of equal size. Taking every n-th number would give a biased sample
+    # of text that alternates, as numbers_ende does between small and large numbers.
     draw = random.Random(0)
     return [draw.randrange(size * stretch // count, size * (stretch + 1) // count) for stretch in range(count)]

@@ -1,4 +1,4 @@
-"""The logs of a training run: the same figures in metrics.jsonl and in TensorBoard's files."""
+"""The logs of a training run: writes the same values to metrics.jsonl and to TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Logs:
 
     Args:
         folder: model folder.
-        start: step from which the run continues; later steps are removed from the logs.
+        start: step from which the run continues. Entries of later steps are removed from the logs.
         workers: number of machines that train together.
 
     Raises:
-        UserError: if a file cannot be written; so does each method.
+        UserError: if a file cannot be written. Every method raises it too.
     """
 
     def __init__(self, folder: ModelFolder, start: int, workers: int) -> None:
@@ -36,17 +36,17 @@ class Logs:
 
     @functools.cached_property
     def _tensorboard(self) -> TensorBoardLog:
-        """The log for TensorBoard, created at the first use so that a process that logs nothing leaves no file."""
+        """The log for TensorBoard, created at its first entry, so that a process that logs nothing writes no file."""
         return TensorBoardLog(self._folder.path, self._start)
 
     @property
     def seconds_before(self) -> float:
-        """Seconds of training before this process started."""
+        """Seconds that earlier processes of this run have trained."""
         return self._metrics.seconds_before
 
     @property
     def dev_losses(self) -> dict[int, float]:
-        """Dev losses by step, oldest first."""
+        """Dev loss of each evaluation by its step, oldest first."""
         return self._metrics.dev_losses
 
     def log_step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
@@ -54,7 +54,7 @@ class Logs:
 
         Args:
             step: number of the step.
-            seconds: seconds of training so far, including earlier processes.
+            seconds: seconds of training until this step, counting earlier processes of the run.
             result: result of the step.
             speed: speed since the last logged step.
         """
@@ -65,13 +65,14 @@ class Logs:
             **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),
             **speed.figures(),
         }
-        # A step of mixed_float16 that was skipped has no finite norm.
+        # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not finite and is not
+        # logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         self._tensorboard.scalars(step, values)
         self._metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
 
     def log_evaluation(self, step: int, evaluation: Evaluation, decoded: Decoded | None) -> None:
-        """Logs an evaluation of the dev split."""
+        """Logs an evaluation of the dev split. `decoded` is None if the evaluation decoded no lines."""
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
@@ -80,7 +81,7 @@ class Logs:
         details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
         if decoded:
             score = decoded.scores[0]
-            if math.isfinite(score.score):  # a parser that writes no brackets yet has no F1
+            if math.isfinite(score.score):  # F1 is not finite as long as a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]
@@ -90,12 +91,12 @@ class Logs:
         self._metrics.add(step, **values, **details)
 
     def log_attention(self, step: int, picture: Picture) -> None:
-        """Logs a picture of the attention over a sentence."""
+        """Logs a picture of the model's attention over one sentence pair."""
         self._tensorboard.image(step, "attention", *picture)
 
 
 def markdown(rows: list[tuple[str, str, str]]) -> str:
-    """Returns translations as a table in Markdown."""
+    """Returns (source, reference, output) rows as a Markdown table."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])

@@ -1,4 +1,4 @@
-"""The training loop: when to save, evaluate, log and stop."""
+"""The training loop: takes steps, saves checkpoints, evaluates, logs and stops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from t2t_repro.visualization.attention import attention_of
 
 
 def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> ModelFolder | None:
-    """Trains a model until `hparams.train_steps`, from the folder's latest checkpoint if it has one.
+    """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
 
     Args:
         output_dir: model folder; created if it does not exist.
@@ -38,12 +38,12 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
         config: how the run saves, evaluates, logs and uses its devices.
 
     Returns:
-        The model folder, in the chief; None in other workers.
+        In the chief, the model folder. In other workers, None.
 
     Raises:
-        UserError: if no pair is short enough, the folder belongs to another run or is in use, the disk is full, a loss
-            is not finite, memory runs out, or a worker is lost.
-        Stopped: if SIGTERM or SIGINT requested it.
+        UserError: if all training pairs are too long, the folder belongs to another run or another process is using it,
+            the disk is full, a loss is not finite, memory runs out, or the connection to a worker is lost.
+        Stopped: if SIGTERM or SIGINT asked the run to stop.
     """
     run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu))
     try:
@@ -60,20 +60,20 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
 
 
 class Loop:
-    """Takes the steps of a training run. Every worker runs its own loop."""
+    """The training loop of one worker process. Every worker runs its own loop."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared, self._run, self._config = prepared, prepared.run, prepared.run.config
         self._start, self._last_step = prepared.start, prepared.run.hparams.train_steps
         self._signals = StopSignals()
         self._start_time = self._save_time = 0.0
-        """Times at which this process started its first step, and saved its last checkpoint."""
+        """Times at which this process started its first step, and at which it last saved a checkpoint."""
 
     def run(self) -> None:
-        """Trains to the end.
+        """Trains until the last step, until early stopping, or until a signal asks the run to stop.
 
         Raises:
-            Stopped: if a signal requested it.
+            Stopped: if a signal asked the run to stop.
         """
         path, step = self._prepared.folder.path, self._start
         with self._signals:
@@ -85,7 +85,7 @@ class Loop:
             has_converged = self._has_converged()
             if step < self._last_step and not has_converged and not self._stop_requested:
                 step = self._take_steps()
-                has_converged = self._has_converged()  # in it, the other workers wait for the chief to save
+                has_converged = self._has_converged()  # also makes the other workers wait until the chief has saved
         if has_converged and self._start < self._last_step:
             self._run.say(
                 f"no lower dev loss in {self._config.early_stopping_patience} evaluations: ended after step {step:,}"
@@ -95,11 +95,11 @@ class Loop:
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal requested a stop and there is only one worker. Several workers vote instead."""
+        """True if a signal asked the run to stop and there is only one worker. Several workers vote instead."""
         return self._run.has_one_worker and self._signals.requested
 
     def _take_steps(self) -> int:
-        """Takes steps until the last one, or until the run must stop; returns the number of steps taken."""
+        """Takes steps until the last one or until the run must stop; returns the number of steps taken so far."""
         speed = Speed()
         self._start_time = self._save_time = time.monotonic()
         step, pending = self._start, None
@@ -109,7 +109,8 @@ class Loop:
                 returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
                 step = batch.step + 1
                 speed.count(batch)
-                # The previous step's result is read while this step runs, so that a GPU does not wait for Python.
+                # Reads the previous step's result while this step runs. Waiting for this step would leave a GPU idle
+                # while Python prepares the next one.
                 previous = self._read(*pending) if pending else None
                 pending = batch, returned
                 if progress:
@@ -129,7 +130,7 @@ class Loop:
         return step
 
     def _progress(self) -> Any:
-        """Returns a context with the progress bar; in workers other than the chief it is None."""
+        """Returns a context whose value is the progress bar in the chief, and None in other workers."""
         if not self._run.is_chief:
             return contextlib.nullcontext()
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._start))
@@ -139,7 +140,8 @@ class Loop:
 
         Args:
             step: number of steps taken.
-            previous: result of the previous step. All workers see its votes, so they stop after the same step.
+            previous: result of the previous step. It counts the votes of all workers, so all workers stop after the
+                same step.
         """
         if self._run.has_one_worker:
             stop_requested = self._signals.requested
@@ -154,7 +156,7 @@ class Loop:
             self._prepared.logs.log_step(step, seconds, result, speed)
 
     def _save_and_evaluate(self, step: int, due: Due) -> bool:
-        """Saves and evaluates if that is due; returns whether training ends."""
+        """Saves a checkpoint and evaluates, as `due` says; returns whether training ends."""
         if due.saves:
             self._save(step, due.saves_by_request)
         if not due.evaluates:
@@ -172,26 +174,31 @@ class Loop:
         self._save_time = time.monotonic()
 
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
-        """Returns the result of a step.
+        """Waits for the step of `batch` and returns its result.
 
         Raises:
-            UserError: if its loss or its gradient is not finite.
+            UserError: if the loss or the gradient is not finite.
         """
         result = TrainStep.read(returned)
-        # A loss scale above 1 makes gradients overflow now and then: such a step is skipped, and the scale is lowered.
+        # With mixed_float16 (loss scale above 1), gradients sometimes overflow. `TrainStep` has then skipped the step
+        # and lowered the scale, which is no error.
         if math.isfinite(result.loss) and (math.isfinite(result.gradient_norm) or result.loss_scale > 1.0):
             return result
         raise self._not_finite(batch, result)
 
     def _not_finite(self, batch: Batch, result: Result) -> UserError:
-        """Writes a list of the step's examples to a file; returns the error, which names the file."""
+        """Returns the error for a result that is not finite.
+
+        The chief lists the step's examples in a file, and the error names the file.
+        """
         folder, records = self._prepared.folder, self._run.data.records["train"]
         path = folder.path / f"not_finite-{batch.step + 1}.tsv"
         places = [records.locate(number) for number in sorted(batch.examples.tolist())]
         if self._run.is_chief:
             with whole_file(path, "w") as file:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
-        # The previous step may have damaged the weights, even if its own loss and gradient were finite.
+        # Omits a checkpoint that was saved just before this step: the previous step may have damaged its weights, even
+        # if that step's own loss and gradient were finite.
         good = [path for path in folder.checkpoints() if step_of(path) < batch.step]
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
@@ -202,14 +209,14 @@ class Loop:
         )
 
     def _evaluate_if_missing(self) -> None:
-        """Evaluates the restored checkpoint if the previous process ended after saving it but before evaluating it."""
+        """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
         logs, step = self._prepared.logs, self._start
         is_due = step and evaluates_after(step, self._last_step, self._config)
         if logs and is_due and step not in logs.dev_losses:
             self._evaluate(step)
 
     def _evaluate(self, step: int) -> None:
-        """Evaluates the dev split, logs the result, and saves the model if it is the best."""
+        """Evaluates the dev split, logs the result, and saves the model as the best if the dev loss is a new low."""
         prepared, data = self._prepared, self._run.data
         assert prepared.logs is not None
         try:
@@ -224,7 +231,7 @@ class Loop:
         if prepared.model.has_attention:
             picture = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
             prepared.logs.log_attention(step, picture)
-        # Logged last: the line in metrics.jsonl means that the whole evaluation was done.
+        # Written last: if the process ends before this line is in metrics.jsonl, the next process evaluates again.
         prepared.logs.log_evaluation(step, evaluation, decoded)
         score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}" if decoded else ""
         self._run.say(
@@ -233,7 +240,10 @@ class Loop:
         )
 
     def _has_converged(self) -> bool:
-        """Returns whether the last `early_stopping_patience` dev losses set no new low. All workers must call it."""
+        """Returns whether the last `early_stopping_patience` evaluations brought no new lowest dev loss.
+
+        Every worker must call this method.
+        """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         losses = list(logs.dev_losses.values()) if logs else []
         has_converged = patience > 0 and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
@@ -241,5 +251,5 @@ class Loop:
 
 
 def _note(previous: Result | None, speed: Speed) -> str:
-    """Returns the end of the progress line."""
+    """Returns the end of the progress line: loss and learning rate of the previous step, and the speed."""
     return f"loss {previous.loss:.3f}, rate {previous.learning_rate:.1e}, {speed}" if previous else ""

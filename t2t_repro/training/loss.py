@@ -1,6 +1,6 @@
-"""Label-smoothed cross-entropy (section 5.4).
+"""Label-smoothed cross-entropy (section 5.4 of the paper).
 
-Shapes: B batch, T target length, V vocabulary.
+Shapes: B batch size, T target length, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Tensor = Any
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the cross-entropy in nats, summed over all target tokens without padding.
+    """Returns the cross-entropy in nats, summed over all target tokens; padding does not count.
 
-    As in tensor2tensor, the correct token has probability 1 - e and each other token e / (V - 1). The entropy of that
-    distribution is subtracted, so that a perfect model's loss is 0.
+    As in tensor2tensor, the target distribution gives probability 1 - e to the correct token and e/(V-1) to each other
+    token. The entropy of this distribution is subtracted, so that the lowest possible loss is 0.
 
     Args:
         logits: float32 [B, T, V].
-        targets: int32 [B, T], padded with 0.
+        targets: int32 [B, T], token ids, padded with 0.
         label_smoothing: e; 0 gives the negative log-likelihood.
 
     Returns:
@@ -33,18 +33,20 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
     weights = ops.cast(targets != 0, "float32")
 
     # The gradient is written by hand: softmax minus smoothed target. A small model spends most of its time on arrays
-    # [B, T, V], and automatic differentiation reads and writes them twice as often.
+    # [B, T, V], and automatic differentiation would read and write these arrays twice as often.
     @ops.custom_gradient
     def cross_entropy(logits: Tensor) -> Any:
         softmax = ops.softmax(logits)
-        # log(sum(exp(logits))), computed from the largest probability: it is at least 1 / V, so its log is finite.
+        # This is log(sum(exp(logits))): the largest logit minus the log of the largest probability. That probability is
+        # at least 1 / V, so its log is finite.
         log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
         target_logits = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         others = other * (vocab_size * ops.mean(logits, axis=-1) - target_logits)
         loss = log_normalizer - correct * target_logits - others - entropy
 
         def gradient(upstream: Tensor) -> Tensor:
-            # Compared as floats: TensorFlow compares int32 on the CPU even if everything else is on a GPU.
+            # The ids are compared as floats, because TensorFlow compares int32 on the CPU even if all other operations
+            # run on a GPU.
             is_target = ops.arange(vocab_size, dtype="float32") == ops.cast(targets, "float32")[..., None]
             smoothed = ops.where(is_target, correct, other)
             return (softmax - smoothed) * (upstream * weights)[..., None]

@@ -1,12 +1,14 @@
-"""metrics.jsonl in the model folder: the measurements of a training run, one JSON object a line.
+"""metrics.jsonl in the model folder: the measurements of a training run, one JSON object per line.
 
-Every --log_step_count_steps steps, and before each evaluation: "step", "seconds" of training so far, "train_loss"
-(smoothed, of that step), "learning_rate", "gradient_norm", "source_tokens_per_second", "target_tokens_per_second",
-"padding", "hardware" and "gpu_count".
+Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last step. Its fields
+are "step", "seconds" (of training so far), "train_loss" (with label smoothing), "learning_rate", "gradient_norm",
+"source_tokens_per_second", "target_tokens_per_second", "padding", "hardware" and "gpu_count". With mixed_float16, the
+line also has "loss_scale".
 
-After each evaluation: "step", "dev_loss", "dev_perplexity" and "dev_accuracy"; "eval_steps" if that flag skipped
-batches; if lines were decoded, the problem's main score ("dev_bleu", "dev_f1", "dev_exact_matches"), its "signature",
-and the first lines as "dev_translations" (source, reference and output).
+After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity" and "dev_accuracy". If
+--eval_steps made the evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation
+decoded lines, the line also has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's
+"signature", and the first decoded lines as "dev_translations" (source, reference and output).
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ FILE = "metrics.jsonl"
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """Returns the lines of a model folder's metrics.jsonl, or nothing if it does not exist.
+    """Returns the lines of a model folder's metrics.jsonl; an empty list if the file does not exist.
 
-    Skips a line that a killed process left half-written.
+    Skips damaged lines, e.g. a line that a killed process left half-written.
     """
     lines = []
     path = Path(folder) / FILE
@@ -43,7 +45,7 @@ class MetricsLog:
 
     Args:
         folder: model folder.
-        start: step from which the run continues; lines of later steps, from a killed process, are removed.
+        start: step from which the run continues. Lines of later steps, which an earlier process wrote, are removed.
 
     Raises:
         UserError: if the file cannot be written.
@@ -55,12 +57,12 @@ class MetricsLog:
         with whole_file(self._path, "w") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
-        """Seconds of training before this process started."""
+        """Seconds that earlier processes of this run have trained."""
         self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in lines if "dev_loss" in line}
-        """Dev losses by step, oldest first."""
+        """Dev loss of each evaluation by its step, oldest first."""
 
     def add(self, step: int, **values: Any) -> None:
-        """Appends a line."""
+        """Appends a line with `step` and the given values."""
         if "dev_loss" in values:
             self.dev_losses[step] = float(values["dev_loss"])
         try:

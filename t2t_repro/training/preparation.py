@@ -1,4 +1,4 @@
-"""Everything before the first step of a training run: opens the folder, builds the model, restores the checkpoint."""
+"""Prepares a training run for its first step: opens the folder, builds the model and restores the checkpoint."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
 
 EVAL_TOKENS = 4096
-"""Maximum number of positions in a batch of an evaluation, with padding."""
+"""Maximum number of positions in a batch of an evaluation, counting padding."""
 
 EVAL_BEAM = 4
-"""Maximum beam size in an evaluation. Parsing's 21 is slow while the model has not learned to end its outputs."""
+"""Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
+outputs."""
 
 SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
-"""Advice if a worker does not see a file that the chief wrote."""
+"""Advice in the error for a worker that does not see a file that the chief wrote."""
 
 
 @dataclass(frozen=True)
@@ -41,60 +42,60 @@ class Run:
     """The inputs of a training run: its data, its settings and its devices."""
 
     output_dir: str
-    """Model folder, which may not exist yet."""
+    """Path of the model folder, which may not exist yet."""
     data: Data
     hparams: HParams
     random_seed: int
     """Seed of the initial weights, the order of the data and dropout."""
     config: RunConfig
     strategy: Any
-    """A tf.distribute strategy."""
+    """The tf.distribute strategy that computes on the run's devices."""
 
     @property
     def is_chief(self) -> bool:
-        """True in the one process that writes files and messages."""
+        """True if this process is the chief, the only worker that writes files."""
         return is_chief(self.strategy)
 
     @property
     def has_one_worker(self) -> bool:
-        """True unless several processes train together."""
+        """True unless several worker processes train together."""
         return workers() == 1
 
     def say(self, text: str) -> None:
-        """Prints a line, in the chief only."""
+        """Prints a line if this process is the chief."""
         if self.is_chief:
             say(text)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A training run that is ready for its first step."""
+    """The parts of a training run that is ready for its first step."""
 
     run: Run
     pipeline: Pipeline
     folder: ModelFolder
     model: Any
-    """A `Model`; also a `DecodingModel` if it has attention."""
+    """A `Model`. If it has attention, it is also a `DecodingModel`."""
     step: TrainStep
     checkpoints: Checkpoints
     start: int
-    """Number of steps that earlier processes have taken."""
+    """Number of steps that earlier processes of this run have taken."""
     evaluator: Evaluator
     decoder: DevDecoder | None
-    """Decodes lines of the dev split, if requested."""
+    """Decodes lines of the dev split; None if --eval_decode_lines is 0."""
     logs: Logs | None
-    """None in workers other than the chief."""
+    """The run's logs in the chief; None in other workers."""
 
 
 def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
-    """Prepares a training run. All workers must call it.
+    """Prepares a training run. Every worker must call this function.
 
     Args:
         run: the training run.
-        at_end: releases the lock on the model folder when it is closed.
+        at_end: receives the lock on the model folder. Closing `at_end` releases the lock.
 
     Raises:
-        UserError: see `training.loop.train`.
+        UserError: for the same reasons as `training.loop.train`.
     """
     hparams, config = run.hparams, run.config
     replicas = run.strategy.num_replicas_in_sync
@@ -111,7 +112,7 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     run.say(_summary(run, pipeline, model))
     start = _restore(run, checkpoints, model)
     refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
-    dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
+    dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
     return Prepared(
         run,
         pipeline,
@@ -127,10 +128,10 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
 
 
 def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
-    """Opens the model folder, which the chief locks and creates.
+    """Opens the model folder. The chief locks it, and creates it if it does not exist.
 
     Raises:
-        UserError: if the folder belongs to another run, or a worker does not see it.
+        UserError: if the folder belongs to another run, another process is using it, or this worker does not see it.
     """
     data, path = run.data, Path(run.output_dir)
     origin = Origin(
@@ -142,7 +143,7 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
         _refuse_to_overwrite(path, run.config)
         folder = ModelFolder.create(path, run.hparams, data.vocabulary, origin, data.problem)
         delete_unfinished(path)
-    from_chief(run.strategy, 0)  # the other workers wait here until the folder exists
+    from_chief(run.strategy, 0)  # makes the other workers wait until the chief has created the folder
     if not run.is_chief:
         if not (path / "problem.json").exists():
             raise UserError(f"{path}: the chief created it, but this worker does not see it; {SHARED_DISK}")
@@ -152,8 +153,13 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
 
 
 def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
-    """Raises UserError if a run without checkpoints has left models that a new run would overwrite."""
-    # With save_checkpoints_secs the best checkpoint may come before the first regular one.
+    """Checks that a new run would overwrite no models.
+
+    Raises:
+        UserError: if the folder has averaged or best checkpoints but no checkpoint from which the run can resume.
+    """
+    # With save_checkpoints_secs, a run may save a best checkpoint before its first regular checkpoint. If it ends
+    # between the two, it cannot resume, but the same command may start it again.
     places = ["averaged", *([] if config.save_checkpoints_secs else [BEST])]
     models = [model for place in places for model in checkpoints_in(path / place)]
     if models and not checkpoints_in(path):
@@ -164,7 +170,10 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
 
 
 def _build(run: Run, folder: ModelFolder) -> tuple[Model, TrainStep]:
-    """Builds the model, its optimizer and the training step. A new folder is deleted if the model cannot be built."""
+    """Builds the model, its optimizer and the training step.
+
+    If the model cannot be built, the chief deletes the files that it has created in the model folder.
+    """
     keras.utils.set_random_seed(run.random_seed)
     data, precision = run.data, run.config.precision
     with run.strategy.scope():
@@ -180,7 +189,10 @@ def _build(run: Run, folder: ModelFolder) -> tuple[Model, TrainStep]:
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
-    """Restores the checkpoint that the chief chooses, or the weights of a warm start; returns the steps taken."""
+    """Restores the latest checkpoint, or the weights of a warm start; returns the number of steps already taken.
+
+    The chief chooses the checkpoint, and the other workers restore the same one.
+    """
     start = from_chief(run.strategy, checkpoints.restore() if run.is_chief else 0)
     if start and not run.is_chief and not checkpoints.restore_step(start):
         raise UserError(f"{run.output_dir}: this worker does not see checkpoint {start:,} of the chief; {SHARED_DISK}")
@@ -191,7 +203,7 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
 
 
 def _dev_decoder(run: Run, model: Model) -> DevDecoder:
-    """Returns the decoder of evaluations.
+    """Returns the object that decodes lines of the dev split in evaluations.
 
     Raises:
         UserError: if the model cannot decode.
@@ -204,7 +216,7 @@ def _dev_decoder(run: Run, model: Model) -> DevDecoder:
 
 
 def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
-    """Returns the first line of a run: its data, model and devices."""
+    """Returns the first line that a run prints: its data, model and devices."""
     skipped = f", {pipeline.too_long:,} longer than {run.hparams.max_length} tokens skipped"
     device = run.strategy.extended.worker_devices[0][-5:]
     return (

@@ -1,4 +1,4 @@
-"""The learning rate at each step (section 5.3, equation 3)."""
+"""The learning rate at each step (section 5.3 of the paper, equation 3)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from t2t_repro.hparam import HParams
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The product of the factors that `learning_rate_schedule` names, separated by "*", as in tensor2tensor.
+    """A learning rate that is the product of the factors in `hparams.learning_rate_schedule`, as in tensor2tensor.
 
-    Let s be the number of steps before this one, w the warmup steps, n train_steps, and d the model's width:
+    The schedule is a list of names, separated by "*". In the formulas, s is the number of steps already taken, w is
+    learning_rate_warmup_steps, n is train_steps, and d is hidden_size:
 
     - constant: learning_rate_constant
-    - noam: d^-0.5 * min((s+1)^-0.5, (s+1) * w^-1.5), equation 3 with the step number counted from 1
+    - noam: d^-0.5 * min((s+1)^-0.5, (s+1) * w^-1.5), which is equation 3 at step_num = s+1
     - linear_warmup: min(1, s / w)
     - rsqrt_decay: max(s, w)^-0.5
     - rsqrt_hidden_size: d^-0.5
-    - linear_decay: 1 until w, then a straight line down to 0 at n
+    - linear_decay: 1 until step w, then decreasing linearly to 0 at step n
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -46,5 +47,5 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, which Keras requires."""
+        """Returns the constructor's arguments. Keras requires this method of a schedule."""
         return {"hparams": self.hparams}

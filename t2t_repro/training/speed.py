@@ -1,4 +1,4 @@
-"""Training speed: tokens a second, and the share of padding."""
+"""Measures training speed: tokens per second, and the share of padding."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from t2t_repro.data.pipeline import Batch
 
 
 class Speed:
-    """Measures tokens a second and padding since it was created, or since the last `restart`."""
+    """Tokens per second and share of padding, measured since this object was created or `restart` was called."""
 
     def __init__(self) -> None:
         self._start: float | None = None
-        """None before the first step of a process. That step is not counted, because it builds the graph."""
+        """Time at which the measurement started; None before the process's first step. The speed does not count the
+        tokens of that step, because TensorFlow builds the graph in it."""
         self._source = self._target = self._positions = self._filled = 0
 
     def restart(self) -> None:
-        """Starts a new measurement."""
+        """Starts a new measurement, with no steps counted."""
         self._start = time.monotonic()
         self._source = self._target = self._positions = self._filled = 0
 
     def count(self, batch: Batch) -> None:
-        """Counts the tokens of a step."""
+        """Adds a finished step's tokens and positions to the measurement."""
         self._positions += sum(inputs.size + targets.size for inputs, targets in batch.micro_batches)
         self._filled += batch.source_tokens + batch.target_tokens
         if self._start is None:
@@ -35,7 +36,7 @@ class Speed:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Excludes the time inside the block."""
+        """Returns a context whose duration does not count as training time."""
         pause = time.monotonic()
         yield
         if self._start is not None:
@@ -45,7 +46,11 @@ class Speed:
         return f"{self.figures()['target_tokens_per_second']:,.0f} target tokens/s"
 
     def figures(self) -> dict[str, float]:
-        """Returns source and target tokens a second, and the share of padding in all positions, 0 .. 1."""
+        """Returns the measured values by their names in metrics.jsonl.
+
+        These are source and target tokens per second, and the share of padding: padding positions divided by all
+        positions.
+        """
         seconds = max(time.monotonic() - (self._start or 0.0), 1e-9)
         return {
             "source_tokens_per_second": round(self._source / seconds, 1),

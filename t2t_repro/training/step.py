@@ -1,8 +1,8 @@
-"""A training step: the gradients of its micro-batches, summed over micro-batches and replicas, then Adam (section 5.3).
+"""A training step: sums gradients over micro-batches and replicas, then updates the weights by Adam (section 5.3).
 
-The loss of each micro-batch is divided by the number of target tokens in the whole step, which the plan knows. So a
-step is the same on any number of devices, and in any number of micro-batches. A round is one micro-batch on each
-replica.
+The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand. So
+a step has the same result on any number of devices and with any number of micro-batches. A round is one micro-batch on
+each replica.
 """
 
 from __future__ import annotations
@@ -26,42 +26,44 @@ SEED = tf.TensorSpec([2], tf.int32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
 ROUNDS_AT_ONCE = 2
-"""Maximum number of rounds in one graph. A step has two blocks of examples; on one replica it has more rounds only if a
-block is too large. Then a graph of one round is called for each round and adds the gradients to a sum, so that memory
-holds the activations of only one round."""
+"""Maximum number of rounds in one TensorFlow graph. Each step has two blocks of examples. On one replica, a step has
+more than two rounds only if a block is too large for one micro-batch. Such a step calls a graph of one round repeatedly
+and adds up the gradients, so that memory holds the activations of only one round."""
 
 
 def adam(hparams: HParams) -> Any:
-    """Returns Keras's Adam with the constants and the schedule of `hparams`."""
+    """Returns Keras's Adam with the learning rate schedule, beta1, beta2 and epsilon of `hparams`."""
     return keras.optimizers.Adam(
         learning_rate=Schedule(hparams),
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
         epsilon=hparams.optimizer_adam_epsilon,
-        name="adam",  # by default Keras numbers the optimizers of a process, and checkpoints would not fit the second
+        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
+        # names than those in checkpoints.
+        name="adam",
     )
 
 
 class Result(NamedTuple):
-    """The result of a step."""
+    """The result of a training step."""
 
     loss: float
-    """Label-smoothed loss per target token."""
+    """Loss per target token, with label smoothing."""
     gradient_norm: float
-    """Euclidean norm of all gradients together; not finite if a step of "mixed_float16" was skipped."""
+    """Euclidean norm of all gradients together. With "mixed_float16", it is not finite if the step was skipped."""
     votes: float
-    """Number of replicas whose process wants to stop."""
+    """Number of replicas whose worker process wants to stop the run."""
     loss_scale: float
-    """1 unless the precision is "mixed_float16"."""
+    """Factor of the loss in this step, see `LossScale`; 1 unless the precision is "mixed_float16"."""
     learning_rate: float
-    """Learning rate of the step."""
+    """Learning rate of this step."""
 
 
 class LossScale:
-    """The factor that keeps small gradients from vanishing in float16 (Micikevicius et al. 2018, section 3.2).
+    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018, section 3.2).
 
-    If a gradient is not finite, the factor is halved and the step changes nothing else. After `GOOD_STEPS` steps with
-    finite gradients it is doubled.
+    If a gradient is not finite, the step is skipped: it only halves the factor. After `GOOD_STEPS` consecutive steps
+    with finite gradients, the factor is doubled.
     """
 
     INITIAL, GOOD_STEPS = 2.0**15, 2000
@@ -72,15 +74,15 @@ class LossScale:
 
     @property
     def variables(self) -> list[Any]:
-        """State to save in checkpoints."""
+        """Variables to save in checkpoints."""
         return [self.factor, self.good_steps]
 
     def update(self, strategy: Any, is_finite: Any) -> None:
-        """Adjusts the factor after a step; must be called in cross-replica context.
+        """Adjusts the factor after a step. Must be called in TensorFlow's cross-replica context.
 
         Args:
-            strategy: the strategy of the variables.
-            is_finite: whether the gradients of the step were finite.
+            strategy: strategy in whose scope this object was created.
+            is_finite: whether all gradients of the step were finite.
         """
 
         def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
@@ -92,14 +94,14 @@ class LossScale:
 
 
 class TrainStep:
-    """Takes training steps. Model, optimizer and loss scale must have been created in the strategy's scope.
+    """Takes training steps. Create the model, the optimizer and the loss scale in the strategy's scope.
 
     Args:
         model: called as model(inputs, targets, seed) -> logits.
         optimizer: a Keras optimizer.
         label_smoothing: see `smoothed_cross_entropy`.
         strategy: a `tf.distribute` strategy.
-        loss_scale: loss scale for "mixed_float16".
+        loss_scale: loss scale for "mixed_float16"; None for other precisions.
     """
 
     def __init__(
@@ -109,33 +111,35 @@ class TrainStep:
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
         self._replicas = strategy.num_replicas_in_sync
         self._sums: list[Any] = []
-        """Sums of loss and gradients, created for the first step of more than ROUNDS_AT_ONCE rounds."""
+        """Sum of the loss and of each gradient over the rounds of a step. The variables are created at the first step
+        with more than ROUNDS_AT_ONCE rounds."""
         self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
         self._accumulate = self._graph(self._run_accumulate, 1)
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
         with strategy.scope():
             optimizer.build(model.trainable_variables)
         self.state = [*optimizer.variables, *(loss_scale.variables if loss_scale else [])]
-        """Variables that change from step to step, besides the weights."""
+        """Variables that change from step to step, without the weights: those of the optimizer and the loss scale."""
 
     def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns `function` as a graph of `rounds` rounds, each of one micro-batch of any shape per replica."""
+        """Returns a TensorFlow graph of `function` for `rounds` rounds. Micro-batches may have any shape."""
         one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
         return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR, SCALAR])
 
     def __call__(
         self, micro_batches: Sequence[MicroBatch], num_tokens: int, seed: Sequence[int], vote: bool = False
     ) -> tf.Tensor:
-        """Takes one step.
+        """Takes one training step.
 
         Args:
-            micro_batches: the step's examples; the number of micro-batches is a multiple of the number of replicas.
-            num_tokens: number of target tokens in the step, without padding.
+            micro_batches: the step's examples. The number of micro-batches must be a multiple of the number of
+                replicas.
+            num_tokens: number of target tokens in the step; padding does not count.
             seed: seed of the step's dropout.
-            vote: whether this worker wants to stop.
+            vote: whether this worker wants to stop the run.
 
         Returns:
-            float32 [5], the argument of `read`. On a GPU the step may still be running.
+            float32 [5], the argument of `read`. On a GPU, the step may still be running when this method returns.
         """
         count, replicas = len(micro_batches), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
@@ -154,11 +158,11 @@ class TrainStep:
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
-        """Waits for a step and returns its result."""
+        """Waits for a step to finish, and returns its result. `returned` comes from the call that started the step."""
         return Result(*map(float, returned.numpy()))
 
     def _zeros(self) -> list[Any]:
-        """Creates variables for the sums of the loss and of all gradients, one on each replica."""
+        """Creates variables, all 0, for the sums of the loss and of each gradient. Each replica has its own copy."""
         with self._strategy.scope():
             return [
                 tf.Variable(
@@ -171,11 +175,11 @@ class TrainStep:
             ]
 
     def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the loss of one replica's micro-batches, and its gradients times the loss scale.
+        """Returns one replica's part of the step's loss, and the gradients of that part times the loss scale.
 
         Args:
-            rounds: (inputs, targets, seed) of each micro-batch.
-            tokens: number of target tokens in the whole step.
+            rounds: (inputs, targets, seed) of each of the replica's micro-batches.
+            tokens: number of target tokens in the whole step, by which the loss is divided.
         """
         with tf.GradientTape() as tape:
             losses = [
@@ -188,7 +192,13 @@ class TrainStep:
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _update(self, loss: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
-        """Sums over all replicas and updates the weights; called in each replica. Returns the argument of `read`."""
+        """Sums the loss, the gradients and the votes over all replicas, then updates the weights.
+
+        Every replica must call this method.
+
+        Returns:
+            float32 [5], the argument of `read`.
+        """
         context = tf.distribute.get_replica_context()
         sums, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.stack([loss, votes]), *gradients])
         scale = self._loss_scale.factor.value + 0.0 if self._loss_scale else tf.constant(1.0)
@@ -203,7 +213,10 @@ class TrainStep:
         return tf.stack([sums[0], norm, sums[1], scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], rate: Any, is_finite: Any) -> None:
-        """Updates each weight by its gradient, the sum over all replicas; called in cross-replica context."""
+        """Updates each weight by its gradient, which is already summed over all replicas.
+
+        Must be called in TensorFlow's cross-replica context.
+        """
 
         def update(variable: Any, gradient: tf.Tensor, rate: tf.Tensor, is_finite: tf.Tensor) -> None:
             def apply() -> None:
@@ -214,14 +227,14 @@ class TrainStep:
             else:
                 apply()
 
-        # Keras's apply() would sum the gradients over the replicas again, and it does not return their norm.
+        # Keras's apply() is not used: it would sum the gradients over the replicas a second time.
         for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
             strategy.extended.update(variable.value, update, args=(gradient, rate, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 
     def _distribute(self, rounds: Any) -> Any:
-        """Returns the rounds in the form that `strategy.run` takes: each replica gets its own micro-batch."""
+        """Converts rounds to the form that `strategy.run` requires: one micro-batch of each round for each replica."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
@@ -233,7 +246,7 @@ class TrainStep:
         ]
 
     def _on_replicas(self, function: Any, *arguments: Any) -> Any:
-        """Runs `function` on each replica; returns the result of this process's first replica."""
+        """Runs `function` on each replica; returns the result of the first replica that belongs to this process."""
         return self._strategy.experimental_local_results(self._strategy.run(function, arguments))[0]
 
     def _run_whole(self, rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
@@ -262,7 +275,7 @@ class TrainStep:
 
 
 def out_of_memory(error: Exception, positions: int) -> UserError:
-    """Returns the error for a device that ran out of memory.
+    """Returns the error for a device that ran out of memory. It advises a smaller --max_tokens_per_replica.
 
     Args:
         error: TensorFlow's error.

@@ -1,4 +1,4 @@
-"""Signals that stop a training run: Ctrl-C, or the SIGTERM that schedulers send before they kill."""
+"""Signals that stop a training run: SIGINT (Ctrl-C), or the SIGTERM that schedulers send before they kill a process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from typing import Any
 
 
 class StopSignals:
-    """In its `with` block, the first SIGTERM or SIGINT sets `requested`; the second one ends the process at once."""
+    """A context that handles SIGTERM and SIGINT.
+
+    Inside the context, the first of these signals sets `requested`, and the second ends the process immediately.
+    """
 
     def __init__(self) -> None:
         self.requested = False
         self._handlers: dict[signal.Signals, Any] = {}
-        """Handlers to restore after the block."""
+        """The signals' earlier handlers, which are restored when the context ends."""
         self._writer: int | None = None
         self._wakeup_descriptor = -1
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
+        # Python lets only the main thread set signal handlers.
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                if (handler := signal.getsignal(number)) != signal.SIG_IGN:  # nohup ignores signals
+                # A signal that is ignored stays ignored. For example, a shell script starts programs with "&" so that
+                # they ignore SIGINT.
+                if (handler := signal.getsignal(number)) != signal.SIG_IGN:
                     self._handlers[number] = handler
-            # Python runs a handler between two of its own instructions, which a hanging step never reaches. A thread
-            # can read the numbers of signals at any time. It starts first, so that it counts every handled signal.
+            # Python runs a signal handler only between two Python instructions, so never while a step hangs in
+            # TensorFlow. A thread can read the signal numbers from a pipe at any time. The thread starts before the
+            # handlers are set, so that it counts every signal that they handle.
             reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup_descriptor = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
@@ -48,14 +55,19 @@ class StopSignals:
         for handled in self._handlers:
             signal.signal(handled, signal.SIG_DFL)
         message = f"\n{signal.Signals(number).name}: finishing the step, then saving; once more ends at once\n"
-        # Not print(): it fails if the signal interrupted another print(). The write fails if standard error is a pipe
-        # to a program, such as tee, that the same Ctrl-C has ended.
+        # print() would fail if the signal interrupted another print(). os.write fails if standard error is a pipe to a
+        # program, such as tee, that the same Ctrl-C has ended.
         with contextlib.suppress(OSError):
             os.write(2, message.encode())
 
 
 def _exit_at_second_signal(reader: int, numbers: set[signal.Signals]) -> None:
-    """Reads the numbers of signals as they arrive, and exits at the second one that is in `numbers`."""
+    """Ends the process at the second signal that is in `numbers`. Runs in its own thread.
+
+    Args:
+        reader: descriptor of the pipe into which Python writes the number of each signal that arrives.
+        numbers: signals to count.
+    """
     count = 0
     while number := os.read(reader, 1):
         count += number[0] in numbers

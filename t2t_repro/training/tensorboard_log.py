@@ -1,7 +1,7 @@
-"""The log for TensorBoard: event files in the model folder's tensorboard/, one for each process.
+"""The log for TensorBoard: event files in the model folder's subfolder tensorboard/, one file for each process.
 
-tf.summary needs the package tensorboard, which TensorFlow no longer installs. But the files are TFRecords of `Event`
-messages, and TensorFlow can write those.
+tf.summary needs the package tensorboard, which TensorFlow no longer installs. But event files are TFRecord files of
+`Event` messages, and TensorFlow alone can write those.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from t2t_repro.errors import UserError
 
 FOLDER = "tensorboard"
 PREFIX = "events.out.tfevents."
-"""TensorBoard reads the files with "tfevents" in their names, sorted by name."""
+"""Prefix of the event files' names. TensorBoard reads all files with "tfevents" in the name, sorted by name."""
 
 
 class TensorBoardLog:
-    """Writes events for TensorBoard. Each can be read at once.
+    """Writes events for TensorBoard, which can read each event as soon as it is written.
 
     Args:
         folder: model folder.
-        start: step from which the run continues. TensorBoard no longer shows later steps, which a killed process
-            logged; if `start` is 0, it shows nothing that was logged before.
+        start: step from which the run continues. TensorBoard no longer shows the later steps that an earlier process
+            logged. If `start` is 0, TensorBoard shows nothing that was logged before.
 
     Raises:
-        UserError: if the file cannot be written; so does each method.
+        UserError: if the file cannot be written. Every method raises it too.
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
@@ -42,21 +42,22 @@ class TensorBoardLog:
         except (OSError, tf.errors.OpError) as error:
             raise self._unwritable(error) from None
         self._write(Event(file_version="brain.Event:2"))
-        # When TensorBoard reads a START, it drops all points of the START's step and of later steps. Its faster reader
-        # ignores START: there, each new point drops its own tag's points of the same step and of later steps.
+        # When TensorBoard reads a START event, it drops all points of that event's step and of later steps.
+        # TensorBoard's faster reader ignores START. With that reader, each new point drops the points of the same tag
+        # that have the same step or a later one.
         self._write(Event(step=start + 1 if start else 0, session_log=SessionLog(status=SessionLog.START)))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point to the curve of each tag, e.g. {"train/loss": 1.2}."""
+        """Adds a point at `step` to the curve of each tag. Example of `values`: {"train/loss": 1.2}."""
         self._write_values(step, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
 
     def text(self, step: int, tag: str, markdown: str) -> None:
-        """Adds a text in Markdown."""
+        """Logs a text in Markdown."""
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         self._write_values(step, [Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown))])
 
     def image(self, step: int, tag: str, png: bytes, width: int, height: int) -> None:
-        """Adds a picture of `width` x `height` pixels."""
+        """Logs a PNG picture of `width` x `height` pixels."""
         image = Summary.Image(encoded_image_string=png, width=width, height=height)
         self._write_values(step, [Summary.Value(tag=tag, image=image)])
 
@@ -72,5 +73,6 @@ class TensorBoardLog:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: Exception) -> UserError:
-        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow has "PATH; REASON"
+        # TensorFlow's message is "PATH; REASON".
+        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]
         return UserError(f"{self._path}: cannot be written ({reason}); free space, then run the same command again")

@@ -1,4 +1,4 @@
-"""Checkpoints are exact, are written whole or not at all, and can be averaged."""
+"""Tests that checkpoints store the exact state, are complete even after a kill, and can be averaged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Training:
         return {variable.path: variable.value.numpy() for variable in variables}
 
     def draw(self, seed: int) -> None:
-        """Sets all variables to random values."""
+        """Sets all variables to random values that depend only on `seed`."""
         random = np.random.default_rng(seed)
         for variable in [*self.model.trainable_variables, *self.optimizer.variables]:
             variable.assign(random.integers(-1000, 1000, variable.shape))
@@ -154,7 +154,10 @@ def test_only_the_last_checkpoints_are_kept(folder: ModelFolder) -> None:
 
 
 def listed(folder: Path) -> list[str]:
-    """Returns the steps in TensorFlow's state file of a folder, after checking that the last one is the latest."""
+    """Returns the steps that TensorFlow's state file of a folder lists.
+
+    Checks that the last one is the latest checkpoint, for TensorFlow and for this project.
+    """
     state = tf.train.get_checkpoint_state(str(folder))
     assert state.model_checkpoint_path == state.all_model_checkpoint_paths[-1]
     assert tf.train.latest_checkpoint(str(folder)) == state.model_checkpoint_path == checkpoints_in(folder)[-1]
@@ -231,7 +234,8 @@ def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) ->
 def test_a_checkpoint_by_request_is_deleted_after_a_kill(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
-    monkeypatch.setattr(checkpoint_files, "delete", lambda path: None)  # the process is killed first
+    # As if the process were killed before it deletes a checkpoint.
+    monkeypatch.setattr(checkpoint_files, "delete", lambda path: None)
     training.checkpoints.save(10)
     monkeypatch.undo()
     assert numbers(folder) == [5, 7, 10]
@@ -251,7 +255,7 @@ def test_an_unreadable_checkpoint_is_not_called_damaged(folder: ModelFolder, end
     Training(folder).saved(1, 2)
     path = folder.path / f"model.ckpt-2.{ending}"
     path.unlink()
-    path.mkdir()  # like a disk that fails: the file exists but cannot be read
+    path.mkdir()  # simulates a failing disk: the file exists but cannot be read
     message = refused(Training(folder).checkpoints.restore)
     assert message.startswith(f"{path}: cannot be read (")
     assert numbers(folder) == [1, 2]
@@ -390,7 +394,7 @@ def test_the_best_checkpoint_is_kept_apart(folder: ModelFolder) -> None:
     assert same(content.weights, {name: value for name, value in first.items() if name in content.weights})
     training.checkpoints.save_best(2)
     assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
-    assert len(list((folder.path / "best").iterdir())) == 3  # index, data, state file
+    assert len(list((folder.path / "best").iterdir())) == 3  # index file, data file and state file
     training.checkpoints.save_best(2)
     assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
 

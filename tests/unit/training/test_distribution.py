@@ -1,4 +1,4 @@
-"""Workers of TF_CONFIG find each other, compare their flags and weights, and end together."""
+"""Tests that the workers in TF_CONFIG find each other, compare their flags and weights, and end together."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_single_process_is_the_chief() -> None:
     assert from_all(strategy, 7) == [7]
 
 
-# Messages of TensorFlow 2.21: a worker was killed; a worker ended before it connected; one worker had two devices, the
-# other one.
+# Error messages of TensorFlow 2.21. KILLED: a worker was killed. SILENT: a worker ended before it connected. UNEQUAL:
+# one worker had two devices, and the other worker had one.
 KILLED = """Graph execution error:
 
 Detected at node CollectiveReduceV2 defined at (most recent call last):
@@ -153,13 +153,14 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
     ]
     for process in processes:
         process.wait_for("ready to end\n")
-    # If one worker ends earlier than the other, TensorFlow may end the other with an error before its signal arrives.
+    # The processes are paused while the test sends SIGTERM, so that both receive it at the same time. If one worker
+    # ended earlier, TensorFlow might end the other with an error.
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
         for process in processes:
             process.send_signal(number)
     for index, process in enumerate(processes):
         result = process.result(timeout=120)
-        # The process ends with the signal because make_strategy removes TensorFlow's own handler.
+        # SIGTERM ends the process, because make_strategy has removed the handler that TensorFlow set.
         assert result.returncode == -signal.SIGTERM, result.stderr
         others = "the other 1" if index == 0 else f"the chief, {chief}"
         assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {others}\n" in result.stderr
@@ -216,7 +217,7 @@ exit $failed
 
 @pytest.fixture
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which stand-ins for the trainer and the schedulers' commands record their arguments."""
+    """Puts fake t2t-trainer, scontrol and srun programs on the PATH; returns the folder in which they write files."""
     for name, text in (("t2t-trainer", TRAINER), ("scontrol", SCONTROL), ("srun", SRUN)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -228,7 +229,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def received_addresses(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Returns the addresses that each worker received, its own address first."""
+    """Returns, for each worker, the addresses in the TF_CONFIG that the worker received, its own address first."""
     received = []
     for index in range(2):
         text = (out / str(index)).read_text()
@@ -250,7 +251,8 @@ def test_the_slurm_script_gives_each_worker_its_index(
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert result.returncode == int(exits), result.stderr
     assert received_addresses(stand_ins, monkeypatch) == [["gpu-a:2222", "gpu-b:2222"], ["gpu-b:2222", "gpu-a:2222"]]
-    assert (stand_ins / "requeued").exists() == (exits == "0")  # the run was stopped before the last step
+    # The trainer ended with 0 before the last step, so the job is queued again.
+    assert (stand_ins / "requeued").exists() == (exits == "0")
 
 
 def test_the_kubernetes_script_gives_each_worker_its_index(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +264,7 @@ def test_the_kubernetes_script_gives_each_worker_its_index(stand_ins: Path, monk
         while not (stand_ins / "waits").exists():
             time.sleep(0.01)
         process.terminate()
-        assert process.wait(timeout=30) == 1  # the pod fails without the last step's checkpoint
+        assert process.wait(timeout=30) == 1  # the script fails because the last step's checkpoint is missing
         assert (stand_ins / "asked").exists()
         for name in ("waits", "asked"):
             (stand_ins / name).unlink()

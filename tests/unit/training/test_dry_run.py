@@ -1,4 +1,4 @@
-"""A dry run describes the batches of the training run."""
+"""Tests that a dry run describes the batches that the training run uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GPU = Hardware("a GPU", 1, "float32")
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """500 pairs of up to 18 tokens a side; most are short, and their targets are longer."""
+    """500 pairs of 2 to 9 source tokens and 4 to 18 target tokens; most pairs are short."""
     random = np.random.default_rng(0)
     path = shard_path(tmp_path_factory.mktemp("data"), "toy", "train", 0, 1)
     sides = np.array([[2], [4]]) + random.binomial([[7], [14]], random.uniform(0.1, 0.7, 500))
@@ -45,7 +45,7 @@ def described(records: Records, max_tokens: int, hardware: Hardware = GPU) -> st
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
-    """Returns the batches of an epoch."""
+    """Returns the batches of the first epoch."""
     pipeline = Pipeline(records, HPARAMS, 1, max_tokens, replicas)
     return list(pipeline.batches(0, pipeline.steps_per_epoch))
 

@@ -1,4 +1,4 @@
-"""What is due after a step."""
+"""Tests which tasks are due after a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP = Due(saves=True, stops=True)
 @pytest.mark.parametrize(
     ("step", "save_secs", "seconds", "stop_requested", "expected"),
     [
-        # A checkpoint with each evaluation, every 10 steps.
+        # An evaluation every 10 steps, and a checkpoint before each evaluation.
         (7, 0, 9.0, False, NOTHING),
         (8, 0, 9.0, False, LOG),
         (10, 0, 9.0, False, ALL),
@@ -28,7 +28,7 @@ STOP = Due(saves=True, stops=True)
         (8, 0, 9.0, True, Due(logs=True, saves=True, saves_by_request=True, stops=True)),
         (10, 0, 9.0, True, Due(logs=True, saves=True, stops=True)),
         (LAST, 0, 9.0, True, Due(logs=True, saves=True, stops=True)),
-        # A checkpoint every 600 seconds, and one after the last step.
+        # An evaluation every 10 steps, and a checkpoint every 600 seconds and after the last step.
         (7, 600, 599.0, False, NOTHING),
         (7, 600, 600.0, False, SAVE),
         (10, 600, 599.0, False, EVALUATE),

@@ -1,4 +1,4 @@
-"""The figures of a split agree with those of its sentences one by one, and its decoded text is scored as expected."""
+"""Tests that a split's loss agrees with that of its single sentences, and that decoded text is scored correctly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ SHORT = DecodeHParams(extra_length=3)
 
 @pytest.fixture(scope="module")
 def model(tiny_hparams: HParams) -> Transformer:
-    keras.utils.set_random_seed(4)  # with this seed two of the twelve tokens are correct, one of them an end token
+    # With this seed the model predicts two of the twelve target tokens correctly, one of them an end token.
+    keras.utils.set_random_seed(4)
     return Transformer(tiny_hparams, 12)
 
 
@@ -70,7 +71,7 @@ def records(tmp_path: Path) -> Records:
 
 
 def log_probs(model: Transformer, source: list[int], target: list[int]) -> np.ndarray:
-    """float64 [T, V]."""
+    """Returns the log-probability of each vocabulary entry at each target position, float64 [T, V]."""
     logits = np.asarray(model(np.array([source]), np.array([target])), np.float64)[0]
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
@@ -102,9 +103,10 @@ def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: 
 
 
 def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:
-    # Each target is a batch, of 2, 2, 3 and 5 tokens. One batch is from the shorter half, one from the longer.
+    # Each target is its own batch; the four targets have 2, 2, 3 and 5 tokens. With two batches, one has 2 tokens (the
+    # shorter half) and the other 3 or 5 (the longer half).
     sample, whole = (Evaluator(model, records, 1, max_batches=batches)() for batches in (2, 9))
-    assert (sample.batches, whole.batches) == (2, 0)  # the split has no more batches to skip
+    assert (sample.batches, whole.batches) == (2, 0)  # 9 exceeds the split's 4 batches, so none is skipped
     assert sample.tokens in (2 + 3, 2 + 5)
     assert whole.tokens == 12
 
@@ -126,7 +128,7 @@ def score_of(decoded: Decoded, label: str) -> float:
 
 
 class AnswerTable(Copier):
-    """A model that knows the output of each source. It recognizes a source by the sum of its ids."""
+    """A fake model that knows the correct answers. It recognizes a source by the sum of the source's ids."""
 
     def __init__(self, words: Vocabulary, answers: Sequence[tuple[str, str]]) -> None:
         super().__init__(words.size)
@@ -141,7 +143,7 @@ class AnswerTable(Copier):
 
 
 class Lengths(Copier):
-    """A copier that records the lengths of its inputs without padding."""
+    """A `Copier` that records the number of tokens of each input; padding does not count."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)
@@ -224,7 +226,8 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
     f1, samples = decoded_by(TREES)
     assert f1 == 100
     assert samples == [Sample(words, tree, tree) for (words, _), tree in zip(TREES, BRACKETED, strict=True)]
-    # The first tree has one of three brackets and a wrong one; the second tree has all four.
+    # The reference of the first tree has three brackets: the model outputs one of them and a wrong one. The model
+    # outputs all four brackets of the second tree.
     f1, samples = decoded_by([(TREES[0][0], "(S (NP DT NN VBZ )NP ."), TREES[1]])
     precision, recall = 5 / 6, 5 / 7
     assert f1 == pytest.approx(200 * precision * recall / (precision + recall))
@@ -295,7 +298,8 @@ def test_lines_are_spread_evenly(size: int, count: int) -> None:
     assert len(numbers) == count
     assert all(0 <= number < size for number in numbers)
     assert all(one < other for one, other in itertools.pairwise(numbers))
-    for stop in range(size + 1):  # the first `stop` lines have their share of the sample
+    # The first `stop` lines contain their proportional number of sampled lines, to within 1.
+    for stop in range(size + 1):
         assert abs(sum(number < stop for number in numbers) - count * stop / size) <= 1
 
 

@@ -1,4 +1,4 @@
-"""A training run from start to end, in this process."""
+"""Tests of whole training runs: t2t-trainer runs in the test's own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from t2t_repro.problem import Problem
 
 @registry.register_model
 class FullDevice(Transformer):
-    """A Transformer on a device without memory for a micro-batch."""
+    """A Transformer that fails at every call as if the device had no memory left."""
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,9] on /job:x")
@@ -27,7 +27,7 @@ class FullDevice(Transformer):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data of the problem text_files: numbers in English and German."""
+    """A folder with data of the problem text_files: pairs of English and German numbers."""
     root = tmp_path_factory.mktemp("data")
     splits = {"train": range(1000, 1300), "dev": range(1300, 1310)}
     text = [f"--{split}={write_pairs(root, split, numbers)}" for split, numbers in splits.items()]

@@ -1,4 +1,4 @@
-"""Lines of metrics.jsonl are read back, and lines of steps after the last checkpoint are removed."""
+"""Tests that metrics.jsonl is read back as written, and that a resumed run removes lines after its checkpoint."""
 
 from __future__ import annotations
 

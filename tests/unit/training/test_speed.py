@@ -1,4 +1,4 @@
-"""Tokens a second and padding, measured with a clock that the test sets."""
+"""Tests of tokens per second and padding, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from t2t_repro.training.speed import Speed
 
 
 def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
-    """Returns a step of micro-batches (examples, source length, target length) with `filled` tokens on each side."""
+    """Returns a batch of a training step.
+
+    Args:
+        shapes: (examples, source length, target length) of each micro-batch.
+        filled: number of source tokens and number of target tokens in the batch.
+    """
     micro_batches = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
     source, target = filled
     return Batch(step=0, micro_batches=micro_batches, source_tokens=source, target_tokens=target, examples=np.arange(3))
 
 
 class Clock:
-    """Stands in for the time module."""
+    """Replaces the time module. The test sets the time by assigning to `now`."""
 
     now = 100.0
 
@@ -35,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_the_first_step_and_pauses_do_not_count(clock: Clock) -> None:
     speed = Speed()
-    clock.now += 7  # building the graph
+    clock.now += 7  # the first step, in which TensorFlow builds the graph
     speed.count(batch((10, 5, 6), filled=(40, 50)))
     for seconds in (2, 3):
         clock.now += seconds
@@ -45,7 +50,7 @@ def test_the_first_step_and_pauses_do_not_count(clock: Clock) -> None:
     assert speed.figures() == {
         "source_tokens_per_second": 20.0,
         "target_tokens_per_second": 24.0,
-        # 90 + 2 * 110 of the 110 + 2 * 124 positions are filled.
+        # The steps have 90, 110 and 110 tokens, together 310, in 110, 124 and 124 positions, together 358.
         "padding": round(1 - 310 / 358, 5),
     }
     assert str(speed) == "24 target tokens/s"

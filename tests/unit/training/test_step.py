@@ -1,4 +1,4 @@
-"""A step is the same in one micro-batch, in many and on many devices, and its optimizer is Adam."""
+"""Tests that a step does not depend on the number of micro-batches or devices, and that the optimizer is Adam."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def model(tiny_hparams: HParams) -> Transformer:
 
 @pytest.fixture(scope="module")
 def descend(model: Transformer) -> Run:
-    """A function that takes steps of gradient descent from the same weights, and returns losses and weights."""
+    """Returns a function that takes gradient descent steps, always from the same initial weights.
+
+    The function returns the loss of each step and the final weights.
+    """
     before = values(model)
     step = descent(model, 0.1)
 
@@ -126,7 +129,7 @@ def test_a_step_returns_the_norm_of_its_gradient_and_the_sum_of_the_votes(
     for variable, value in zip(model.trainable_variables, before, strict=True):
         variable.assign(value)
     again = TrainStep.read(step(cut, TOKENS, (1, 1)))
-    # Gradient descent at a rate of 1 subtracts the gradient from the weights.
+    # Gradient descent with learning rate 1 subtracts the gradient, so the gradient is the difference of the weights.
     gradients = [value - now for value, now in zip(before, values(model), strict=True)]
     norm = math.sqrt(sum(float((gradient.astype(np.float64) ** 2).sum()) for gradient in gradients))
     assert again.gradient_norm == results[0].gradient_norm == pytest.approx(norm, rel=1e-4)
@@ -135,7 +138,7 @@ def test_a_step_returns_the_norm_of_its_gradient_and_the_sum_of_the_votes(
 
 
 class Half:
-    """A Transformer in float16, its step and its loss scale."""
+    """A Transformer in float16, its training step and its loss scale."""
 
     def __init__(self, hparams: HParams) -> None:
         keras.utils.set_random_seed(1)
@@ -248,7 +251,10 @@ def test_two_replicas_take_the_same_steps() -> None:
 
 
 class Rows:
-    """A model whose logits are rows of a table, with dropout by the seed."""
+    """A model whose logits at each position are a row of a weight table: the row of the target's id.
+
+    The seed decides which logits dropout sets to 0.
+    """
 
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate

@@ -1,4 +1,4 @@
-"""The first signal requests a stop, the second ends the process, and other handlers are restored."""
+"""Tests that the first signal requests a stop, the second ends the process, and earlier handlers are restored."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ with StopSignals() as signals:
     end = time.monotonic() + 30
     while not signals.requested and time.monotonic() < end:
         time.sleep(0.01)"""
-"""A program that waits for a signal; code after it runs inside its `with` block."""
+"""A program that waits for a signal inside a `with` block. Tests append indented code, which runs in the same block."""
 
 
 def other(number: int, frame: FrameType | None) -> None:
-    """A handler that the caller had set."""
+    """Stands for a handler that was set before StopSignals. No test may cause a call of this handler."""
     raise AssertionError("not to be called")
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Sets another handler for both signals during a test."""
+    """Sets `other` as the handler of both signals before each test, and restores the original handlers afterwards."""
     restored = {number: signal.signal(number, other) for number in SIGNALS}
     yield
     for number, handler in restored.items():
@@ -76,7 +76,7 @@ def test_handlers_are_restored_after_an_error() -> None:
 
 @pytest.mark.parametrize("ignored", SIGNALS)
 def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None:
-    """nohup, and "&" in a shell, start programs that ignore SIGINT."""
+    """A shell script starts programs with "&" so that they ignore SIGINT. StopSignals must not change that."""
     [obeyed] = (number for number in SIGNALS if number != ignored)
     signal.signal(ignored, signal.SIG_IGN)
     with StopSignals() as signals:
@@ -84,7 +84,7 @@ def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None
         assert not signals.requested
         os.kill(os.getpid(), obeyed)
         assert signals.requested
-        os.kill(os.getpid(), ignored)  # without the handler, this would end the test
+        os.kill(os.getpid(), ignored)  # if this signal were not ignored, it would end the test
         assert signal.getsignal(ignored) == signal.SIG_IGN
     assert signal.getsignal(ignored) == signal.SIG_IGN
     assert signal.getsignal(obeyed) == other
@@ -124,7 +124,7 @@ def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: s
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -> None:
-    """With `2>&1 | tee log`, Ctrl-C ends tee too."""
+    """If training is started with `2>&1 | tee log`, Ctrl-C also ends tee, and no program reads standard error."""
     code = f"""{UNTIL_REQUESTED}
     from t2t_repro.progress import say
     say("saved")
@@ -146,7 +146,7 @@ def test_training_continues_if_standard_error_is_closed() -> None:
     code = f"from t2t_repro.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
-    # The terminal is closed after the bar was drawn.
+    # The program draws the progress bar on a terminal. The terminal is then closed, and the program continues.
     opened = "import os; ours, theirs = os.openpty(); os.dup2(theirs, 2); os.close(theirs)"
     closed = "os.close(ours); import time; time.sleep(0.2)"
     script = f"{opened}\n{code}\n{closed}\n{speaks}; print('done', flush=True)"
@@ -166,7 +166,7 @@ with StopSignals():
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)  # until the call hangs
+    time.sleep(0.5)  # wait until the process is inside pbkdf2_hmac
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)

@@ -1,4 +1,4 @@
-"""Event files, read by TensorBoard's own reader."""
+"""Tests of event files, which TensorBoard's own reader reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from t2t_repro.training.tensorboard_log import FOLDER, TensorBoardLog
 
 
 def png(shade: int) -> bytes:
-    """Returns a grey picture of 3 x 2 pixels."""
+    """Returns a grey PNG picture of 3 x 2 pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -30,20 +30,20 @@ def png(shade: int) -> bytes:
 
 
 def add(log: TensorBoardLog, step: int, loss: float) -> None:
-    """Adds a value of each kind."""
+    """Logs two numbers, a text and a picture at a step."""
     log.scalars(step, {"train/loss": loss, "train/rate": loss / 8})
     log.text(step, "sample", f"**{loss}** | κόκκινο σπίτι")
     log.image(step, "attention", png(int(10 * loss)), 3, 2)
 
 
 def read(folder: Path, reader: type = PluginEventAccumulator) -> EventAccumulator | PluginEventAccumulator:
-    """Returns what TensorBoard would show."""
+    """Returns a TensorBoard reader that has read the event files of a model folder."""
     sizes = {"scalars": 0, "images": 0, "tensors": 0}
     return reader(str(folder / FOLDER), size_guidance=sizes, purge_orphaned_data=True).Reload()
 
 
 def shown(folder: Path, tag: str = "train/loss") -> list[tuple[int, object]]:
-    """Returns step and value of each point of a tag, as TensorBoard's server has them."""
+    """Returns the step and value of each point of a tag, as TensorBoard's server would show them."""
     events = read(folder)
     if tag not in events.Tags()["tensors"]:
         return []
@@ -121,7 +121,7 @@ def test_each_process_has_its_own_file_even_within_a_second(tmp_path: Path) -> N
 
 
 def cuts(folder: Path) -> Iterator[int]:
-    """Returns lengths to which a kill may cut the last record."""
+    """Yields file sizes to which a kill may shorten the event file. Each size cuts into the last record."""
     size = files(folder)[-1].stat().st_size
     last = len(list(tf.data.TFRecordDataset(str(files(folder)[-1])))[-1].numpy()) + 16
     yield from {size - 1, size - 4, size - last // 2, size - last + 12, size - last + 1}
