@@ -1,7 +1,7 @@
 """The paper's Table 3: variations on base, trained on WMT EN-DE and scored on newstest2013.
 
-The sets have tensor2tensor's names and the paper's values. Each set differs from base in the values of its row, and in
-that the last checkpoint is used without averaging. `t2t-paper --table=3` prints the paper's figures for each set.
+The sets have tensor2tensor's names and the paper's values. Each set differs from base in the values of its row. It
+also uses the last checkpoint instead of an average. `t2t-paper --table=3` prints the paper's figures for each set.
 """
 
 from __future__ import annotations

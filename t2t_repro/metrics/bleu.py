@@ -22,7 +22,7 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
 
     Args:
-        translations: one line of untokenised text each.
+        translations: untokenised text, one line per translation.
         references: line n is the reference of translation n.
         language: two or three letters that select the Moses rules of the paper's method; see `moses_tokens`.
 
@@ -90,7 +90,7 @@ def _score(
     label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
 ) -> Score:
     """Returns the metric's score. If `tokeniser` is not empty, the signature names it as the text's tokeniser."""
-    if not translations or len(translations) != len(references):  # sacreBLEU would ignore the extra lines
+    if not translations or len(translations) != len(references):  # sacreBLEU ignores extra lines
         raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
     result = metric.corpus_score(translations, [references])
     signature = metric.get_signature()

@@ -67,8 +67,8 @@ class TrainedModel:
     Attributes:
         path: path of the folder as the user wrote it.
         folder: the model folder.
-        results: the content of results.json. If that file is missing, or describes an earlier step than the latest
-            checkpoint, the figures in the training log.
+        results: the content of results.json, or the figures in the training log if results.json is missing or older
+            than the latest checkpoint.
         tflops: sustained TFLOPS of the GPU that trained the model; None if unknown.
     """
 
@@ -87,7 +87,7 @@ class TrainedModel:
         folder, results = ModelFolder(path), read_results(path)
         steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps
         if results and steps and results.steps != steps:
-            results = None  # they are of an earlier step: training has continued
+            results = None  # training has continued after results.json was written
         if not results and steps < end:
             raise UserError(
                 f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
@@ -148,7 +148,7 @@ class TrainedModel:
         return [f"{self.path}: {note}" for note in notes]
 
     def data_notes(self) -> list[str]:
-        """Returns one note that lists the data settings that are not the problem's defaults, or no note."""
+        """Returns a list with one note, which names the changed data settings, or an empty list if all are defaults."""
         settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
         return [f"{self.path}: its data was generated with {settings}"] if settings else []
 

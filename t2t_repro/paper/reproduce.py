@@ -94,14 +94,14 @@ def averaged(folder: ModelFolder) -> str:
     if not checkpoints:
         return folder.checkpoint()
     path = folder.path / "averaged" / Path(checkpoints[-1]).name
-    # An average of more checkpoints than the folder has is valid: some may have been deleted after averaging.
+    # The average may contain more checkpoints than the folder, because users may delete checkpoints after averaging.
     if not min(count, len(checkpoints)) <= averaged_count(str(path)) <= count:
         average_checkpoints(folder, 0)
     return str(path)
 
 
 class _Decoder:
-    """Decodes the test sets of one model folder. Loads a model only if an output is missing.
+    """Decodes the test sets of one model folder. Loads the model only if the file of outputs is missing for a test set.
 
     Attributes:
         averaged: path of the averaged checkpoint.
@@ -114,7 +114,7 @@ class _Decoder:
         self.changes = [
             f"{name}={value}"
             for name, value in vars(search).items()
-            if value != getattr(defaults, name) and name != "batch_size"  # it affects no output
+            if value != getattr(defaults, name) and name != "batch_size"  # the batch size affects no output
         ]
         self._translator = functools.cache(self._load)
 
@@ -127,7 +127,7 @@ class _Decoder:
         name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
-            journal_path(path).unlink(missing_ok=True)  # from a process that was killed before deleting it
+            journal_path(path).unlink(missing_ok=True)  # journal of a process that was killed at the end
         else:
             self._decode(checkpoint, test_set, sources, path)
         return list(read_lines(str(path)))
@@ -135,7 +135,7 @@ class _Decoder:
     def _decode(self, checkpoint: str, test_set: str, sources: list[str], path: Path) -> None:
         """Decodes a test set into a file. If an earlier process was interrupted, continues from its journal."""
         translator = self._translator(checkpoint)
-        settings = (path.name, replace(self._search, batch_size=1))  # another batch size may continue a journal
+        settings = (path.name, replace(self._search, batch_size=1))  # any batch size may continue a journal
         with Journal(path, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
@@ -158,7 +158,7 @@ class _Decoder:
 
 
 def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
-    """Returns eight hex digits that identify the weights, by the checksums in the index file, and the source text."""
+    """Returns eight hex digits that identify the source text and the weights, whose checksums are in the index file."""
     digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
     digest.update("\n".join(sources).encode())
     return digest.hexdigest()[:8]

@@ -29,7 +29,7 @@ class Results:
         train_seconds: wall time of the training in seconds.
         hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.
         gpu_count: number of devices; None if the training moved between machines.
-        signatures: for each score, the name of the test set and a signature that states how it was computed.
+        signatures: how the score of each test set was computed, as "test set: signature of the score".
         search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
 

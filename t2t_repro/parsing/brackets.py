@@ -113,10 +113,10 @@ class BracketedSentence:
 
 
 def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
-    """Inserts each quotation mark that only one of the trees deletes into that tree's words (EVALB's fix of 2006)."""
+    """Undoes the deletion of each quotation mark that only one of the two trees deletes (EVALB's fix of 2006)."""
     deleted = parameters.delete_label
     for i, quote in enumerate(test.quotes):
-        position = quote.position  # `test.insert_quote` below changes it
+        position = quote.position  # `test.insert_quote` below changes quote.position
         for j, other in enumerate(gold.quotes):
             if other.position == position and other.tag in deleted and quote.tag not in deleted:
                 gold.insert_quote(j)

@@ -24,7 +24,7 @@ EMPTY_BRACKET = re.compile(r"\s*\([^\s()]*\)\s*(?=[()]|$)")
 
 
 class Status(IntEnum):
-    """EVALB's status of a sentence. Only OK sentences enter the scores."""
+    """EVALB's status of a sentence. Only sentences with status OK enter the scores."""
 
     OK = 0
     ERROR = 1

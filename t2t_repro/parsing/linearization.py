@@ -183,7 +183,7 @@ def _build(
 
 
 def _fits(tag: str, word: str) -> bool:
-    """Returns False if this tag makes EVALB with COLLINS.prm count a punctuation mark or delete another word."""
+    """Returns False if, with this tag, EVALB and COLLINS.prm would count a punctuation mark or delete another word."""
     if tag_of(word) in PUNCTUATION:
         return tag in PUNCTUATION
     return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or word == "'")
@@ -195,7 +195,8 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
         return list(range(len(words)))
     kinds = [symbol if symbol in PUNCTUATION else ANY for symbol in symbols]
     forms = [form if form in PUNCTUATION else ANY for form in map(tag_of, words)]
-    # edits[i][j]: fewest deletions, insertions and substitutions that turn the first i symbols into the first j words.
+    # edits[i][j] is the smallest number of deletions, insertions and substitutions that turn the kinds of the first
+    # i symbols into the forms of the first j words.
     edits = [list(range(len(words) + 1))]
     for kind in kinds:
         above, row = edits[-1], [len(edits)]
