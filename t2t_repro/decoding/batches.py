@@ -1,4 +1,4 @@
-"""Batches of texts of similar length. A batch that is too large for memory is halved."""
+"""Runs texts in batches of similar length, and halves a batch that is too large for memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def unpadded(ids: list[int]) -> list[int]:
-    """Returns the ids up to the padding, or up to and including the end token."""
+    """Cuts ids after their end token or, if they have none, before their padding."""
     length = output_length(ids)
     has_end = ids[length : length + 1] == [EOS_ID]
     return ids[: length + has_end]
 
 
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yields batches of indices, longest first; a batch has one index, or at most `batch_size` tokens with padding."""
+    """Yields batches of indices of `lengths`, the longest texts first.
+
+    A batch has at most `batch_size` tokens, counting padding. A longer text is a batch of its own.
+    """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > batch_size:
@@ -52,9 +55,9 @@ def run_in_batches(
     """Yields (index, result) for each item, in no particular order.
 
     Args:
-        run: returns the results for the items of one batch.
+        run: function that returns the results for the items of one batch.
         lengths: number of tokens of each item.
-        batch_size: see `batches`.
+        batch_size: largest number of tokens in a batch; see `batches`.
 
     Raises UserError if one item is too large for memory.
     """

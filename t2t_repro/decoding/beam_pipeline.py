@@ -1,8 +1,8 @@
-"""An Apache Beam pipeline for corpora of millions of lines.
+"""An Apache Beam pipeline that translates corpora of millions of lines.
 
-The input is read once, in order, and cut into batches of lines. A worker translates a batch and writes a shard, named
-by the batch's position in the input. So nothing has to be sorted afterwards. If a runner repeats a batch, or gives it
-to two workers, they write the same file.
+The pipeline reads the input once, in order, and cuts it into batches of lines. A worker translates a batch and writes
+it as a shard, whose name is the batch's position in the input. So the shards need no sorting. If a runner repeats a
+batch, or gives it to two workers, they write the same file.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
 COUNTERS = ("lines", "shards", "translated in segments", "truncated")
-"""Beam's counters, summed over all workers."""
+"""Names of the counters that Beam sums over all workers."""
 EXISTING = "existing shards"
-"""Counter of the shards that a resumed run skips."""
+"""Name of the counter of shards that a resumed run skips."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """The settings that each worker gets."""
+    """The settings of a run, which each worker receives."""
 
     output_dir: str
     """The model folder, or several separated by commas; see `open_folders`."""
     checkpoints: str
     """A checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """Options of decoding and of the output's columns."""
+    """How to decode, and which columns to write."""
     decode_to_file: str
     """Prefix of the shards' paths."""
     long_lines: str = "split"
-    """See `Translator.translate`."""
+    """Treatment of long lines; see `Translator.translate`."""
     t2t_usr_dir: str = ""
     """Folder of the user's problems and models."""
     resume: bool = False
-    """True to skip shards that exist."""
+    """True to skip batches whose shards exist."""
 
 
 @dataclass(frozen=True)
 class LineBatch:
-    """Consecutive lines of a file, which become a shard."""
+    """Consecutive lines of a file, whose translations become a shard."""
 
     path: str
     file_number: int
-    """Index of the file in the input."""
+    """Index of the file among the input files, from 0."""
     first_line: int
     """Number of the first line in the file, from 0."""
     lines: list[str]
@@ -93,7 +93,7 @@ class Translate(beam.DoFn):
         self._loaded = self._shared.acquire(lambda: load(self._job))
 
     def process(self, batch: LineBatch) -> Iterator[str]:
-        """Translates and writes a batch."""
+        """Translates a batch and writes its shard, unless the run is resumed and the shard exists."""
         shard = shard_name(self._job.decode_to_file, batch)
         if self._job.resume and match(shard):
             Metrics.counter(Translate, EXISTING).inc()
@@ -115,11 +115,11 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
     """Translates files, plain or .gz, into shards (see `shard_name`). Returns the counters that the runner reports.
 
     Args:
-        paths: the files in order.
-        batch_lines: lines per shard; the last shard of a file has the rest.
+        paths: the input files, in order.
+        batch_lines: lines per shard; the last shard of a file may have fewer.
         options: Beam's PipelineOptions.
 
-    Raises UserError if a worker raises one.
+    Raises UserError if a worker raises a UserError.
     """
     pipeline = beam.Pipeline(options=options)
     _ = (
@@ -129,13 +129,14 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
         | "spread" >> beam.Reshuffle()
         | "translate" >> beam.ParDo(Translate(job))
     )
-    for name in ("common", "worker"):  # they log each worker's error with a traceback, and it is raised here too
+    for name in ("common", "worker"):  # the error they would log is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     try:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
-        # Runners turn a worker's error into another one: its text is the traceback, or the message and the step's name.
+        # A runner raises another error than the worker's. Its text contains the worker's message, either in a traceback
+        # or followed by the name of the pipeline's step.
         message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
         if message:
             raise UserError(message[1]) from None
@@ -146,12 +147,15 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
 
 @contextlib.contextmanager
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
-    """Writes a file with a fingerprint of everything that the shards depend on, and deletes it when all shards exist.
+    """Marks the output as unfinished while the shards are written, by the file `decode_to_file`.unfinished.
+
+    The file holds a fingerprint of everything that the shards depend on, so that a resumed run can recognize its
+    shards. It is deleted when all shards exist, or when the run fails before it has written a shard.
 
     Raises UserError if shards of another run exist, or the file cannot be written.
     """
     path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
-    # batch_size and resume change no translation.
+    # The fingerprint ignores batch_size and resume, which do not change translations.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
@@ -202,7 +206,7 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def load(job: Job) -> LoadedModel:
-    """Loads a job's model."""
+    """Loads a job's model and problem, after the user's modules."""
     usr_dir = Path(job.t2t_usr_dir).expanduser().resolve()
     if job.t2t_usr_dir and usr_dir.name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
@@ -212,15 +216,16 @@ def load(job: Job) -> LoadedModel:
 
 
 def shard_name(prefix: str, batch: LineBatch) -> str:
-    """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN with the numbers of file and line, from 0.
+    """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN.
 
-    Sorted paths are in the order of the input.
+    FFFFF is the index of the file, and NNNNNNNNNNNN the number of the batch's first line, both counted from 0. So
+    sorted paths are in the order of the input.
     """
     return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
 
 
 def write(path: str, lines: Iterable[str]) -> None:
-    """Writes a file, whole or not at all, to any file system that Beam can write.
+    """Writes lines to a file in any file system that Beam can write. A failure leaves no part of the file.
 
     Raises UserError if the file cannot be written.
     """

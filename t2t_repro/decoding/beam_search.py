@@ -1,12 +1,12 @@
-"""Beam search with the length penalty of Wu et al. (2016). It knows nothing about text or the Transformer.
+"""Beam search with the length penalty of Wu et al. (2016). This module does not depend on text or the Transformer.
 
-As in tensor2tensor there are two beams: alive hypotheses, which grow by one token per step, and finished hypotheses,
-which have emitted the end token. A sentence is done when no alive hypothesis can beat its finished ones any more, or
-when its length limit is reached. It is then removed from the batch, so that no sentence waits for the longest one. The
-outputs of a sentence do not depend on the other sentences.
+As in tensor2tensor, each sentence has two beams: alive hypotheses, which grow by one token per step, and finished
+hypotheses, which end with the end token. A sentence is done when none of its alive hypotheses can beat its finished
+hypotheses any more, or when it reaches its length limit. The search then removes the sentence from the batch, so that
+short sentences do not wait for the longest one. The outputs of a sentence do not depend on the other sentences.
 
-Shapes: B sentences at the start, R sentences that are not done, K beam size, C candidates per sentence, t positions so
-far, V vocabulary, n outputs per sentence, L longest limit. D of the R sentences are done after a step.
+Shapes: B sentences at the start, R sentences that are not done, K beam size, C candidates per sentence, t positions
+decoded so far, V vocabulary, n outputs per sentence, L longest limit. D of the R sentences are done after a step.
 """
 
 from __future__ import annotations
@@ -27,62 +27,65 @@ class Scoring(NamedTuple):
     """The functions that score tokens and outputs."""
 
     step: Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
-    """(last ids [R, K], t, cache, memory) -> logits [R, K, V] of the next token, cache with one more position."""
+    """Takes (last ids [R, K], t, cache, memory). Returns the next token's logits [R, K, V], and the cache with one more
+    position."""
     normalize: bool = True
-    """True if `step` returns logits, which the search normalizes; false if it returns log-probabilities."""
+    """True if `step` returns logits, which the search normalizes; false if `step` returns log-probabilities."""
     adjust: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor] | None = None
-    """(logits [R, K, V], ids [R, K, t], t, memory) -> logits to rank tokens by; must not raise any log-probability."""
+    """Takes (logits [R, K, V], ids [R, K, t], t, memory). Returns the logits by which the search ranks tokens; it may
+    lower logits but not raise them."""
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
-    """(cache, memory) -> [R, K], 0 or less, added to the scores of hypotheses that end now."""
+    """Takes (cache, memory). Returns [R, K], 0 or less, which the search adds to the score of each hypothesis that ends
+    at this position."""
 
 
 class Hypotheses(NamedTuple):
     """The n best outputs of each sentence, best first."""
 
     ids: tf.Tensor
-    """int32 [B, n, L], with the end token, padded with 0."""
+    """int32 [B, n, L], including the end token, padded with 0."""
     scores: tf.Tensor
-    """float32 [B, n], log P / length penalty; -inf for missing outputs."""
+    """float32 [B, n], log P / length penalty plus the bonus; -inf for outputs that do not exist."""
 
 
 class State(NamedTuple):
-    """The search after t positions."""
+    """The state of the search after t positions."""
 
     t: tf.Tensor
-    """int32 []."""
+    """int32 [], number of positions decoded so far."""
     rows: tf.Tensor
-    """int32 [R], indices of the sentences in the original batch."""
+    """int32 [R], indices in the original batch of the sentences that are not done."""
     limits: tf.Tensor
-    """int32 [R], the maximum output lengths."""
+    """int32 [R], maximum output length of each sentence."""
     alive_ids: tf.Tensor
-    """int32 [R, K, t]."""
+    """int32 [R, K, t], tokens of the alive hypotheses."""
     alive_log_probs: tf.Tensor
-    """float32 [R, K], best first."""
+    """float32 [R, K], log-probabilities of the alive hypotheses, best first."""
     finished_ids: tf.Tensor
-    """int32 [R, K, t], padded with 0."""
+    """int32 [R, K, t], tokens of the finished hypotheses, padded with 0."""
     finished_scores: tf.Tensor
-    """float32 [R, K], best first."""
+    """float32 [R, K], scores of the finished hypotheses, best first."""
     cache: Any
-    """Tensors [R * K, ...], one row per hypothesis."""
+    """Tensors [R * K, ...], one row per alive hypothesis; `Scoring.step` reads and extends them."""
     memory: Any
-    """Tensors [R, ...], one row per sentence."""
+    """Tensors [R, ...], one row per sentence; `Scoring.step` reads them."""
     result: Hypotheses
-    """The outputs of the sentences that are done."""
+    """The outputs of the sentences that are done, in the order of the original batch."""
 
 
 PER_SENTENCE = ("rows", "limits", "alive_ids", "alive_log_probs", "finished_ids", "finished_scores", "memory")
-"""The state's fields with one row per sentence."""
+"""Names of the state's fields that have one row per sentence."""
 
 
 class Candidates(NamedTuple):
     """The best extensions of each sentence's alive hypotheses by one token, best first."""
 
     parents: tf.Tensor
-    """int32 [R, C], indices of the hypotheses that are extended."""
+    """int32 [R, C], index of the alive hypothesis that each candidate extends."""
     tokens: tf.Tensor
-    """int32 [R, C]."""
+    """int32 [R, C], the token that each candidate adds."""
     log_probs: tf.Tensor
-    """float32 [R, C]."""
+    """float32 [R, C], log-probability of each candidate with its new token."""
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -93,29 +96,29 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
 def beam_search(
     scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Searches for the outputs with the highest log P / length penalty.
+    """Searches for the outputs with the highest scores: log P / length penalty, plus the bonus if there is one.
 
     Args:
         cache: tensors [B * K, ...], one row per hypothesis, which `scoring.step` reads and extends.
         memory: tensors [B, ...], one row per sentence, which `scoring.step` reads.
-        limits: int32 [B], 1 or more: the maximum length of each sentence's outputs, with the end token.
-        decode_hparams: `beam_size` (K), `alpha` and `num_best` (n) are used.
+        limits: int32 [B], 1 or more: the maximum length of each sentence's outputs, counting the end token.
+        decode_hparams: the search uses `beam_size` (K), `alpha` and `num_best` (n).
 
     Returns:
-        The n best outputs. If fewer than n have finished within the limit, unfinished ones follow, best first.
+        The n best outputs. If fewer than n outputs finish within the limit, unfinished outputs follow, best first.
     """
 
     def advance(state: State) -> State:
         state, parents = grow(state, scoring, decode_hparams)
         return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
-    # At the start all hypotheses are empty. Only the first may grow; the others would become copies of it.
+    # At the start all hypotheses are empty. Only the first may grow, because the others would become copies of it.
     log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
     return advance_until_done(advance, start_state(cache, memory, limits, log_probs, decode_hparams.num_best))
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """Returns the state before the first position; `log_probs` are those of a sentence's K hypotheses."""
+    """Returns the state before the first position. `log_probs` has the initial value for each of the K hypotheses."""
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
     return State(
@@ -137,7 +140,7 @@ def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[floa
 
 def advance_until_done(advance: Callable[[State], State], state: State) -> Hypotheses:
     """Repeats `advance`, which adds a position, until all sentences are done. Returns their outputs."""
-    # The number of sentences and positions changes from step to step; only the ranks are fixed.
+    # The numbers of sentences and positions change from step to step; only the ranks of the tensors are fixed.
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * tensor.shape.rank), state)
     (state,) = tf.while_loop(
         lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
@@ -149,8 +152,8 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
     """Adds a position: keeps the K best hypotheses that continue and the K best that have finished.
 
     Returns:
-        The state, its cache in the order of the old hypotheses, and int32 [R, K], the parents: the index of the old
-        hypothesis that each alive hypothesis extends.
+        The new state, and the parents, int32 [R, K]: the index of the old hypothesis that each alive hypothesis
+        extends. The rows of the state's cache are still in the order of the old hypotheses.
     """
     beam_size = decode_hparams.beam_size
     # [R, K] ids of the last position --> C candidates: parents, tokens, log_probs [R, C]
@@ -166,9 +169,9 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
         scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
     ending_scores, ending = tf.math.top_k(scores, beam_size)
 
-    # The K best of these and of those that finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
+    # The K best of all hypotheses that end here or finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
     finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
-    # Their ids: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
+    # The ids of these K hypotheses: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
     earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
     finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
 
@@ -191,11 +194,11 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     if scoring.adjust:
         logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
 
-    # At most one candidate per hypothesis ends, so at least K of the C = 2K candidates continue. Greedy search has one
-    # candidate and ends when the end token is the likeliest.
+    # At most one candidate per hypothesis ends, so at least K of the C = 2K candidates continue. Greedy search (K = 1)
+    # has a single candidate, and ends when this candidate's token is the end token.
     count = 2 * beam_size if beam_size > 1 else 1
-    # Even if all C candidates extend the same hypothesis, its C best tokens are enough. Log-probabilities are computed
-    # only for them, not for all V tokens.
+    # The C best tokens of each hypothesis are enough, even if all C candidates extend the same hypothesis. So
+    # log-probabilities are computed only for these tokens, not for all V.
     best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
     best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
@@ -208,7 +211,11 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
 
 
 def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:
-    """Returns [R, K, t + 1], the ids of the candidates with indices `selected` [R, K]; `ids` are the alive ones."""
+    """Returns the ids [R, K, t + 1] of the candidates with indices `selected` [R, K].
+
+    Args:
+        ids: int32 [R, K, t], the hypotheses that the candidates extend.
+    """
     parents, tokens = (tf.gather(x, selected, batch_dims=1) for x in (candidates.parents, candidates.tokens))
     return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
 
@@ -220,8 +227,8 @@ def last_ids(state: State) -> tf.Tensor:
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
     """Returns bool [R], true for sentences whose n best outputs cannot change any more."""
-    # A log-probability can only fall, and the length penalty, its divisor, is largest at the limit. So no alive
-    # hypothesis can reach a higher score than this.
+    # No alive hypothesis can reach a higher score: its log-probability, which is negative, can only fall, and the
+    # length penalty that divides it is largest at the length limit.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
     worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
     return (state.t >= state.limits) | (worst_of_best > best_possible)
@@ -253,7 +260,7 @@ def remove_done(
 def add_outputs(
     state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> Hypotheses:
-    """Returns the result with the outputs of the sentences that are done."""
+    """Returns `state.result` with the outputs of the sentences that are done added."""
     done = tf.where(is_done)[:, 0]  # [D]
     finished_scores = tf.gather(state.finished_scores, done)  # [R, K] --> [D, K]
     alive_scores = tf.gather(state.alive_log_probs, done) / length_penalty(state.t, decode_hparams.alpha)

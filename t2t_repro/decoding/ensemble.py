@@ -1,4 +1,4 @@
-"""Several models as one model that averages their log-probabilities.
+"""Combines several models into one model, which averages their log-probabilities.
 
 Shapes: B batch, K hypotheses, H heads, T target length, S source length, V vocabulary.
 """
@@ -12,7 +12,10 @@ import tensorflow as tf
 
 
 class Ensemble:
-    """A `DecodingModel` whose log-probabilities are means over its members; each has its own cache and memory."""
+    """A `DecodingModel` whose log-probabilities are means over its members.
+
+    Its memory and its cache are lists with one element for each member.
+    """
 
     name = "ensemble"
     is_normalized = True
@@ -24,21 +27,21 @@ class Ensemble:
         self.trainable_variables = [variable for model in self.models for variable in model.trainable_variables]
 
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns log-probabilities [B, T, V] of given targets; see `Model`."""
+        """Returns the log-probabilities [B, T, V] of the tokens at each position of `targets`; see `Model`."""
         return _mean([model(inputs, targets, seed) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
-        """Returns the members' memories of source ids [B, S]."""
+        """Encodes source ids [B, S]. Returns each member's memory."""
         return [model.encode(inputs) for model in self.models]
 
     def start(self, hypotheses: tf.Tensor) -> list[Any]:
-        """Returns the members' empty caches."""
+        """Returns each member's empty cache of `hypotheses` = B * K hypotheses."""
         return [model.start(hypotheses) for model in self.models]
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: list[Any], memory: list[Any], save_weights_to: list | None = None
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Returns log-probabilities [B, K, V] of the next token; see `DecodingModel.decode_step`."""
+        """Returns the log-probabilities [B, K, V] of position t, and each member's cache; see `DecodingModel`."""
         options = self._options(save_weights_to)
         steps = [
             model.decode_step(ids, t, model_cache, model_memory, **model_options)
@@ -47,7 +50,7 @@ class Ensemble:
         return _mean([logits for logits, _ in steps], options, save_weights_to), [cache for _, cache in steps]
 
     def decode(self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None) -> tf.Tensor:
-        """Returns log-probabilities [B, T, V] of given targets; see `DecodingModel.decode`."""
+        """Returns the log-probabilities [B, T, V] of the tokens at each position of `targets`; see `DecodingModel`."""
         options = self._options(save_weights_to)
         logits = [
             model.decode(targets, model_memory, **model_options)
@@ -56,7 +59,7 @@ class Ensemble:
         return _mean(logits, options, save_weights_to)
 
     def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
-        """Returns each member's argument `save_weights_to`, if the ensemble has one."""
+        """Returns keyword arguments for each member: a new list `save_weights_to`, if the caller saves weights."""
         return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
 
 
@@ -65,7 +68,8 @@ def _mean(
 ) -> tf.Tensor:
     """Returns the members' mean log-probabilities, given their logits.
 
-    Also appends [B, 1, T, S] to `save_weights_to`: the mean over the members and the heads of their last layers.
+    If `save_weights_to` is a list, this function appends the mean attention weights [B, 1, T, S]: the mean over the
+    heads of each member's last layer, then over the members.
     """
     if save_weights_to is not None:
         weights = [option["save_weights_to"][-1] for option in options]

@@ -1,4 +1,4 @@
-"""Finished translations on disk while a long decode runs, so that an interrupted one can resume."""
+"""The journal, which stores finished translations on disk, so that an interrupted decode can resume."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def journal_path(output: Path) -> Path:
 
 
 class Journal:
-    """A file beside the output with a line for each finished translation; deleted when the output is complete.
+    """A file beside the output with a line for each finished translation.
 
     Args:
         output: the output file.
-        settings: everything that the translations depend on.
+        settings: everything that the translations depend on. Journals whose settings differ in `repr` do not match.
         resume: true to read the finished translations, false to start again.
-        strict: with `resume`, true to refuse a journal with other settings, false to start again.
+        strict: if `resume`, true to refuse a journal with other settings, false to start again.
 
-    Raises UserError if the journal is damaged, refused, or cannot be written.
+    Raises UserError if the journal is damaged, has other settings and is refused, or cannot be written.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -38,7 +38,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             content = self._read(head) if resume and self.path.exists() else b""
             self.done = dict(self._translations(content))
-            """Translations by the number of their text."""
+            """Finished translations by the number of their text."""
             self._file: IO[bytes] = open(self.path, "ab" if content else "wb")  # noqa: SIM115, closed by __exit__
             self._file.truncate(len(content))
             if not content:
@@ -48,10 +48,10 @@ class Journal:
             raise self._unwritable(error) from None
 
     def add(self, number: int, translation: Translation) -> None:
-        """Writes the translation of text `number`. Raises UserError if the disk is full."""
+        """Writes the translation of text `number`. Raises UserError if the journal cannot be written."""
         try:
             fields = dataclasses.asdict(translation)
-            fields["pieces"] = fields.pop("segments")  # its name in the journals of earlier versions
+            fields["pieces"] = fields.pop("segments")  # journals of earlier versions have this name
             self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
         except OSError as error:
@@ -72,9 +72,9 @@ class Journal:
                 raise self._unwritable(close_error) from None
 
     def _read(self, head: bytes) -> bytes:
-        """Returns the complete lines; nothing if the settings differ and `strict` is false."""
+        """Returns the journal's complete lines, or nothing if its first line is not `head` and `strict` is false."""
         content = self.path.read_bytes()
-        content = content[: content.rfind(b"\n") + 1]  # a kill can leave half of the last line
+        content = content[: content.rfind(b"\n") + 1]  # a killed process can leave half of a line
         if not content or content.startswith(head):
             return content
         if not self._strict:
@@ -106,14 +106,14 @@ def translate_all(
     journal: Journal | None,
     label: str,
 ) -> list[Translation]:
-    """Returns the translations of texts 0 to `count` - 1; those in the journal are not computed again.
+    """Returns the translations of texts 0 to `count` - 1. Translations in the journal are not computed again.
 
     Args:
-        stream: translates the texts with given numbers; yields (index in these numbers, translation) in any order.
-        journal: stores each translation as soon as it is finished.
+        stream: translates the texts whose numbers are in a list. Yields (index in the list, translation) in any order.
+        journal: stores each translation as soon as it is finished; None to store no translations.
         label: label of the progress bar.
 
-    Raises UserError if the disk is full.
+    Raises UserError if the journal cannot be written.
     """
     translations = dict(journal.done) if journal else {}
     missing = [number for number in range(count) if number not in translations]

@@ -1,4 +1,4 @@
-"""Texts longer than those a model was trained on: split after sentences, truncated or refused."""
+"""Splits, truncates or refuses texts that are longer than the texts in training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from t2t_repro.errors import UserError, unknown
 LONG_LINES = ("split", "truncate", "error")
 
 SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])[」』”’）]*")  # noqa: RUF001
-"""White space after a sign that ends a sentence. After a Chinese or Japanese sign it may be missing."""
+"""Matches the white space after a sign that ends a sentence. After Chinese and Japanese signs it may be missing."""
 SPACE = re.compile(r"(?<=\S)\s+")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A text, or a part of a long text that is translated separately."""
+    """A whole text, or a part of a long text. Each segment is translated separately."""
 
     text_index: int
     """Index of the text among all texts."""
@@ -30,9 +30,9 @@ class Segment:
     line_number: int
     """Line number of the text in its file."""
     string: str
-    """The segment with the white space around it."""
+    """The segment, including the white space around it."""
     ids: list[int]
-    """The tokens of the segment without the white space around it."""
+    """The segment's tokens. White space around the segment has no tokens."""
     prefix_ids: Sequence[int] = ()
     """The required beginning of the output, without an end token."""
     is_truncated: bool = False
@@ -42,11 +42,11 @@ class Segment:
 def cut_texts(
     texts: Sequence[str], vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile
 ) -> list[list[Segment]]:
-    """Returns the segments of each text, none for an empty text.
+    """Returns a list of segments for each text. The list of an empty text is empty.
 
     Args:
-        longest: maximum number of tokens in a segment, with the end token; 0 for no limit.
-        long_lines: what to do with a longer text: "split", "truncate" or "error".
+        longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
+        long_lines: treatment of a text with more tokens: "split", "truncate", or "error" to refuse it.
         input_file: the file that the texts come from.
 
     Raises UserError if `long_lines` is unknown, or if it is "error" and a text is too long.
@@ -88,8 +88,9 @@ def split_text(
     characters.
 
     Args:
-        count: returns the number of tokens of a text.
-        separators: where to split: after matches of the first; parts that are still too long after the next, and so on.
+        count: function that returns the number of tokens of a text.
+        separators: patterns. The text is split after the matches of the first pattern. Parts that are still too long
+            are split after the matches of the next pattern, and so on.
     """
     if count(text) <= longest:
         return [text]
@@ -102,7 +103,7 @@ def split_text(
 
 
 def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:
-    """Concatenates neighbours while they have at most `longest` tokens."""
+    """Concatenates neighboring parts if the result has at most `longest` tokens."""
     merged = [parts[0]]
     for part in parts[1:]:
         if not part.strip() or count(merged[-1] + part) <= longest:
@@ -113,7 +114,7 @@ def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[
 
 
 def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
-    """Joins translations of segments, with a space if there was white space between the sources."""
+    """Joins the translations of segments. Two are joined with a space if white space separates their sources."""
     result = texts[0]
     for text, before, after in zip(texts[1:], sources[:-1], sources[1:], strict=True):
         result += (" " if before[-1:].isspace() or after[:1].isspace() else "") + text
@@ -121,7 +122,10 @@ def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
 
 
 def join_translations(parts: Sequence[Translation], segments: Sequence[Segment]) -> Translation:
-    """Joins the best hypotheses of a text's segments, their second best, and so on until a segment has no more."""
+    """Joins the translations of a text's segments.
+
+    Joins the best hypotheses of all segments, then the second best, and so on until a segment has no more hypotheses.
+    """
     if len(parts) == 1:
         return parts[0]
     offsets = [0, *itertools.accumulate(len(part.source_ids) for part in parts)]

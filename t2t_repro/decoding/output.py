@@ -16,7 +16,11 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Returns the translations with the texts that `Problem.finish` makes of the outputs, and its report."""
+    """Replaces the text of each output with the one that `Problem.finish` returns for it.
+
+    Returns:
+        The new translations, and the report of `Problem.finish`.
+    """
     sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
     outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
     finished_outputs, report = problem.finish(sources, outputs)
@@ -30,10 +34,10 @@ def finish_translations(
 
 
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
-    """Returns the output, or columns separated by tabs if `num_best` > 1 or `write_beam_scores`.
+    """Returns a line with the only output, or with columns separated by tabs if `num_best` > 1 or `write_beam_scores`.
 
-    Each output has a column for its text, and with `write_beam_scores` two more for its score and number of tokens.
-    Tabs in the text then become spaces.
+    Each output has a column for its text. `write_beam_scores` adds two columns, for its score and number of tokens. If
+    the line has columns, tabs in the text become spaces.
     """
     has_columns = decode_hparams.num_best > 1 or decode_hparams.write_beam_scores
     cells = []
@@ -45,7 +49,11 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
 
 
 def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
-    """Returns a JSON object; docs/decoding.md lists the fields. `has_attention` adds the fields about attention."""
+    """Returns a translation as a JSON object; docs/decoding.md lists the fields.
+
+    Args:
+        has_attention: true to include the fields about attention.
+    """
     hypotheses = translation.hypotheses
     fields = {
         "source": source,
@@ -61,7 +69,11 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Returns a pair's log-probability, in total and per token, as columns ("text") or a JSON object ("jsonl")."""
+    """Returns a line with a pair's log-probability, in total and per token.
+
+    Args:
+        output_format: "text" for columns separated by tabs, "jsonl" for a JSON object.
+    """
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
     return to_json(
@@ -77,6 +89,6 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
 
 
 def to_json(fields: dict) -> str:
-    """Returns a line of JSON. Characters that end a line for some programs are escaped."""
+    """Returns one line of JSON. Escapes the characters that some programs take for the end of a line."""
     text = json.dumps(fields, ensure_ascii=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,7 +1,7 @@
-"""Prefixes, repetition penalties and coverage: they adjust how outputs are ranked.
+"""Prefixes, repetition penalties and coverage penalties, which change the ranking of outputs.
 
-Shapes: R sentences, K hypotheses per sentence, t positions so far, S source length, P longest prefix, V vocabulary,
-n n-gram size, W = t - n + 1 n-grams so far.
+Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P longest prefix,
+V vocabulary, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ MINIMUM_COVERAGE = 1e-6
 
 
 def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """Returns logits [R, K, V] of position t that allow only the prefix's token, if the prefix has one there.
+    """Returns the logits [R, K, V] of position t. A prefix with a token at this position allows only this token.
 
     Args:
-        logits: the model's logits; used for the prefix's token, even if other rules forbid this token.
-        adjusted: the logits after other rules; used if the prefix has no token at position t.
-        prefix: int32 [R, P], padded with 0.
+        logits: the model's logits, returned for the prefix's token even if other rules forbid this token.
+        adjusted: the logits after other rules, returned if the prefix has no token at position t.
+        prefix: int32 [R, P], the tokens with which each sentence's outputs must begin, padded with 0.
     """
     forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]
     mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))  # [R, V]
@@ -31,17 +31,17 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     """Subtracts `penalty` from the logits [R, K, V] of tokens that would repeat an n-gram of their hypothesis.
 
     Args:
-        ids: int32 [R, K, t], the hypotheses.
-        size: n, 1 or more.
+        ids: int32 [R, K, t], the tokens of the hypotheses.
+        size: n, the number of tokens in an n-gram; 1 or more.
     """
     shape, length = tf.shape(logits), tf.shape(ids)[2]
     num_ngrams = tf.maximum(length - size + 1, 0)
-    # Which earlier n-grams begin with the last n - 1 tokens? bool [R, K, W]
+    # bool [R, K, W], true for earlier n-grams that begin with the hypothesis's last n - 1 tokens
     is_match = tf.ones_like(ids[:, :, :num_ngrams], tf.bool)
     for offset in range(size - 1):
         latest = tf.maximum(length - size + 1 + offset, 0)
         is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
-    # The last tokens of those n-grams get the penalty, once even if several n-grams end with the same token.
+    # The last token of each matching n-gram gets the penalty, only once even if several of them end with this token.
     # [R, K, W] --> [R * K * V] --> [R, K, V]
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     hypotheses = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
@@ -52,10 +52,10 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
 
 
 def coverage(attention: tf.Tensor, is_token: tf.Tensor, beta: float) -> tf.Tensor:
-    """Returns [R, K]: beta times the sum over source tokens of log(min(attention, 1)) (Wu et al. 2016, equation 14).
+    """Returns beta times the sum over source tokens of log(min(attention, 1)): [R, K] (Wu et al. 2016, equation 14).
 
     Args:
-        attention: [R, K, S], the sum over positions of the attention to each source token.
+        attention: [R, K, S], the attention that each source token has received, summed over the output's positions.
         is_token: bool [R, S], false for padding.
     """
     logs = tf.math.log(tf.clip_by_value(attention, MINIMUM_COVERAGE, 1.0))

@@ -1,10 +1,10 @@
 """Random outputs, drawn from the model's distribution token by token.
 
-The outputs of a sentence do not depend on the other sentences. As in beam search, a sentence leaves the batch when all
-its outputs have ended.
+The outputs of a sentence do not depend on the other sentences. As in beam search, a sentence is removed from the batch
+when all its outputs have ended or reached the length limit.
 
-Shapes: B sentences at the start, R sentences that are not done, K outputs per sentence, t positions so far, V
-vocabulary, L longest limit.
+Shapes: B sentences at the start, R sentences that are not done, K outputs per sentence, t positions decoded so far,
+V vocabulary, L longest limit.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from t2t_repro.hparam import DecodeHParams
 
 
 def random_numbers(seed: int, line: int, segment: int, length: int, count: int) -> np.ndarray:
-    """Returns float32 [count, length] in [0, 1), which decide the random outputs of a segment of a line.
+    """Returns the numbers in [0, 1), float32 [count, length], that decide the random outputs of a segment.
 
-    With a larger count or length the array is larger and begins with the same numbers.
+    A larger `count` only adds rows, and a larger `length` only adds columns.
 
     Args:
-        line: the line's number in its file.
-        segment: the segment's number in its line; 0 for a line that is translated whole.
+        seed: decode_hparams.sampling_seed.
+        line: number of the segment's line in the input file.
+        segment: number of the segment in its line; 0 if the line is not split.
+        length: numbers for each output.
+        count: number of outputs.
     """
     streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
@@ -45,15 +48,15 @@ def random_numbers(seed: int, line: int, segment: int, length: int, count: int) 
 def sample(
     scoring: Scoring, cache: Any, memory: dict[str, Any], limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Draws outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
+    """Draws random outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
 
     Args:
-        scoring, cache, limits: as for `beam_search`, without a bonus.
-        memory: as for `beam_search`, with "random", float32 [B, K, L] in [0, 1): the numbers that decide each token.
-        decode_hparams: `num_best` (K), `alpha` and the fields `sampling_...` are used.
+        scoring, cache, limits: as for `beam_search`, but `scoring.bonus` must be None.
+        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the number that decides each token.
+        decode_hparams: the function uses `num_best` (K), `alpha` and the fields `sampling_...`.
 
     Returns:
-        K outputs per sentence in the order in which they were drawn; those without an end token come last.
+        K outputs per sentence in the order in which they were drawn, but outputs without an end token come last.
     """
     count, alpha = decode_hparams.num_best, decode_hparams.alpha
 
@@ -87,12 +90,12 @@ def sample(
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns int32 [R, K], the tokens that the random numbers draw from the distributions.
+    """Returns int32 [R, K], the next token of each output, drawn from the distribution of its logits.
 
     Args:
         logits: [R, K, V].
-        random: [R, K] in [0, 1).
-        decode_hparams: temperature, top-k and top-p.
+        random: [R, K] in [0, 1), the number that decides each token.
+        decode_hparams: the function uses temperature, top-k and top-p.
     """
     top_k, top_p = decode_hparams.sampling_keep_top_k, decode_hparams.sampling_keep_top_p
     logits, tokens = logits / decode_hparams.sampling_temp, None
@@ -101,12 +104,12 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
         logits, tokens = tf.math.top_k(logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary)
     probabilities = tf.nn.softmax(logits)
     cumulative = tf.cumsum(probabilities, axis=2)
-    if top_p < 1:  # keep a token if the tokens before it have a smaller probability than top_p
+    if top_p < 1:  # keep a token if all likelier tokens together have a probability below top_p
         is_kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
         cumulative = tf.cumsum(probabilities * is_kept, axis=2)
     threshold = random[:, :, None] * cumulative[:, :, -1:]
-    # The token at which the cumulative probability passes the threshold. If rounding has raised the threshold to the
-    # total, the last token with a probability.
+    # Draw the first token whose cumulative probability is larger than the threshold. Rounding can make the threshold
+    # equal to the total; then draw the last token whose probability is not 0.
     index = tf.minimum(
         tf.math.count_nonzero(cumulative <= threshold, axis=2, dtype=tf.int32),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2, dtype=tf.int32),

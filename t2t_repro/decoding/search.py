@@ -1,6 +1,6 @@
-"""Generates a model's outputs as decode_hparams require, and scores given outputs. It works on ids, not on text.
+"""Generates a model's outputs as decode_hparams require, and scores given targets. Texts are arrays of token ids.
 
-The translator and the served graph call these functions.
+The translator and the exported model for serving call these functions.
 
 Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P longest prefix, L longest output,
 R sentences that are not done, V vocabulary, H heads.
@@ -31,8 +31,8 @@ def generate_outputs(
 
     Args:
         inputs: int32 [B, S], each row ended by the end token and padded with 0.
-        prefix: int32 [B, P], padded with 0: the beginning of each output.
-        random: float32 [B, n, L] in [0, 1), which decide random outputs.
+        prefix: int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin.
+        random: float32 [B, n, L] in [0, 1), the numbers that decide the outputs if decode_hparams.is_random.
     """
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
@@ -43,7 +43,7 @@ def generate_outputs(
         limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
-        cache["attention"] = tf.zeros([hypotheses, length])  # sum over the positions so far
+        cache["attention"] = tf.zeros([hypotheses, length])  # summed over the positions decoded so far
     scoring = _scoring(model, decode_hparams, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
@@ -52,7 +52,7 @@ def generate_outputs(
 
 
 def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bool) -> Scoring:
-    """Returns the functions that score as decode_hparams require, with the cache and memory of `generate_outputs`."""
+    """Returns functions that score as decode_hparams require. They use the cache and memory of `generate_outputs`."""
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:
@@ -66,7 +66,7 @@ def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bo
         return logits, {"model": model_cache, "attention": cache["attention"] + attention}
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Any) -> tf.Tensor:
-        allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # padding is no output
+        allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # forbids padding
         if ngram_size:
             allowed = without_repeats(allowed, ids, ngram_size, decode_hparams.repeat_ngram_penalty)
         return with_prefix(logits, allowed, memory["prefix"], t) if has_prefix else allowed
@@ -85,11 +85,11 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
     Args:
         model: a `Model`; if it has attention, also a `DecodingModel`.
         inputs: int32 [B, S], each row ended by the end token and padded with 0.
-        targets: int32 [B, T], as the inputs.
+        targets: int32 [B, T], each row ended by the end token and padded with 0.
 
     Returns:
-        Log-probabilities float32 [B, T] in nats, 0 for padding; and int32 [B, T], the source position that the last
-        decoder layer attends to most when it predicts the token (mean over the heads), or [B, 0] without attention.
+        Log-probabilities, float32 [B, T] in nats, 0 for padding. Source positions, int32 [B, T]: the one that the last
+        decoder layer attends to most (mean over the heads) when it predicts the token; [B, 0] without attention.
     """
     weights: list[tf.Tensor] = []
     if model.has_attention:

@@ -13,34 +13,34 @@ class Hypothesis:
     """An output of the model."""
 
     text: str
-    """One line."""
+    """The output as one line of text."""
     score: float
-    """log P / length penalty in nats, after other penalties; for a text in segments, the sum of their scores."""
+    """log P / length penalty in nats, including other penalties. For a text in segments, the sum of their scores."""
     ids: tuple[int, ...] = ()
-    """Tokens, with the end token unless the output reached the length limit."""
+    """The output's tokens. The last one is the end token, unless the output reached the length limit."""
     token_scores: tuple[float, ...] = ()
-    """Log-probability of each token, in nats; empty without `details`."""
+    """Log-probability of each token in nats, if the translator computed `details`; otherwise empty."""
     attention: tuple[int, ...] = ()
-    """For each token, index of the source token that the decoder's last layer attends to most; empty without
-    `details`."""
+    """For each token, index of the source token that the decoder's last layer attends to most, if the translator
+    computed `details`; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The outputs for one text; `EMPTY` for an empty text."""
+    """The outputs for one text. The translation of an empty text is `EMPTY`."""
 
     hypotheses: tuple[Hypothesis, ...]
-    """One or more, best first; random outputs in the order in which they were drawn."""
+    """One or more outputs, best first; random outputs in the order in which they were drawn."""
     source_ids: tuple[int, ...] = ()
-    """The source's tokens; each segment ends with an end token."""
+    """Tokens of the source. Each of its segments ends with an end token."""
     segments: int = 1
-    """Number of segments that were translated separately."""
+    """Number of segments into which the source was split; 1 if it was not split."""
     is_truncated: bool = False
-    """True if the text was too long and lost its end."""
+    """True if the source was too long, so that its end was dropped."""
 
     @property
     def text(self) -> str:
-        """The best output."""
+        """The best output's text."""
         return self.hypotheses[0].text
 
     @property
@@ -54,10 +54,10 @@ EMPTY = Translation((Hypothesis("", 0.0),))
 
 @dataclass(frozen=True)
 class PairScore:
-    """The model's probability of a given target."""
+    """The model's log-probability of a given target, token by token."""
 
     token_scores: tuple[float, ...]
-    """Log-probability of each target token, the end token included, in nats."""
+    """Log-probability of each target token in nats, including the end token."""
     attention: tuple[int, ...]
     """For each target token, index of the source token that the decoder's last layer attends to most."""
 
@@ -74,12 +74,12 @@ class PairScore:
 
 @dataclass(frozen=True)
 class InputFile:
-    """The file that texts come from."""
+    """The file from which texts were read."""
 
     name: str = "texts"
-    """For error messages."""
+    """The file's name in error messages."""
     line_numbers: Sequence[int] | None = None
-    """The texts' line numbers, counted from 0, which decide random outputs; by default 0, 1, 2, ..."""
+    """Line number of each text, from 0. Random outputs depend on it. By default 0, 1, 2, ..."""
 
     def line_number(self, index: int) -> int:
         """Returns the line number of the text with this index."""

@@ -1,4 +1,4 @@
-"""Text in, text out: tokenize, sort, batch, search, restore the order, detokenize.
+"""The translator: tokenizes texts, sorts and batches them, searches, restores their order, and detokenizes.
 
 Shapes: B batch, S source length, T target length, n hypotheses, L longest output.
 """
@@ -30,7 +30,7 @@ from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
 
 Pair = tuple[Sequence[int], Sequence[int]]
-"""The ids of a source and of a target."""
+"""The token ids of a source and of its target."""
 
 
 class Translator:
@@ -40,7 +40,7 @@ class Translator:
         model: a `DecodingModel`; for `score` a `Model` is enough.
         vocabulary: the model's vocabulary.
         decode_hparams: how to decode.
-        max_length: longest source in training, in tokens with the end token; 0 for no limit.
+        max_length: number of tokens in the longest source of training, counting the end token; 0 for no limit.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Translator:
         """Returns a translator with the model in a model folder.
 
         Args:
-            output_dir: the model folder; several, separated by commas, are an ensemble.
+            output_dir: the model folder, or several, separated by commas, for an ensemble.
             checkpoint_path: see `ModelFolder.checkpoint`; for an ensemble one per folder, separated by commas.
             decode_hparams: fields of `DecodeHParams` that differ from the problem's defaults.
 
@@ -98,10 +98,10 @@ class Translator:
         Args:
             texts: one line each.
             prefixes: the required beginning of each output, "" for none.
-            long_lines: what to do with a text of more than `max_input_size` tokens: "split" and join the translations,
-                "truncate", or raise an "error".
-            details: compute token scores and attention.
-            advance: called with the number of newly translated texts.
+            long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
+                and join their translations, "truncate" to drop its end, or "error" to raise UserError.
+            details: true to compute token scores and attention, too.
+            advance: function that is called with the number of newly translated texts.
             decode_hparams: fields of `DecodeHParams` that differ from this translator's.
 
         Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, or if
@@ -129,8 +129,10 @@ class Translator:
 
         Args:
             texts, prefixes, long_lines, details: as for `translate`.
-            input_file: the file that the texts come from.
-            changes: the `decode_hparams` of `translate`.
+            input_file: the file from which the texts were read.
+            changes: fields of `DecodeHParams` that differ from this translator's.
+
+        Raises UserError as `translate` does.
         """
         decode_hparams = _replace(self.decode_hparams, changes)
         self.check(decode_hparams)
@@ -164,7 +166,7 @@ class Translator:
 
         Args:
             sources, targets: one line each.
-            advance: called with the number of newly scored pairs.
+            advance: function that is called with the number of newly scored pairs.
 
         Raises UserError if the numbers of sources and targets differ.
         """
@@ -174,7 +176,7 @@ class Translator:
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Raises UserError if this model cannot decode with `decode_hparams`, or if a field applies only to files."""
+        """Raises UserError if this model cannot decode with `decode_hparams`, or a field is only for t2t-decoder."""
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
@@ -201,7 +203,7 @@ class Translator:
         best = self._search(decode_hparams, arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
         exists = scores > MISSING  # bool [B, n]; a small vocabulary or a low limit leaves fewer than n outputs
-        exists[:, 0] = True  # a model that has diverged gives NaN
+        exists[:, 0] = True  # even if its score is NaN, as for a diverged model
         outputs = [unpadded(output) for output in ids[exists].tolist()]
         if details:
             sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]
@@ -221,7 +223,7 @@ class Translator:
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a graph. Arguments that need another graph get one, which is kept."""
+        """Runs `generate_outputs` as a graph, and keeps one graph for each combination of options and arrays."""
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
@@ -253,7 +255,10 @@ class Translator:
 
 
 def _replace(decode_hparams: DecodeHParams, changes: dict[str, Any]) -> DecodeHParams:
-    """Returns `decode_hparams` with changes; the error for an unknown name offers the nearest one."""
+    """Returns `decode_hparams` with changes.
+
+    Raises UserError if a name is unknown; the message suggests the nearest name.
+    """
     for name in changes:
         if name not in vars(decode_hparams):
             raise unknown("field of DecodeHParams", name, vars(decode_hparams))

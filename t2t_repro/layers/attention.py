@@ -18,21 +18,21 @@ from t2t_repro.layers.neighborhood import Blocks
 
 
 class KeysValues(NamedTuple):
-    """Keys and values of all heads of one layer."""
+    """The keys and values of one attention layer, for all heads."""
 
     keys: Tensor
-    """[B, H, S, d_k]."""
+    """[B, H, S, d_k], compared with the queries."""
     values: Tensor
-    """[B, H, S, d_v]."""
+    """[B, H, S, d_v], averaged with the attention weights."""
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Returns softmax(q k^T / sqrt(d_k) + bias), the weight of each value in each output: [B, H, T, S] in float32.
 
     Args:
-        q: [B, H, T, d_k], already divided by sqrt(d_k).
-        k: [B, H, S, d_k].
-        bias: 0 or ILLEGAL; broadcasts to [B, H, T, S].
+        q: queries [B, H, T, d_k], which the caller has divided by sqrt(d_k).
+        k: keys [B, H, S, d_k].
+        bias: mask that broadcasts to [B, H, T, S]: 0 for keys that a query may see, ILLEGAL for others; None for 0.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     return ops.softmax(logits if bias is None else logits + bias)
@@ -41,7 +41,8 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 class MultiHeadAttention(Layer):
     """Concat(head_1, ..., head_h) W^O, where each head has its own projections (section 3.2.2).
 
-    The projections have no biases, as in tensor2tensor. Subclasses project queries, keys and values.
+    The projections have no biases, as in tensor2tensor. This class has the output projection W^O; subclasses have the
+    projections of queries, keys and values.
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
@@ -51,21 +52,24 @@ class MultiHeadAttention(Layer):
         self.output_kernel = self.kernel("output", self.value_channels, hparams.hidden_size)
 
     def split(self, x: Tensor) -> Tensor:
-        """[B, T, H * d] -> [B, H, T, d]."""
+        """Splits x into heads: [B, T, H * d] -> [B, H, T, d]."""
         x = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def queries(self, x: Tensor) -> Tensor:
-        """Projected queries [B, T, H * d_k] -> [B, H, T, d_k], divided by sqrt(d_k)."""
+        """Splits projected queries into heads and divides them by sqrt(d_k): [B, T, H * d_k] -> [B, H, T, d_k]."""
         return self.split(x * ops.cast((self.key_channels // self.num_heads) ** -0.5, x.dtype))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
-        """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1): [B, H, T, d_v]."""
+        """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1), with dropout on the weights: [B, H, T, d_v].
+
+        The method `queries` has already divided q by sqrt(d_k).
+        """
         weights = dropout(attention_weights(q, k, bias), self.rate, seeds)
         return ops.matmul(ops.cast(weights, v.dtype), v)
 
     def concatenate(self, heads: Tensor) -> Tensor:
-        """Heads [B, H, T, d_v] -> Concat(heads) W^O: [B, T, D] in float32."""
+        """Concatenates the heads [B, H, T, d_v] and multiplies them by W^O: [B, T, D] in float32."""
         heads = ops.transpose(heads, (0, 2, 1, 3))
         concatenated = ops.reshape(heads, (*ops.shape(heads)[:2], self.value_channels))
         return float32(self.product(concatenated, self.output_kernel))
@@ -75,7 +79,7 @@ class SelfAttention(MultiHeadAttention):
     """Attention whose queries, keys and values come from one sequence.
 
     Args:
-        hparams: with a `self_attention_neighborhood`, a position attends only to nearby positions (section 4).
+        hparams: if `self_attention_neighborhood` is not 0, each position attends only to nearby positions (section 4).
         is_masked: if true, no position attends to later ones, as in the decoder (section 3.2.3).
     """
 
@@ -86,16 +90,16 @@ class SelfAttention(MultiHeadAttention):
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [B, T, D] -> queries, keys and values [B, H, T, d]."""
+        """Projects x [B, T, D] to queries, keys and values, each [B, H, T, d]."""
         cuts = (self.key_channels, 2 * self.key_channels)
         q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
         return self.queries(q), self.split(k), self.split(v)
 
     def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
-        """x [B, T, D] -> [B, T, D].
+        """Attends from each position of x [B, T, D] to the positions of x. Returns [B, T, D].
 
         Args:
-            bias: [B, 1, 1, T], ILLEGAL at padding; None if no position is hidden.
+            bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None to hide no padding.
         """
         q, k, v = self._project(x)
         if self.neighborhood:
@@ -108,15 +112,15 @@ class SelfAttention(MultiHeadAttention):
         return self.concatenate(self.attend(q, k, v, bias, seeds))
 
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
-        """Attends from one new position of each hypothesis to the positions in the cache and to itself.
+        """Attends from the new position of each hypothesis to the positions in the cache and to the new position.
 
         Args:
-            x: [B, K, D].
-            cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v].
+            x: [B, K, D], the new position of each hypothesis.
+            cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of the earlier positions.
 
         Returns:
-            [B, K, D], and the cache with the new position. With a neighborhood r, the cache keeps only the last
-            r // 2 + 1 positions.
+            The attention output [B, K, D], and the cache with the new position added. If
+            `self_attention_neighborhood` is r > 0, the cache keeps only the last r // 2 + 1 positions.
         """
         q, k, v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
         k, v = ops.concatenate([cache.keys, k], axis=2), ops.concatenate([cache.values, v], axis=2)
@@ -135,18 +139,19 @@ class CrossAttention(MultiHeadAttention):
         self.kv_kernel = self.kernel("kv", hparams.hidden_size, (self.key_channels, self.value_channels))
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
-        """encoder_output [B, S, D] -> keys [B, H, S, d_k] and values [B, H, S, d_v]."""
+        """Projects the encoder output [B, S, D] to keys [B, H, S, d_k] and values [B, H, S, d_v]."""
         k, v = ops.split(self.product(encoder_output, self.kv_kernel), (self.key_channels,), axis=-1)
         return KeysValues(self.split(k), self.split(v))
 
     def call(
         self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """x [B, T, D] -> [B, T, D].
+        """Attends from each position of x [B, T, D] to the memory. Returns [B, T, D].
 
         Args:
-            bias: [B, 1, 1, S], ILLEGAL at padding.
-            save_weights_to: the list to which the attention weights [B, H, T, S], without dropout, are appended.
+            memory: the keys and values that `keys_values` returned.
+            bias: mask [B, 1, 1, S]: 0 for source tokens, ILLEGAL for padding.
+            save_weights_to: list to which this method appends the attention weights [B, H, T, S], without dropout.
         """
         q = self.queries(self.product(x, self.q_kernel))
         if save_weights_to is not None:

@@ -13,33 +13,33 @@ Tensor = Any
 
 
 class Layer(keras.layers.Layer):
-    """A layer that creates its weights in its constructor and does not cast automatically.
+    """The base class of all layers. A layer creates its weights in its constructor.
 
     Args:
-        precision: "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits.
+        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits.
     """
 
     def __init__(self, precision: str, name: str) -> None:
-        # Automatic casts would also cast the masks of -1e9 and the layer norms to 16 bits.
+        # With autocast, Keras would also cast layer norms, and masks (-1e9, which float16 cannot hold), to 16 bits.
         super().__init__(name=name, dtype=precision, autocast=False)
         self.built = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of `call`."""
-        # Keras's own __call__ casts weights, and refuses arguments that are not tensors.
+        # This replaces Keras's __call__, which casts weights and refuses arguments that are not tensors.
         return self.call(*args, **kwargs)
 
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """x [..., D] and kernel [D, E] -> x @ kernel [..., E] in compute_dtype."""
-        # One flat product, because broadcasting the kernel over a batch is several times slower.
+        """Returns x @ kernel in compute_dtype: x [..., D] and kernel [D, E] -> [..., E]."""
+        # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
         return ops.reshape(flat, (*ops.shape(x)[:-1], kernel.shape[1]))
 
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int]) -> Any:
-        """Returns a new weight [width_in, sum(widths_out)]: kernels side by side.
+        """Returns a new weight [width_in, sum(widths_out)], which holds one kernel for each output width, side by side.
 
-        Each kernel is initialized for its own width (Glorot and Bengio 2010), as if it were a separate weight.
+        Each kernel gets the initial values (Glorot and Bengio 2010) that it would get as a separate weight.
         """
         widths = [widths_out] if isinstance(widths_out, int) else list(widths_out)
 
@@ -51,5 +51,5 @@ class Layer(keras.layers.Layer):
 
 
 def float32(x: Tensor) -> Tensor:
-    """Casts to float32, because 16 bits are too few for sums, norms and softmaxes."""
+    """Casts x to float32, because 16 bits are too few for sums, norms and softmaxes."""
     return ops.cast(x, "float32")

@@ -9,20 +9,21 @@ from t2t_repro.layers.base import Tensor
 
 
 class Seeds(keras.random.SeedGenerator):
-    """A sequence of seeds: the model's first dropout takes the first seed, the next dropout the next.
+    """A sequence of seeds, one for each call of `dropout` in the model, in the order of the calls.
 
     Args:
-        seed: int32 [2] that decides the sequence; different for each micro-batch of each step.
+        seed: int32 [2] from which all seeds of the sequence derive. Each micro-batch of each step has another one.
     """
 
     def __init__(self, seed: Tensor) -> None:
-        # Keras's own generator counts in a variable, which checkpoints would have to store and replicas would share.
-        # This generator counts in Python while the graph is traced; then only `seed` changes from step to step.
+        # Keras's generator counts calls in a variable, which checkpoints would have to store and replicas would share.
+        # This class counts calls in Python while TensorFlow traces the graph. So each call of dropout always has the
+        # same number, and only `seed` changes from step to step.
         self._seed = seed
         self._count = 0
 
     def next(self, ordered: bool = True) -> Tensor:
-        """Returns the next seed [2]."""
+        """Returns the seed [2] of the next call of `dropout`."""
         self._count += 1
         seed = self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
         return ops.cast(seed, "uint32") if keras.backend.backend() == "jax" else seed  # JAX requires uint32
@@ -33,16 +34,16 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
 
     Args:
         x: floats of any shape.
-        seeds: None outside training; `x` is returned unchanged.
+        seeds: the seeds of this training step. Outside training it is None, and `x` is returned unchanged.
     """
     if seeds is None or rate == 0.0:
         return x
-    # One 32-bit random number decides three elements: shifted left by 0, 8 and 16 bits, it is compared with the rate.
-    # It would be slow to draw more: after matrix products, random numbers cost most of a step's time. With the 16 bits
-    # that are left after the last shift, rates are exact to 1 in 65,536.
+    # One 32-bit random number decides three elements, because only matrix products take more of a step's time than
+    # random numbers. The number is shifted left by 0, 8 and 16 bits, and each result is compared with a threshold.
+    # After the last shift, 16 random bits remain, so that rates are exact to 1 in 65,536.
     size = ops.size(x)
     bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
-    # Compared as floats, because TensorFlow compares int32 on the CPU even if the model is on a GPU.
+    # The comparison uses floats, because TensorFlow compares int32 on the CPU even if the model is on a GPU.
     threshold = rate * 2.0**32 - 2.0**31
     is_kept = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
     is_kept = ops.reshape(is_kept[:size], ops.shape(x))

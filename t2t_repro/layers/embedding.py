@@ -1,4 +1,4 @@
-"""The embedding, which turns tokens into vectors and vectors into logits (section 3.4)."""
+"""The embedding, which turns token ids into vectors, and decoder outputs into logits (section 3.4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from t2t_repro.layers.base import Layer, Tensor, float32
 
 
 class Embedding(Layer):
-    """A matrix with one row for each token. Transposed, it is the linear layer before the softmax."""
+    """A matrix with one row for each token. Its transpose is the linear layer before the softmax."""
 
     def __init__(self, vocab_size: int, width: int, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -18,10 +18,10 @@ class Embedding(Layer):
         self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")
 
     def call(self, ids: Tensor) -> Tensor:
-        """ids [B, T] -> rows times sqrt(d_model) [B, T, D]; zeros for padding (0)."""
+        """Returns the rows of ids [B, T], multiplied by sqrt(d_model): [B, T, D]. Padding (id 0) gives zeros."""
         rows = ops.take(self.table, ids, axis=0)
         return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
 
     def logits(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., V] in float32."""
+        """Returns the logits of all tokens for the vectors x [..., D]: [..., V] in float32."""
         return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))

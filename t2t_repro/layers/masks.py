@@ -1,4 +1,4 @@
-"""Masks: numbers added to attention logits, 0 for a legal connection and ILLEGAL for any other (section 3.2.3).
+"""Masks, which are added to attention logits: 0 for a key that a query may see, ILLEGAL for others (section 3.2.3).
 
 Shapes: B batch, T queries, S keys.
 """
@@ -10,15 +10,15 @@ from keras import ops
 from t2t_repro.layers.base import Tensor
 
 ILLEGAL = -1e9
-"""The softmax of a logit with this bias is 0."""
+"""Added to a logit, it makes the attention weight 0."""
 
 
 def padding_bias(ids: Tensor) -> Tensor:
-    """Returns [B, 1, 1, S]: ILLEGAL at the padding (0) of ids [B, S]."""
+    """Returns a mask [B, 1, 1, S] that hides the padding (id 0) of ids [B, S]."""
     return ops.cast(ids == 0, "float32")[:, None, None, :] * ILLEGAL
 
 
 def causal_bias(length: Tensor) -> Tensor:
-    """Returns [1, 1, T, T]: ILLEGAL from each position to all later ones."""
+    """Returns a mask [1, 1, T, T] that hides all later positions from each position."""
     positions = ops.arange(length, dtype="float32")
     return ops.cast(positions[None, :] > positions[:, None], "float32")[None, None] * ILLEGAL

@@ -1,10 +1,10 @@
 """Restricted self-attention (section 4): each position i attends only to positions from i - r // 2 to i + r // 2.
 
 The sequence is cut into N blocks of L >= r // 2 positions. All keys that a block's queries may see are in that block
-and its two neighbors. Time and memory grow with T * r, because no [T, T] tensor is made.
+and its two neighbors. So attention needs no [T, T] tensor, and its time and memory grow with T * r.
 
-Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M keys that a block sees:
-3 L, or 2 L if masked.
+Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M = 3 L keys of a block
+and its two neighbors, or M = 2 L without the next block if later positions are masked.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.masks import ILLEGAL
 
 LEAST_BLOCK = 16
-"""Smallest L, because smaller matrix products are not faster. Only a shorter sequence has a smaller L: its length."""
+"""Smallest L, because smaller matrix products are not faster. A sequence shorter than this is a single block."""
 
 
 class Blocks:
-    """Cuts queries, keys and values into blocks. Ordinary attention is then computed in each block.
+    """Cuts queries, keys and values into blocks, in which the caller then computes ordinary attention.
 
     Args:
-        length: T.
-        r: number of positions in a neighborhood, at least 1. An even r means the same as r + 1.
+        length: T, the number of positions.
+        r: size of a neighborhood, at least 1. It reaches r // 2 positions to each side, so an even r acts like r + 1.
         is_masked: if true, no position attends to later ones.
     """
 
@@ -34,27 +34,30 @@ class Blocks:
         self.visible_blocks = 2 if is_masked else 3
 
     def cut(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, T, d] -> [B, H, N, L, d], padded at the end with `fill`."""
+        """Cuts x into blocks and pads the last block with `fill`: [B, H, T, d] -> [B, H, N, L, d]."""
         x = ops.pad(x, ((0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)), constant_values=fill)
         return ops.reshape(x, (*ops.shape(x)[:2], self.count, self.size, x.shape[-1]))
 
     def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B, H, T, d] -> [B, H, N, M, d]: the previous block, the block itself and, unless masked, the next block."""
+        """Cuts x into blocks, each together with its neighbors: [B, H, T, d] -> [B, H, N, M, d].
+
+        The M positions are the previous block, the block itself and, unless `is_masked`, the next block.
+        """
         padding = ((0, 0), (0, 0), (1, self.visible_blocks - 2), (0, 0), (0, 0))
         x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
         return ops.concatenate([x[:, :, i : i + self.count] for i in range(self.visible_blocks)], axis=3)
 
     def bias(self, bias: Tensor | None) -> Tensor:
-        """Bias of keys [B, 1, 1, T] -> [B, 1, N, L, M], also ILLEGAL outside the neighborhood."""
+        """Returns a mask [B, 1, N, L, M] that hides the keys that `bias` [B, 1, 1, T] hides, and all distant keys."""
         if bias is None:
             bias = ops.zeros((1, 1, 1, self.length))
         keys = self.around(ops.swapaxes(bias, 2, 3), fill=ILLEGAL)  # [B, 1, N, M, 1]
-        # Distance from each query to each key of its block; the keys begin one block before the queries.
+        # [L, M], each key's position minus each query's position. The first key is L positions before the first query.
         distance = ops.arange(self.visible_blocks * self.size)[None, :] - self.size - ops.arange(self.size)[:, None]
         is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
         return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * ILLEGAL
 
     def join(self, heads: Tensor) -> Tensor:
-        """[B, H, N, L, d] -> [B, H, T, d]."""
+        """Joins the blocks and drops the padding: [B, H, N, L, d] -> [B, H, T, d]."""
         heads = ops.reshape(heads, (*ops.shape(heads)[:2], self.count * self.size, heads.shape[-1]))
         return heads[:, :, : self.length]

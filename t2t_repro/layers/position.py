@@ -11,7 +11,7 @@ from t2t_repro.layers.base import Layer, Tensor
 
 
 def position_signal(hparams: HParams) -> Layer:
-    """Returns the position signal that hparams.pos names."""
+    """Returns the layer for hparams.pos: learned vectors for "emb", otherwise sinusoids."""
     if hparams.pos == "emb":
         return LearnedPositions(hparams.hidden_size, hparams.max_length)
     return Sinusoids(hparams.hidden_size)
@@ -31,7 +31,7 @@ class Sinusoids(Layer):
         self.rates = (1e4**-exponents).astype("float32")
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """Returns the signals of positions start, start + 1, ...: [1, length, D]."""
+        """Returns the signals [1, length, D] of `length` positions, from position `start` on."""
         angles = ops.cast(start + ops.arange(length), "float32")[:, None] * self.rates
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)[None]
 
@@ -45,6 +45,6 @@ class LearnedPositions(Layer):
         self.table = self.add_weight(shape=(max_length, width), initializer=initializer, name="table")
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """Returns the vectors of positions start, start + 1, ...: [1, length, D]."""
+        """Returns the vectors [1, length, D] of `length` positions, from position `start` on."""
         positions = ops.minimum(start + ops.arange(length), self.table.shape[0] - 1)
         return ops.take(self.table, positions, axis=0)[None]

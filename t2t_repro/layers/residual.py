@@ -22,7 +22,7 @@ class LayerNorm(Layer):
         self.bias = self.add_weight(shape=(hparams.hidden_size,), initializer="zeros", name="bias")
 
     def call(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., D]."""
+        """Normalizes the last dimension of x [..., D]."""
         centered = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         return centered * (ops.rsqrt(variance + self.epsilon) * self.scale) + self.bias
@@ -38,7 +38,7 @@ class Residual(Layer):
             self.norm = LayerNorm(hparams)
 
     def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], seeds: Seeds | None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]."""
+        """Applies `sublayer` with its residual connection to x [B, T, D]. Returns [B, T, D]."""
         return self.add(x, sublayer(self.sublayer_input(x)), seeds)
 
     def sublayer_input(self, x: Tensor) -> Tensor:

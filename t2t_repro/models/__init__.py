@@ -1,4 +1,4 @@
-"""The built-in models. Listing their names does not load Keras: a model's module is imported when a model is made."""
+"""The built-in models. Each function imports Keras only when it is called, so that listing the models stays fast."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The interface of models for training, decoding and serving, and the check that a registered model has it.
 
-A `Model` can train and score. A `DecodingModel` can also decode. `make_model` returns an object with this interface:
-the Transformer has it, and `KerasModel` adds it to any other keras.Model.
+A `Model` can be trained, and can score given targets. A `DecodingModel` can also generate targets. The Transformer has
+this interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, H heads,
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from keras import ops
 
-# No public function does only this: keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
+# A private function: the public keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
 from keras.src.utils.naming import reset_uids
 
 from t2t_repro import registry
@@ -28,30 +28,30 @@ from t2t_repro.layers.base import Tensor, float32
 
 
 class Memory(NamedTuple):
-    """Keys and values that the Transformer's decoder attends to."""
+    """The encoder output as keys and values, to which the Transformer's decoder attends."""
 
     bias: Tensor
-    """[B, 1, 1, S]: 0 for tokens, masks.ILLEGAL for padding."""
+    """Mask [B, 1, 1, S]: 0 for source tokens, masks.ILLEGAL for padding."""
     layers: tuple[KeysValues, ...]
     """For each decoder layer, keys [B, H, S, d_k] and values [B, H, S, d_v]."""
 
 
 Cache = tuple[KeysValues, ...]
 """The Transformer's key/value cache: for each decoder layer, keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
-the positions decoded so far. Restricted self-attention keeps only the last of them."""
+the positions decoded so far. Restricted self-attention keeps only the positions that a new position may see."""
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A model that trains and scores."""
+    """A model that can be trained, and can score given targets."""
 
     name: str
     has_attention: bool
     """True if `decode` and `decode_step` take `save_weights_to`."""
     is_normalized: bool
-    """True if outputs are log-probabilities instead of logits."""
+    """True if the model returns log-probabilities instead of logits."""
     missing_methods: tuple[str, ...]
-    """Methods that the model lacks for decoding; empty for a `DecodingModel`."""
+    """Methods of `DecodingModel` that this model does not have; empty if the model can decode."""
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -63,26 +63,27 @@ class Model(Protocol):
         Args:
             inputs: source ids [B, S].
             targets: target ids [B, T].
-            seed: int32 [2] that decides all dropout; None outside training.
+            seed: int32 [2] from which all dropout masks derive; None outside training, for no dropout.
         """
 
 
 class DecodingModel(Model, Protocol):
-    """A model that also decodes.
+    """A model that can also generate targets.
 
     Memory and cache are tensors, or tuples, lists, dicts and NamedTuples of tensors. The first dimension is B in the
-    memory and B * K in the cache. Along it the search drops finished sentences and reorders hypotheses.
+    memory and B * K in the cache. The search selects rows of this dimension to drop sentences that are done, and to
+    reorder hypotheses.
     """
 
     def encode(self, inputs: Tensor) -> Any:
-        """Returns the memory of source ids [B, S]."""
+        """Encodes source ids [B, S]. Returns the memory, which the decoder reads."""
 
     def decode(self, targets: Tensor, memory: Any, save_weights_to: list | None = None) -> Tensor:
         """Returns the logits [B, T, V] of all positions, as `__call__` does.
 
         Args:
-            save_weights_to: the list to which the cross-attention weights [B, H, T, S] of each layer are appended.
-                Passed only if `has_attention`.
+            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
+                Callers pass it only if `has_attention`.
         """
 
     def start(self, hypotheses: Tensor) -> Any:
@@ -94,9 +95,9 @@ class DecodingModel(Model, Protocol):
         """Returns the logits [B, K, V] of position t, and the cache with that position added.
 
         Args:
-            ids: [B, K], the tokens at position t - 1; 0 at t = 0.
-            t: number of positions before this one.
-            save_weights_to: as for `decode`; the weights are [B, H, K, S].
+            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
+            t: index of the position, from 0.
+            save_weights_to: as for `decode`, but the weights are [B, H, K, S].
         """
 
 
@@ -104,15 +105,15 @@ DECODING_METHODS = ("encode", "decode", "start", "decode_step")
 
 
 class KerasModel:
-    """Adds the interface of `Model`, and of `DecodingModel` if it has the methods, to a Keras model.
+    """Adds the interface of `Model` to a Keras model. If the Keras model can decode, adds that of `DecodingModel` too.
 
     Args:
         model: any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
-        name: the registered name.
-        vocab_size: V.
+        name: the model's registered name, for error messages.
+        vocab_size: V, the number of entries in the vocabulary.
 
     Raises:
-        UserError: `call` is missing, fails or returns no logits, or a weight is not trainable.
+        UserError: `call` is missing, fails or returns a wrong shape, or a weight is not trainable.
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
@@ -151,7 +152,7 @@ class KerasModel:
         return cast(list[Any], self._model.trainable_variables)
 
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns logits; see `Model`."""
+        """Returns the logits [B, T, V]; see `Model`."""
         options: dict[str, Any] = {}
         if self._takes_seed:
             options["seed"] = seed
@@ -160,24 +161,26 @@ class KerasModel:
         return float32(self._model(inputs, targets, **options))
 
     def decode(self, targets: Tensor, memory: Any, **save_weights_to: list | None) -> Tensor:
-        """Returns logits; see `DecodingModel`."""
+        """Returns the logits [B, T, V]; see `DecodingModel`."""
         return float32(self._model.decode(targets, memory, **save_weights_to))
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **save_weights_to: list | None
     ) -> tuple[Tensor, Any]:
-        """Returns logits and the longer cache; see `DecodingModel`."""
+        """Returns the logits [B, K, V] and the cache with the new position; see `DecodingModel`."""
         logits, cache = self._model.decode_step(ids, t, cache, memory, **save_weights_to)
         return float32(logits), cache
 
 
 def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Model:
-    """Returns the model that `hparams` name, with all its variables.
+    """Returns the model named by `hparams.model`, with all its variables.
 
     Raises:
-        UserError: the model does not fit the hparams, or lacks something.
+        UserError: the name is unknown, the model cannot be made with these hparams or has no logits of the right
+            shape, a weight is not trainable, or two variables have the same name.
     """
-    # Keras numbers unnamed layers. Otherwise, variable names would depend on the models that the process made before.
+    # Keras numbers unnamed layers, and counts on from model to model. Without this reset, variable names would depend
+    # on the models that the process made before.
     reset_uids()
     name = hparams.model
     try:
@@ -195,10 +198,10 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 
 
 def _describe(error: Exception) -> str:
-    """Returns the innermost file and line outside of site-packages, and the error, as one line."""
+    """Returns one line with the error, and the innermost file and line of its traceback outside of site-packages."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = [frame for frame in frames if "site-packages" not in frame.filename][-1]
-    message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras adds the arguments of each call
+    message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras appends the call's arguments
     return f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {message}"
 
 
@@ -211,10 +214,10 @@ def as_decoding_model(model: Model, cure: str) -> DecodingModel:
     """Returns `model` if it can decode.
 
     Args:
-        cure: what the user can do otherwise, in the imperative.
+        cure: for the error message, what the user can do with a model that cannot decode, in the imperative.
 
     Raises:
-        UserError: the model lacks a method.
+        UserError: a method of `DecodingModel` is missing.
     """
     if model.missing_methods:
         raise UserError(

@@ -1,6 +1,6 @@
-"""Formulas for the Transformer's parameters, and for the operations and memory of a training step. No model is built.
+"""Formulas for the Transformer's parameters, and for a training step's operations and memory, without making a model.
 
-A product of shapes [m, k] and [k, n] counts as m * k * n multiplications and the same number of additions.
+A matrix product of shapes [m, k] and [k, n] counts as m * k * n multiplications and the same number of additions.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from t2t_repro.hparam import HParams
 
 TARGET_SPACES = 32
-"""Rows of the target-space embedding."""
+"""Number of rows in the target-space embedding; see hparams.use_target_space_embedding."""
 BACKWARD = 2
-"""Matrix products in the backward pass for each product in the forward pass: the gradients of both factors."""
+"""Number of matrix products in the backward pass for each one in the forward pass: the gradients of its two factors."""
 FLOAT32 = 4
-"""Bytes of a number."""
+"""Bytes of a float32 number."""
 EMBEDDING_USES = 3
-"""Times that a pass uses an embedding matrix: for sources, targets and logits. Each use has its own gradient."""
+"""Number of times that a pass uses an embedding matrix: for sources, targets and logits. Each use has a gradient."""
 
 Shape = tuple[int, int, int]
-"""A micro-batch: number of examples, and positions of each source and of each target, with padding."""
+"""Shape of a micro-batch: number of examples, positions of each source and of each target, counting padding."""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
@@ -48,14 +48,14 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
 
 
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Returns the operations of all matrix products in a training step, forward and backward.
+    """Returns the number of operations in all matrix products of a training step, forward and backward.
 
-    Other operations and padding are not counted. Masked connections are counted, because they are computed.
+    The formula does not count other operations and padding. It counts masked connections, which the model computes too.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
         source_length: tokens of each source.
-        target_length: tokens of each target. A step has hparams.batch_size of them.
+        target_length: tokens of each target. A step has hparams.batch_size target tokens.
     """
     width, channels = hparams.hidden_size, hparams.key_channels + hparams.value_channels
 
@@ -90,24 +90,24 @@ class StepMemory:
 
     @property
     def total(self) -> int:
-        """The sum, without the program itself and short-lived tensors."""
+        """The sum of the fields. It does not include the program itself and short-lived tensors."""
         return self.weights + self.moments + self.gradients + self.activations
 
 
 def step_memory(
     hparams: HParams, vocab_size: int, shapes: Sequence[Shape], precision: str = "float32", accumulates: bool = False
 ) -> StepMemory:
-    """Returns an estimate of a step's memory.
+    """Returns an estimate of a training step's peak memory.
 
     In measured steps on a CPU, gradients and activations needed 0.7 to 1.15 times the estimate, and with restricted
-    self-attention up to 1.35 times. The base model with 37,000 entries and two micro-batches of 2,048 positions needed
-    4.7 GB for them; the estimate is 4.4 GB.
+    self-attention up to 1.35 times. For the base model with 37,000 entries and two micro-batches of 2,048 positions,
+    gradients and activations needed 4.7 GB; the estimate is 4.4 GB.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
         shapes: micro-batches that a device computes at the same time.
         precision: "float32", or a precision with 16 bits in matrix products.
-        accumulates: true if the step then computes other micro-batches and adds up the gradients.
+        accumulates: true if the device later computes other micro-batches of the step and adds up all gradients.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
     embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
@@ -127,18 +127,20 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     product = FLOAT32 if precision == "float32" else 2
     is_cast = product != FLOAT32
 
-    # Bytes per position and sub-layer: dropout factors, the centered sum, its scales, and the output.
+    # Bytes per position of a residual connection: dropout factors, the layer norm's centered input and its scales, and
+    # the output.
     residual = FLOAT32 * width * (3 + (hparams.layer_prepostprocess_dropout > 0)) + is_cast * product * width
-    # Bytes per attention weight: the softmax, its cast, dropout factors, and the product with them.
+    # Bytes per attention weight: the softmax, its 16-bit copy, the dropout factors, and softmax times factors.
     weight = FLOAT32 + is_cast * product + (hparams.attention_dropout > 0) * FLOAT32 * (1 if is_cast else 2)
-    # Bytes per position inside a feed-forward network: the ReLU, and with dropout its factors and the product.
+    # Bytes per position inside a feed-forward network: the ReLU's output and, with dropout, factors and output times
+    # factors.
     inner = product * hparams.filter_size * (3 if hparams.relu_dropout else 1)
 
     def attention(queries: int, keys: int, connections: int) -> int:
         return queries * residual + product * channels * (queries + keys) + heads * connections * weight
 
     def self_attention(length: int, is_masked: bool) -> int:
-        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # a block and its neighbors
+        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # copies of each key
         return attention(length, copies * length, _connections(hparams, length, is_masked))
 
     def feed_forward(length: int) -> int:
@@ -149,8 +151,9 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder_layer = self_attention(target, is_masked=True) + cross_attention + feed_forward(target)
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    # Only the larger of two peaks counts, because they come at different times. In the loss: the softmax over the
-    # vocabulary, the smoothed targets and the gradient of the logits. In a sub-layer: two more of its largest tensors.
+    # Memory peaks in the loss and in a sub-layer, at different times, so only the larger peak counts. The loss needs
+    # the softmax over the vocabulary, the smoothed targets and the gradient of the logits. A sub-layer needs two more
+    # tensors of the size of its largest one.
     loss_peak = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
     sublayer_peak = 2 * max(weights, max(source, target) * product * hparams.filter_size)
@@ -161,7 +164,7 @@ def _connections(hparams: HParams, length: int, is_masked: bool) -> int:
     """Returns the number of pairs of a query and a key for which a head of self-attention computes a weight."""
     if not hparams.self_attention_neighborhood:
         return length * length
-    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # imports Keras
+    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # here, because it loads Keras
 
     block = min(length, max(hparams.self_attention_neighborhood // 2, LEAST_BLOCK))
     return math.ceil(length / block) * block * block * (2 if is_masked else 3)

@@ -33,7 +33,7 @@ class EncoderLayer(Layer):
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
 
     def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
-        """x [B, S, D] and the padding bias [B, 1, 1, S] -> [B, S, D]."""
+        """Applies the layer to x [B, S, D], with a mask `bias` [B, 1, 1, S] that hides padding. Returns [B, S, D]."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, bias, seeds), seeds)
         return self.residuals[1](x, lambda y: self.feed_forward(y, seeds), seeds)
 
@@ -52,7 +52,13 @@ class DecoderLayer(Layer):
     def call(
         self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """x [B, T, D], this layer's keys and values of the memory, and the padding bias [B, 1, 1, S] -> [B, T, D]."""
+        """Applies the layer to x [B, T, D]. Returns [B, T, D].
+
+        Args:
+            memory: this layer's keys and values of the encoder output.
+            bias: mask [B, 1, 1, S] that hides the padding of the source.
+            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S].
+        """
         x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds), seeds)
         x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds, save_weights_to), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
@@ -62,10 +68,10 @@ class Transformer(Layer):
     """The model of figure 1: embeddings, encoder and decoder stacks, and logits.
 
     Args:
-        hparams: sizes and rates.
+        hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V; source and target share the vocabulary.
-        target_space_id: row of the target-space embedding, used if hparams.use_target_space_embedding.
-        precision: "float32", or "mixed_bfloat16" or "mixed_float16" for matrix products in 16 bits.
+        target_space_id: the row of the target-space embedding to add, if hparams.use_target_space_embedding.
+        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits.
     """
 
     has_attention, is_normalized = True, False
@@ -94,16 +100,18 @@ class Transformer(Layer):
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V]; each position sees only earlier targets.
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
+
+        The logits of a position depend only on the targets before it.
 
         Args:
-            seed: int32 [2] that decides all dropout; None outside training.
+            seed: int32 [2] from which all dropout masks derive; None outside training, for no dropout.
         """
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Source ids [B, S] -> memory."""
+        """Encodes source ids [B, S]. Returns the memory, to which the decoder attends."""
         bias = padding_bias(inputs)
         x = self.embedding(inputs)
         if self.hparams.use_target_space_embedding:
@@ -114,19 +122,20 @@ class Transformer(Layer):
             x = layer(x, bias, seeds)
         if self.encoder_norm:
             x = self.encoder_norm(x)
-        # The decoder layers' keys and values are computed here, so that decoding by steps computes them only once.
+        # The keys and values of all decoder layers are computed here, once, and not again in each step of decoding.
         return Memory(bias, tuple(layer.cross_attention.keys_values(x) for layer in self.decoder))
 
     def decode(
         self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Target ids [B, T] and the memory -> logits [B, T, V].
+        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
 
         Args:
-            save_weights_to: the list to which the cross-attention weights [B, H, T, S] of each layer are appended. Row
-                t of the weights shows where the layer looks to predict target t.
+            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
+                Row t shows to which source tokens the layer attends when it predicts target t.
         """
-        # The targets are shifted right by one. As in the authors' code, the first position reads zeros, not a symbol.
+        # The targets are shifted right by one. As in the authors' code, the first position reads zeros, because there
+        # is no start symbol.
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
@@ -135,14 +144,14 @@ class Transformer(Layer):
         return self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
-        """Decoder output [B, T, D] -> logits [B, T, V]."""
+        """Returns the logits [B, T, V] of the decoder output [B, T, D]."""
         return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
 
-    # Decoding by steps. The search calls `decode_step` once for each position of the output. The key/value cache has
+    # Decoding by steps. The search calls `decode_step` once for each position of the output. The key/value cache holds
     # the keys and values of earlier positions, so that a step computes only the new position.
 
     def start(self, hypotheses: Tensor) -> Cache:
-        """Returns the empty cache of B * K hypotheses."""
+        """Returns the empty key/value cache of `hypotheses` = B * K hypotheses."""
         heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
         keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
         values = ops.zeros((hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype)
@@ -151,18 +160,18 @@ class Transformer(Layer):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, Cache]:
-        """Computes the logits of position t, equal to those of `decode`.
+        """Computes the logits of position t. They are equal to those of `decode`.
 
-        The memory is not copied for each of the K hypotheses of a sentence. In cross-attention they take the place of
-        the T positions of a target.
+        Cross-attention treats the K hypotheses of a sentence like K positions of one target, so that the hypotheses
+        share one copy of the memory.
 
         Args:
-            ids: [B, K], the tokens at position t - 1; 0 at t = 0.
-            t: number of positions before this one.
-            save_weights_to: the list to which the cross-attention weights [B, H, K, S] of each layer are appended.
+            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
+            t: index of the position, from 0.
+            save_weights_to: list to which this method appends the cross-attention weights [B, H, K, S] of each layer.
 
         Returns:
-            Logits [B, K, V], and the cache with position t.
+            Logits [B, K, V], and the cache with position t added.
         """
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer_cache = []

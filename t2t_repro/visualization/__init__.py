@@ -1,1 +1,1 @@
-"""Pictures of what a model computes."""
+"""Pictures of a model's attention."""

@@ -1,4 +1,4 @@
-"""Cross-attention as a picture with one panel for each head, like the pictures in the paper's appendix.
+"""Draws cross-attention as a picture with one panel for each head, like the pictures in the paper's appendix.
 
 Shapes: H heads, T target tokens, S source tokens.
 """
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from t2t_repro.models.model import DecodingModel
 
 MOST_TOKENS = 40
-"""Largest number of tokens that a picture shows on each side. Longer texts are cut at the end."""
+"""Largest number of source tokens, and of target tokens, in a picture. Longer texts lose their end."""
 LONGEST_LABEL = 16
-"""Largest number of characters of a label. Longer tokens are cut at the end."""
+"""Largest number of characters in a token's label. Longer tokens lose their end."""
 COLUMNS = 4
 """Largest number of panels in a row."""
 CELL = 0.16
-"""Inches for each token, enough for a label of `FONT_SIZE`."""
+"""Width and height of a cell in inches, enough for a label of size `FONT_SIZE`."""
 GAP = 0.15
 """Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
 LEAST_PANEL = 0.5
 """Smallest width and height of a panel in inches, enough for its title."""
 FONT_SIZE = 7
-"""Points."""
+"""Size of labels in points."""
 NO_GLYPH = "□"
-"""Shown instead of a character that cannot be printed, such as the end of a line."""
+"""Label for a character that cannot be printed, such as the end of a line."""
 
 
 class Picture(NamedTuple):
-    """A PNG, and its size in pixels."""
+    """A PNG file's content, and its width and height in pixels."""
 
     png: bytes
     width: int
@@ -48,10 +48,10 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
     """Draws the cross-attention of the last decoder layer for a pair of texts.
 
     Args:
-        model: a model with attention.
+        model: a model whose `has_attention` is true.
         vocabulary: the model's vocabulary.
-        inputs: source ids [S] with the end token. Padding is omitted.
-        targets: target ids [T], likewise.
+        inputs: source ids, including the end token. Padding is not drawn.
+        targets: target ids, including the end token. Padding is not drawn.
     """
     inputs, targets = inputs[inputs != 0], targets[targets != 0]
     weights: list[Any] = []
@@ -63,12 +63,12 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
 def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequence[str]) -> Picture:
     """Draws a panel for each head: rows are target tokens, columns are source tokens, dark cells are large weights.
 
-    A row shows where the head looks to predict that token.
+    A row shows to which source tokens the head attends when the model predicts the row's target token.
 
     Args:
-        weights: [H, T, S], from 0 to 1.
-        source: S tokens in any alphabet. A character that no installed font has is drawn as a box.
-        target: T tokens, likewise.
+        weights: attention weights [H, T, S], from 0 to 1.
+        source: S source tokens in any alphabet. A character that no installed font has is drawn as a box.
+        target: T target tokens in any alphabet.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequen
     width, height = max(CELL * columns, LEAST_PANEL), max(CELL * rows, LEAST_PANEL)
     figure = Figure((panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP))
     FigureCanvasAgg(figure)
-    # The panels fill the figure. savefig adds room for the labels, because its bounding box is tight.
+    # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
     panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
     for head, panel in enumerate(panels[:heads]):
@@ -101,7 +101,7 @@ def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequen
     figure.colorbar(image, color_scale, ticks=(0, 1)).ax.tick_params(length=0, labelsize=FONT_SIZE)
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # characters that no font has
+        warnings.simplefilter("ignore", UserWarning)  # Matplotlib warns of characters that no font has
         figure.savefig(file, format="png", dpi=100, bbox_inches="tight", pad_inches=0.1)
     png = file.getvalue()
     return Picture(png, *struct.unpack(">II", png[16:24]))
@@ -116,7 +116,7 @@ def _label(token: str) -> str:
 
 
 def _families(texts: Sequence[str]) -> list[str]:
-    """Returns fonts that together have every character of `texts` that any font on this machine has."""
+    """Returns names of fonts that together have every character of `texts`, if any font on this machine has it."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families, missing = [], set(map(ord, " ".join(texts)))
@@ -124,7 +124,7 @@ def _families(texts: Sequence[str]) -> list[str]:
     for family in ["DejaVu Sans", *sorted(regular)]:  # DejaVu Sans is part of Matplotlib
         if not missing:
             break
-        if family.startswith("Last Resort"):  # it has a box for every character
+        if family.startswith("Last Resort"):  # this font draws a box for every character
             continue
         characters = get_font(findfont(FontProperties(family=[family]))).get_charmap()
         if missing.intersection(characters):

@@ -1,4 +1,4 @@
-"""Batches of rows of similar length."""
+"""Tests the batches of texts of similar length, and the padding of their rows."""
 
 from __future__ import annotations
 

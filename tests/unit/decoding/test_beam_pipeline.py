@@ -1,4 +1,4 @@
-"""The parts of the Beam pipeline: batches of lines, and shards that appear whole under the right name."""
+"""Tests parts of the Beam pipeline: reading batches of lines, and naming and writing shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbered_batches(path: Path, batch_lines: int) -> list[tuple[int, list[str]]
 
 @pytest.mark.parametrize("name", ["x.en", "x.en.gz"])
 def test_only_newlines_end_lines_and_batches_know_their_line_numbers(tmp_path: Path, name: str) -> None:
-    # With a byte order mark, a "\r\n", and no newline at the end.
+    # The file has a byte order mark, a line that ends with "\r\n", and no newline at its end.
     content = b"\xef\xbb\xbf" + "\n".join([*LINES[:4], "\r", *LINES[5:]]).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert numbered_batches(tmp_path / name, 3) == [(0, LINES[:3]), (3, LINES[3:6]), (6, LINES[6:])]
@@ -84,7 +84,7 @@ def test_a_shard_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     write(str(path), ["one"])
     with largest_file(10), pytest.raises(UserError, match="cannot be written"):
-        write(str(path), LINES)  # a second attempt that fails leaves the first shard
+        write(str(path), LINES)  # must not damage the shard that exists
     assert [shard.read_text() for shard in tmp_path.iterdir()] == ["one\n"]
     with pytest.raises(UserError, match="cannot be written"):
         write(str(path / "below"), LINES)

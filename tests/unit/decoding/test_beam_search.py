@@ -1,4 +1,4 @@
-"""Beam search against a search through all sequences, for a model that is a random function of the whole prefix."""
+"""Compares beam search with a search through all sequences. The model is a random table with a row for each prefix."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from t2t_repro.hparam import DecodeHParams
 
 END, VOCAB, LIMIT, ALPHA = 1, 4, 4, 0.8
 EVERYTHING = 3**LIMIT
-"""A beam that holds every sequence."""
+"""A beam size that is large enough to keep every sequence."""
 Output = tuple[tuple[int, ...], float]
-"""Ids up to the end token, or up to the limit if there is none, and the score."""
+"""The score, after the ids up to the end token, or up to the length limit if there is no end token."""
 
 
 @functools.cache
 def table(seed: int, vocab: int = VOCAB, spread: float = 1.0) -> np.ndarray:
-    """Log-probabilities of the next token for each prefix; a prefix's number is its digits in base `vocab`."""
+    """Returns the random log-probabilities of the next token after each prefix. `number` gives a prefix's row."""
     return normalized(np.random.default_rng(seed).normal(0, spread, (vocab ** (LIMIT + 2), vocab)))
 
 
@@ -32,7 +32,7 @@ def normalized(logits: np.ndarray) -> np.ndarray:
 
 
 def table_with_end(first: float, later: float) -> np.ndarray:
-    """A table with given logits of the end token, at the first position and at later ones."""
+    """Returns a table in which the end token has the logit `first` at the first position, and `later` after it."""
     logits = table(0).copy()
     logits[:, END] = later
     logits[1, END] = first
@@ -61,7 +61,7 @@ def ranked(outputs: dict[tuple[int, ...], float]) -> list[Output]:
 
 
 def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
-    """Every sequence that ends within the limit, best first."""
+    """Returns every sequence that ends within the limit, with its score, best first."""
     others = [token for token in range(table.shape[1]) if token != END]
     outputs = [(*body, END) for length in range(limit) for body in itertools.product(others, repeat=length)]
     return ranked({ids: score(table, ids, alpha) for ids in outputs})
@@ -71,7 +71,10 @@ def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
 def search_graph(
     beam_size: int, alpha: float, num_best: int, vocab: int, is_vocab_known: bool
 ) -> Callable[[np.ndarray, np.ndarray], Hypotheses]:
-    """The search as a graph; the memory holds the tables, the cache the numbers of the prefixes."""
+    """Returns beam search as a graph.
+
+    The memory is the table of each sentence, and the cache is the number of each hypothesis's prefix.
+    """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * vocab + ids)
@@ -91,14 +94,14 @@ def search_graph(
 def search(
     tables: Sequence[np.ndarray], limits: Sequence[int], beam_size: int, alpha: float, num_best: int = 1
 ) -> Hypotheses:
-    """Searches for the outputs of each table."""
+    """Returns the results of beam search for one sentence per table."""
     vocab = tables[0].shape[1] if tables else VOCAB
     memory = np.stack(tables) if tables else np.zeros((0, vocab ** (LIMIT + 2), vocab), "float32")
     return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int32))
 
 
 def outputs(result: Hypotheses, limits: Sequence[int] | None = None) -> list[list[Output]]:
-    """Checks the padding, and returns the outputs of each sentence."""
+    """Returns the outputs of each sentence. Asserts that only padding follows the end of an output."""
     sentences: list[list[Output]] = []
     for row, (hypotheses, scores) in enumerate(zip(result.ids.numpy().tolist(), result.scores.numpy(), strict=True)):
         best = []
@@ -231,11 +234,11 @@ def test_missing_outputs_have_the_score_minus_infinity() -> None:
 
 
 class Hooks:
-    """Penalties and a bonus for each prefix; counts the steps of the search.
+    """Passes penalties and bonuses to beam search, as `adjust` and `bonus`, and counts the search's steps.
 
     Args:
-        penalties: what is subtracted from the logit of each token after each prefix.
-        bonuses: the bonus of outputs that end after each prefix.
+        penalties: numbers to subtract from the logit of each token after each prefix.
+        bonuses: for each prefix, the number to add to the score of the output that ends after it.
     """
 
     def __init__(self, penalties: np.ndarray, bonuses: np.ndarray) -> None:
@@ -243,7 +246,7 @@ class Hooks:
 
     @classmethod
     def random(cls, seed: int) -> Hooks:
-        """A fifth of the tokens is forbidden."""
+        """Returns hooks with random penalties and bonuses. A fifth of the penalties is infinite."""
         random = np.random.default_rng(seed)
         penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
         penalties[random.random(penalties.shape) < 0.2] = math.inf
@@ -256,7 +259,7 @@ class Hooks:
     def search(
         self, tables: Sequence[np.ndarray], limit: int, beam_size: int, num_best: int, normalize: bool = True
     ) -> Hypotheses:
-        """Searches without a graph."""
+        """Runs beam search without a graph, so that `steps` counts each step."""
 
         def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             self.steps += 1
@@ -279,7 +282,7 @@ class Hooks:
 @pytest.mark.parametrize("normalize", [True, False])
 def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) -> None:
     hooks = Hooks.random(1)
-    # None of these is normalized. As log-probabilities their sum is below 1.
+    # The offsets make the tables unnormalized: the probabilities in each row have a sum below 1.
     offsets = [np.random.default_rng(seed).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)) for seed in range(12)]
     tables = [table(seed) - offset.astype("float32") for seed, offset in enumerate(offsets)]
     changed = 0
@@ -303,7 +306,7 @@ def test_stopping_early_never_loses_the_best_output() -> None:
         )
         for sentence, all_outputs_of_sentence in zip(best, all_best, strict=True):
             assert_same(sentence, all_outputs_of_sentence[:1])
-    # Decoded one by one, some of them stop before the limit.
+    # Each search for a single sentence may stop early. Some stop before the limit, others at the limit.
     counts = []
     for sentence_table in tables[:4]:
         hooks.steps = 0

@@ -1,4 +1,4 @@
-"""An ensemble's log-probabilities are the mean over its members, step by step and for whole outputs."""
+"""An ensemble's log-probabilities are the mean over its members, both in steps and for whole outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
 Ids = tuple[np.ndarray, np.ndarray]
-"""Sources and targets."""
+"""Token ids of a batch of sources, and of their targets."""
 
 
 @pytest.fixture(scope="module")
 def members(new_word_model: Callable[..., Transformer], two_layers: Transformer) -> list[Transformer]:
-    """Models of several sizes."""
+    """The models of the ensemble, of different sizes."""
     return [two_layers, new_word_model(2, filter_size=20), new_word_model(3, num_heads=4)]
 
 
@@ -49,7 +49,7 @@ def test_log_probabilities_and_attention_are_means_over_the_members(members: lis
     np.testing.assert_allclose(log_probs, np.mean(member_log_probs, axis=0), atol=1e-4)
     np.testing.assert_allclose(ensemble(sources, targets), log_probs, atol=1e-5)
     assert np.abs(member_log_probs[0] - member_log_probs[1]).max() > 0.1
-    # The mean over the heads of each member's last layer, then over the members.
+    # The expected weights are the mean over the heads of each member's last layer, then over the members.
     [attention] = weights
     means = [np.asarray(model_weights[-1]).mean(axis=1, keepdims=True) for model_weights in member_weights]
     np.testing.assert_allclose(attention, np.mean(means, axis=0), atol=1e-5)
@@ -62,7 +62,7 @@ def test_steps_give_the_same_as_the_whole_output(members: list[Transformer], ids
     cache, last_ids = ensemble.start(len(sources)), np.zeros_like(targets[:, :1])
     for t in range(targets.shape[1]):
         step_weights: list[Any] = []
-        # Saving the attention weights must not change the log-probabilities.
+        # Only odd steps save attention weights, because saving must not change the log-probabilities.
         options = {"save_weights_to": step_weights} if t % 2 else {}
         log_probs, cache = ensemble.decode_step(last_ids, t, cache, memory, **options)
         np.testing.assert_allclose(log_probs[:, 0], whole_output[:, t], atol=1e-4)

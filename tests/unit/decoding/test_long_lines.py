@@ -1,4 +1,4 @@
-"""Long texts are split after sentences, and their translations joined again."""
+"""Tests that long texts are split after sentences, and that the translations of their segments are joined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Count = Callable[[str], int]
 
 
 def count_characters(text: str) -> int:
-    """Counts a token for each character except surrounding white space, and one for the end."""
+    """Returns the number of tokens if each character is a token. Counts an end token, but no surrounding space."""
     return len(text.strip()) + 1
 
 
@@ -62,7 +62,7 @@ def test_sentences_that_fit_are_not_cut(count: Count) -> None:
                 whole_sentences += remaining.pop(0)
             assert whole_sentences == part
         assert not remaining
-        # No part has room for the next one.
+        # No two neighboring parts are short enough to be one part.
         assert all(count(part + following) > longest for part, following in itertools.pairwise(parts))
         cuts += len(parts) - 1
     assert cuts > 100

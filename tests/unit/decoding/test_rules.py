@@ -1,4 +1,4 @@
-"""Prefixes, repetition penalties and coverage against plain loops over lists."""
+"""Compares prefixes, repetition penalties and coverage penalties with plain loops over lists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
     autograph=False,
 )
 def without_repeated_pairs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Traced with unknown dimensions, as in the search."""
+    """Runs `without_repeats` for n = 2 as a graph with unknown dimensions, as in beam search."""
     return without_repeats(logits, ids, 2, 0.5)
 
 
@@ -60,7 +60,7 @@ def test_each_token_that_completes_a_repetition_has_one_penalty() -> None:
         for t in range(10):
             for penalty in (0.5, math.inf):
                 before = logits(t)
-                # With three tokens, n-grams occur two and three times.
+                # Only three different tokens occur, so that many n-grams occur more than once.
                 ids = random.integers(2, 5, (R, K, t)).astype(np.int32)
                 if size == 2 and penalty == 0.5:
                     after = without_repeated_pairs(before, ids).numpy()

@@ -1,4 +1,7 @@
-"""Random outputs against the exact probabilities of a model whose next token depends only on the last one."""
+"""Compares the frequencies of random outputs with their probabilities.
+
+The model's next token depends only on its last token.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from t2t_repro.hparam import DecodeHParams
 
 END, VOCAB = 1, 4
 FIRST = np.array([0.0, 0.3, 0.5, 0.2])
-"""Probabilities of the first token; padding has none."""
+"""Probability of each token as the first token. Token 0, padding, is impossible."""
 AFTER = {2: np.array([0.0, 0.6, 0.1, 0.3]), 3: np.array([0.0, 0.25, 0.25, 0.5])}
-"""Probabilities of the second token after each first one."""
+"""For each first token that does not end the output, the probability of each token as the second token."""
 ALPHA = 0.6
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns logits that are not normalized."""
+    """Returns logits whose softmax is `probabilities`. They are not log-probabilities, because 3 is added."""
     return (np.log(np.maximum(probabilities, 1e-30)) + 3.0).astype("float32")
 
 
@@ -38,7 +41,12 @@ def hparams(num_best: int = 1, alpha: float = ALPHA, **options: Any) -> DecodeHP
 def sampled(
     random: np.ndarray, limits: Sequence[int] | int = 2, scoring: dict[str, Any] | None = None, **options: Any
 ) -> Hypotheses:
-    """Samples with random numbers [B, K, L]; `scoring` has fields of `Scoring`, `options` fields of decode_hparams."""
+    """Draws outputs with the random numbers [B, K, L].
+
+    Args:
+        scoring: fields of `Scoring` to change.
+        options: fields of decode_hparams.
+    """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(TABLE, ids), cache
@@ -75,18 +83,18 @@ def test_outputs_are_as_frequent_as_their_probabilities(temperature: float) -> N
     result = sampled(numbers(1500, 2), sampling_temp=temperature)
     counts = Counter(map(tuple, result.ids.numpy().reshape(-1, 2).tolist()))
     assert set(counts) == set(expected)
-    # With six degrees of freedom, one seed in ten thousand exceeds this.
+    # The limit of a chi-square test with six degrees of freedom: one seed in ten thousand exceeds it.
     assert chi_square(counts, expected) < 27.9
 
 
 def test_the_outputs_of_a_line_are_independent() -> None:
     ids = sampled(numbers(1500, 2), limits=1).ids.numpy()[:, :, 0]
-    # Finished outputs come first, which sorting hides.
+    # `sample` returns finished outputs first. Sorting each pair of outputs makes their order irrelevant.
     counts = Counter(tuple(sorted(pair)) for pair in ids.tolist())
     expected = {(first, second): FIRST[first] * FIRST[second] * (1 + (first != second))
                 for first in (1, 2, 3) for second in range(first, 4)}  # fmt: skip
     assert sum(expected.values()) == pytest.approx(1)
-    assert chi_square(counts, expected) < 25.7  # five degrees of freedom
+    assert chi_square(counts, expected) < 25.7  # chi-square limit for five degrees of freedom
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,7 @@ def test_scores_do_not_depend_on_the_sampling_options(options: dict[str, Any]) -
 
 
 def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
-    # As a first token, 0.1 draws the end, 0.5 token 2 and 0.9 token 3.
+    # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9 draws token 3.
     first, second = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
     result = sampled(np.array([list(zip(first, second, strict=True))], np.float32))
     assert result.ids.numpy()[0].tolist() == [[1, 0], [3, 1], [2, 1], [1, 0], [2, 3], [3, 3]]
@@ -112,7 +120,8 @@ def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
 
 def test_log_probabilities_are_not_normalized_again() -> None:
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.gather(TABLE - 4.0, ids), cache  # like the mean of several models: the probabilities' sum is below 1
+        # As for an ensemble, the probabilities have a sum below 1.
+        return tf.gather(TABLE - 4.0, ids), cache
 
     result = sampled(numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0)
     for ids, [value] in zip(result.ids.numpy()[:, 0], result.scores.numpy(), strict=True):
@@ -146,7 +155,7 @@ def test_outputs_do_not_depend_on_the_other_sentences() -> None:
 
 GRID = ((np.arange(2000) + 0.5) / 2000).astype("float32")
 SHARES = np.array([0.1, 0.4, 0.2, 0.3])
-"""The order by probability is 1, 3, 2, 0."""
+"""Probability of each token. The tokens from likeliest to unlikeliest are 1, 3, 2, 0."""
 
 
 @pytest.mark.parametrize(
@@ -164,7 +173,7 @@ SHARES = np.array([0.1, 0.4, 0.2, 0.3])
         (0, 0.69, [1, 3]),
         (0, 0.71, [1, 2, 3]),
         (0, 0.91, [0, 1, 2, 3]),
-        (3, 0.75, [1, 3]),  # among the three likeliest, 1 and 3 have seven ninths
+        (3, 0.75, [1, 3]),  # of the three likeliest tokens, 1 and 3 have 0.7 / 0.9 = 0.78
         (3, 0.8, [1, 2, 3]),
         (1, 0.99, [1]),
     ],
@@ -172,7 +181,7 @@ SHARES = np.array([0.1, 0.4, 0.2, 0.3])
 def test_top_k_and_top_p_keep_the_likeliest_tokens_in_proportion(
     top_k: int, top_p: float, kept_tokens: list[int]
 ) -> None:
-    # Evenly spaced random numbers draw each token in proportion to its probability.
+    # GRID has evenly spaced numbers instead of random ones, so that each token's share equals its probability.
     options = hparams(sampling_keep_top_k=top_k, sampling_keep_top_p=top_p)
     tokens = draw(np.tile(logits_of(SHARES), (2000, 1))[:, None], GRID[:, None], options).numpy()
     shares = np.bincount(tokens.ravel(), minlength=4) / 2000
@@ -194,7 +203,7 @@ def test_random_numbers_are_uniform_and_independent() -> None:
     assert random.shape == (20, 1000) and random.dtype == np.float32
     assert random.min() >= 0 and random.max() < 1
     counts = np.bincount((random.ravel() * 10).astype(int), minlength=10)
-    assert ((counts - 2000) ** 2 / 2000).sum() < 33.7  # nine degrees of freedom
+    assert ((counts - 2000) ** 2 / 2000).sum() < 33.7  # chi-square limit for nine degrees of freedom
     assert abs(np.corrcoef(random[:, :-1].ravel(), random[:, 1:].ravel())[0, 1]) < 0.03
     assert len(np.unique(random, axis=0)) == 20
 
@@ -203,7 +212,7 @@ def test_random_numbers_depend_on_seed_line_and_segment_but_not_on_their_count()
     keys = [(seed, line, segment) for seed in (0, 1, 2**40) for line in (0, 1, 10**9) for segment in (0, 1)]
     arrays = {key: random_numbers(*key, 7, 3) for key in keys}
     assert len({array.tobytes() for array in arrays.values()}) == len(keys)
-    # No two arrays are the same stream with an offset.
+    # Almost all numbers differ, so no array is a shifted copy of another one.
     assert len({value for array in arrays.values() for value in array.ravel().tolist()}) > 0.99 * 21 * len(keys)
     for key, array in arrays.items():
         np.testing.assert_array_equal(random_numbers(*key, 12, 3)[:, :7], array)

@@ -1,4 +1,4 @@
-"""Outputs as decode_hparams request them, checked without a search: scores and penalties from the whole output."""
+"""Tests the outputs for different decode_hparams. The tests compute expected scores and penalties without a search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from t2t_repro.models.transformer import Transformer
 SOURCES = ["the dog", "a cat sat on the", "cat", "a dog sat"]
 ALPHA = 0.8
 Output = tuple[list[int], float]
-"""Ids and score."""
+"""The ids and the score of an output."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
-    """Several tokens, none, one, and bytes."""
+    """A prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
     return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat on", "", "dog", "Ω"])])
 
 
@@ -42,10 +42,10 @@ def log_softmax(logits: Any) -> np.ndarray:
 def log_probs_and_coverage(
     model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
-    """Returns log P of each output, and the sum over source tokens of log(attention), the attention at most 1."""
+    """Returns for each output log P, and the sum over source tokens of log(min(attention, 1))."""
     weights: list[Any] = []
     logits = model.decode(padded(outputs), model.encode(sources), save_weights_to=weights)
-    assert len(weights) == 2  # layers
+    assert len(weights) == 2  # one tensor for each layer
     attention = np.asarray(weights[1]).mean(axis=1)  # [B, T, S]
     results = []
     for source, ids, log_probs, weights_of_row in zip(sources, outputs, log_softmax(logits), attention, strict=True):
@@ -56,7 +56,7 @@ def log_probs_and_coverage(
 
 
 def count_repetitions(ids: Sequence[int], size: int) -> int:
-    """Returns the number of tokens that complete an n-gram which occurred before."""
+    """Returns the number of tokens that complete an n-gram of length `size` that occurred earlier in `ids`."""
     ngrams, count = set(), 0
     for end in range(size, len(ids) + 1):
         count += tuple(ids[end - size : end]) in ngrams
@@ -65,7 +65,7 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
 
 
 def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
-    """Returns the existing outputs of each source."""
+    """Returns the outputs of each source, without missing outputs, whose score is -inf."""
     result = generate_outputs(model, decode_hparams, *arrays, **random)
     return [
         [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]
@@ -127,7 +127,7 @@ def test_half_of_the_best_output_as_prefix_gives_the_whole(two_layers: Transform
 
 
 class RepeatingModel:
-    """A model that prefers some tokens after others, and ends late."""
+    """A model whose next token depends only on the last token. Its outputs are long and have many repetitions."""
 
     has_attention, is_normalized = False, False
 

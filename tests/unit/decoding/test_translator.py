@@ -1,4 +1,4 @@
-"""Text in, text out: one output per line, in order, whatever else is in the batch."""
+"""Tests the translator: it returns one translation per text, in order, independent of the other texts in the batch."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def transformer(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Transform
 
 @pytest.fixture(scope="module")
 def word_translator(new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary) -> Translator:
-    """All tests share its graphs."""
+    """A translator whose outputs are words. All tests share it, because its graphs are slow to build."""
     return Translator(new_word_model(3), tiny_vocabulary, DecodeHParams(n=3, extra_length=3), max_length=50)
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """Its outputs are its inputs. All tests share its graphs."""
+    """A translator whose outputs equal its inputs. All tests share it, because its graphs are slow to build."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(), max_length=400)
 
 
@@ -169,7 +169,7 @@ def test_each_hypothesis_has_its_text_score_and_details(
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
         order = [(hypothesis.ids[-1] == EOS_ID, hypothesis.score) for hypothesis in hypotheses]
-        # The best come first; among random outputs, those with an end.
+        # Outputs with an end token come first. Among them, the best come first unless outputs are random.
         assert options or order == sorted(order, reverse=True)
         assert [has_end for has_end, _ in order] == sorted((has_end for has_end, _ in order), reverse=True)
         for hypothesis in hypotheses:
@@ -207,7 +207,7 @@ def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Transla
     with_other_seed = word_translator.translate(texts, sampling_seed=1, **RANDOM)
     for translation, other in zip(translations, with_other_seed, strict=True):
         assert translation.hypotheses != other.hypotheses
-    # The same line in another batch, and the same text as the second segment of that line.
+    # The same line has the same outputs in another batch. The second of two equal segments has other outputs.
     [(_, single)] = word_translator.stream(texts[:1], input_file=third_line, **RANDOM)
     assert_alike(single, translations[2])
     [(_, split)] = word_translator.stream(["a cat sat. a cat sat."], input_file=third_line, max_input_size=5, **RANDOM)
@@ -255,7 +255,7 @@ def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_voca
     with pytest.raises(UserError) as error:
         list(copier.stream(texts, long_lines="error", input_file=InputFile("x.en", [40, 50, 60])))
     assert str(error.value).startswith(f"x.en:51: {len(ids)} tokens are more than 12;")
-    # max_input_size overrides the length that the model was trained on.
+    # max_input_size overrides the translator's max_length.
     assert copier.translate(texts, long_lines="error", max_input_size=len(ids))[1].segments == 1
     assert copier.translate(texts, max_input_size=4)[1].segments > 5
 
@@ -285,7 +285,7 @@ def test_outputs_begin_with_their_prefixes(word_translator: Translator, options:
         for with_prefix, without in zip(forced[3].hypotheses, free[3].hypotheses, strict=True):
             later_segments = without.ids[without.ids.index(EOS_ID) + 1 :]
             assert with_prefix.ids[-len(later_segments) :] == later_segments
-    # The prefix counts in the score.
+    # The score includes the log-probabilities of the prefix's tokens.
     best = forced[0].hypotheses[0]
     assert sum(best.token_scores) / penalty(len(best.ids)) == pytest.approx(best.score, rel=1e-5)
 
@@ -308,7 +308,8 @@ def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
     [best], [two_best] = copier.translate(["the dog"]), copier.translate(["the dog"], n=2)
     assert (len(best.hypotheses), len(two_best.hypotheses)) == (1, 2)
     assert best.text == two_best.text == "the dog"
-    # At this temperature a random output is almost never the input. The likeliest token always is the input's.
+    # At temperature 40 a random output almost never equals the input. If only the likeliest token is allowed, the
+    # output equals the input.
     assert texts_of(copier.translate(["the dog"], **hot)) != ["the dog"]
     assert texts_of(copier.translate(["the dog"], sampling_keep_top_k=1, **hot)) == ["the dog"]
     assert texts_of(copier.translate(["the dog"], sampling_method="random")) == ["the dog"]

@@ -1,4 +1,4 @@
-"""Self-attention and cross-attention against plain loops over heads and positions."""
+"""Compares self-attention and cross-attention with plain loops over heads and positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,15 @@ def empty_cache(hypotheses: int) -> KeysValues:
 
 
 def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray) -> np.ndarray:
-    """Computes section 3.2 in loops: q [T, H d_k], k [S, H d_k], v [S, H d_v] and a mask bool [T, S] -> [T, D]."""
+    """Computes multi-head attention (section 3.2) in loops. Returns [T, D].
+
+    Args:
+        q: [T, H * d_k].
+        k: [S, H * d_k].
+        v: [S, H * d_v].
+        output: the output projection W^O.
+        visible: bool [T, S], true for keys that a query may see.
+    """
     concatenated = np.zeros((len(q), VALUES))
     for head in range(HEADS):
         for t in range(len(q)):
@@ -60,7 +68,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
 
 
 def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Computes self-attention of x [T, D] in loops, with the weights of `layer`."""
+    """Computes the self-attention of x [T, D] in loops, with the weights of `layer`. Returns [T, D]."""
     q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
     return attend(q, k, v, layer.output_kernel, visible)
 
@@ -149,7 +157,7 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
 
 
 REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
-"""Sizes of a neighborhood, each with the number of positions that it reaches to either side."""
+"""Pairs of a neighborhood's size, and the number of positions that the neighborhood reaches to each side."""
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 
 
@@ -163,7 +171,7 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
 
 
 def gradient_graph(layer: SelfAttention, has_bias: bool, seed: Any = None) -> Any:
-    """Returns a graph that computes the gradients of x and of the weights, for inputs of any shape."""
+    """Returns a graph that computes a loss's gradients with respect to x and the weights, for x of any shape."""
     signature = [tf.TensorSpec([None, None, WIDTH]), *([tf.TensorSpec([1, 1, None, None])] if has_bias else [])]
 
     @tf.function(autograph=False, input_signature=signature)
@@ -230,7 +238,7 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
 @masked_or_not
 def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
     def largest(length: int, r: int) -> int:
-        """Returns the number of elements of the largest tensor of the pass and its gradients."""
+        """Returns the number of elements of the largest tensor in a forward and backward pass."""
         layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
 
         @tf.function(input_signature=[tf.TensorSpec([1, length, WIDTH])], autograph=False)

@@ -1,4 +1,4 @@
-"""Dropout: its rate, its scale, and masks that depend only on the seed."""
+"""Tests dropout: its rate, its scale, and that its masks depend only on the seed."""
 
 from __future__ import annotations
 

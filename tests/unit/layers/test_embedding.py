@@ -1,4 +1,4 @@
-"""The embedding, and logits from the same matrix."""
+"""Tests the embedding's vectors, and the logits that it computes with the same matrix."""
 
 from __future__ import annotations
 

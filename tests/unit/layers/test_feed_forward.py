@@ -1,4 +1,4 @@
-"""The feed-forward network against equation 2."""
+"""Compares the feed-forward network with the paper's equation 2."""
 
 from __future__ import annotations
 

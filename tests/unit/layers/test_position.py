@@ -1,4 +1,4 @@
-"""Position signals against their formula."""
+"""Compares position signals with their formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer norm, and the residual connection with the norm after or before."""
+"""Tests the layer norm, and the residual connection with the norm after or before the sub-layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters, operations and memory by formula, compared with real models, their graphs and sums by hand."""
+"""Compares the formulas for parameters, operations and memory with real models, their graphs, and sums by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TABLE_3: list[tuple[dict[str, Any], int]] = [
     ({"filter_size": 1024}, 53),
     ({"filter_size": 4096}, 90),
 ]
-"""Changes to the base model, and millions of parameters that the paper prints."""
+"""Changes to the base model, and the number of parameters, in millions, that the paper's Table 3 prints."""
 
 
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
@@ -54,7 +54,7 @@ def count_parameters(hparams: HParams, vocab_size: int) -> int:
 
 
 def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Returns the operations of all matrix products in TensorFlow's graph of a step, forward and backward."""
+    """Counts the operations of all matrix products in TensorFlow's graph of a training step, forward and backward."""
     sentences = hparams.batch_size // target_length
     model = Transformer(hparams, vocab_size)
 
@@ -115,15 +115,15 @@ def test_operations_equal_a_sum_by_hand() -> None:
         attention_value_channels=6, batch_size=10,
     )  # fmt: skip
     encoder = [
-        (3, 4, 2), (3, 4, 2), (3, 4, 6),  # q, k, v
-        (3, 2, 3), (3, 3, 6), (3, 6, 4),  # q k^T, times v, output
+        (3, 4, 2), (3, 4, 2), (3, 4, 6),  # projections of q, k, v
+        (3, 2, 3), (3, 3, 6), (3, 6, 4),  # q k^T, weights times v, output projection
         (3, 4, 10), (3, 10, 4),  # feed-forward
     ]  # fmt: skip
     decoder = [
         (5, 4, 2), (5, 4, 2), (5, 4, 6), (5, 2, 5), (5, 5, 6), (5, 6, 4),
         (5, 4, 2), (3, 4, 2), (3, 4, 6), (5, 2, 3), (5, 3, 6), (5, 6, 4),
         (5, 4, 10), (5, 10, 4),
-        (5, 4, 11),  # logits of 11 entries
+        (5, 4, 11),  # logits of the 11 entries of the vocabulary
     ]  # fmt: skip
     forward = sum(2 * m * k * n for m, k, n in encoder + decoder)
     assert size.step_flops(hparams, 11, 3, 5) == 2 * 3 * forward
@@ -134,7 +134,11 @@ NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
 def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision: str) -> list[int]:
-    """Returns the peak memory of a step of one micro-batch of each shape, beyond weights and moments, in bytes."""
+    """For each shape, measures a training step with one micro-batch of this shape.
+
+    Returns:
+        The peak memory of each step in bytes, without the memory of weights and moments.
+    """
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope():
         model, optimizer = Transformer(hparams, vocab_size, 0, precision), adam(hparams)
@@ -144,11 +148,11 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]
         tf.config.experimental.reset_memory_stats("CPU:0")
         micro_batch = (np.ones((examples, source), np.int32), np.ones((examples, target), np.int32))
-        for _ in range(3):  # the peak differs between steps, as operations run in parallel
+        for _ in range(3):  # operations run in parallel, so peaks differ from step to step
             TrainStep.read(step([micro_batch], examples * target, (1, 1)))
         return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
 
-    peak(1, 2, 2)  # builds the graph
+    peak(1, 2, 2)  # not measured: the first step builds the graph
     return [peak(*shape) for shape in shapes]
 
 

@@ -1,4 +1,4 @@
-"""The Transformer: which positions affect which logits, dropout, hparams, and decoding by steps."""
+"""Tests the Transformer: which positions affect which logits, dropout, hparams, and decoding by steps."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) ->
 
     Args:
         targets: ids [T].
-        memory: for each layer, keys and values [H, S, d_k] of the source without padding.
+        memory: for each layer, keys and values [H, S, d_k] of the source. The caller has removed padding.
 
     Returns:
         Logits [T, V], and the cross-attention weights [H, T, S] of each layer.
@@ -163,7 +163,7 @@ def test_logits_and_saved_weights_equal_those_of_a_decoder_in_numpy(norm_before:
     model = build({"norm_before": norm_before})
     random = np.random.default_rng(0)
     for variable in model.trainable_variables:
-        spread = 0.5 if len(variable.shape) == 2 else 0.1  # large biases make all positions alike
+        spread = 0.5 if len(variable.shape) == 2 else 0.1  # with larger biases, all positions look alike
         variable.assign(variable + random.normal(0, spread, variable.shape))
     saved: list[Any] = []
     memory = model.encode(INPUTS)
@@ -267,7 +267,7 @@ def test_the_target_space_selects_one_of_32_rows() -> None:
 
 
 def long_pair(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns source and target ids of two sentences without padding."""
+    """Returns random ids of two sources [2, source] and two targets [2, target]. There is no padding."""
     ids = np.random.default_rng(source).integers(2, VOCAB, (2, source + target)).astype(np.int32)
     return ids[:, :source], ids[:, source:]
 

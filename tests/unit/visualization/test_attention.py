@@ -1,4 +1,4 @@
-"""Pictures of attention, checked by their pixels."""
+"""Checks pictures of attention by their pixels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import MOST_TOKENS, Picture, attention_of, attention_picture
 
 DARKEST = (8, 48, 107)
-"""The color of weight 1."""
+"""The color of a cell whose weight is 1."""
 SCRIPTS = (
     "Čeština ελληνικά русский հայերեն ქართული עברית العربية हिन्दी ไทย 中文 日本語 한국어 ភាសា አማርኛ 𓀀 😀 ▁ <0xE2> "
     r"$x^2$ $ $\frac$ \N{x} % # _ ^ { "
@@ -27,7 +27,7 @@ SCRIPTS = (
 
 
 def pixels(picture: Picture) -> np.ndarray:
-    """Decodes the PNG: [height, width, 3]."""
+    """Returns the picture's pixels, [height, width, 3], and checks its format and size."""
     image = Image.open(io.BytesIO(picture.png))
     assert image.format == "PNG"
     assert image.size == (picture.width, picture.height)
@@ -35,7 +35,7 @@ def pixels(picture: Picture) -> np.ndarray:
 
 
 def squares(picture: Picture) -> list[tuple[int, int]]:
-    """Returns the top and left of each square of the darkest color and of a cell's size, row by row."""
+    """Returns the (top, left) pixel of each cell that has the darkest color, row by row."""
     dark = (pixels(picture) == DARKEST).all(axis=2)
     size = 12
     is_square = np.lib.stride_tricks.sliding_window_view(dark, (size, size)).all(axis=(2, 3))
@@ -47,7 +47,7 @@ def squares(picture: Picture) -> list[tuple[int, int]]:
 
 
 def single_cell(heads: int, rows: int, columns: int, head: int, row: int, column: int) -> Picture:
-    """Draws weights that are 1 in one cell of one head and 0 elsewhere."""
+    """Draws a picture of weights that are 1 in one cell of one head, and 0 in all other cells."""
     weights = np.zeros((heads, rows, columns), np.float32)
     weights[head, row, column] = 1
     return attention_picture(weights, ["source"] * columns, ["target"] * rows)
@@ -86,7 +86,7 @@ def test_larger_weights_are_darker() -> None:
 
 
 def ink(part: np.ndarray) -> int:
-    """Counts the pixels of letters."""
+    """Counts the dark pixels in a part of a picture without cells: the pixels of letters."""
     return int((part.max(axis=2) < 128).sum())
 
 
@@ -114,7 +114,7 @@ def test_labels_in_any_alphabet() -> None:
 
 
 def label(token: str) -> bytes:
-    """Draws a single token."""
+    """Returns the PNG of a picture with one cell, whose source token is `token`."""
     return attention_picture(np.ones((1, 1, 1)), [token], ["."]).png
 
 
@@ -130,7 +130,7 @@ def test_a_character_that_the_default_font_lacks_comes_from_another_font() -> No
         get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in ("DejaVu Sans", "STIXGeneral")
     )
     lacking = [chr(code) for code in other if code not in default and chr(code).isalpha()]
-    assert label(lacking[0]) != label(lacking[1])  # boxes would be equal
+    assert label(lacking[0]) != label(lacking[1])  # as boxes, the characters would look alike
 
 
 def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
@@ -142,7 +142,7 @@ def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
     assert bottom - top == right - left == pytest.approx(39 * 16, abs=1)
     cut = attention_picture(weights[:, :40, :40], ["s" * 16] * 40, ["t" * 16] * 40)
     np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
-    assert ink(pixels(picture)) > ink(pixels(cut))  # it says how many tokens the texts have
+    assert ink(pixels(picture)) > ink(pixels(cut))  # its axis titles also say how many tokens the texts have
 
 
 @pytest.mark.parametrize(("heads", "rows", "columns"), [(1, 1, 1), (2, 9, 1), (16, 1, 9), (5, 2, 1)])
