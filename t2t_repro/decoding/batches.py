@@ -37,7 +37,7 @@ def unpadded(ids: list[int]) -> list[int]:
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """Yields batches of indices of `lengths`, the longest texts first.
 
-    A batch has at most `batch_size` tokens, counting padding. A longer text is a batch of its own.
+    A batch has at most `batch_size` tokens, counting padding. A text with more tokens is the only one in its batch.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

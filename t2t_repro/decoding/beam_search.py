@@ -188,7 +188,7 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
     """Returns the C best extensions of each sentence's hypotheses, and the cache with one more position."""
-    # [R, K] --> [R, K, V]
+    # The next token's logits: [R, K] --> [R, K, V]
     logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
     normalizer = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if scoring.normalize else 0.0  # [R, K, 1]
     if scoring.adjust:
@@ -203,7 +203,7 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
 
-    # [R, K, C] --> [R, K * C] --> [R, C]
+    # The C best of all hypotheses of a sentence: [R, K, C] --> [R, K * C] --> [R, C]
     flat_shape = [tf.shape(state.rows)[0], beam_size * best_per_hypothesis]
     log_probs, best = tf.math.top_k(tf.reshape(log_probs, flat_shape), count)
     tokens = tf.gather(tf.reshape(tokens, flat_shape), best, batch_dims=1)
@@ -242,7 +242,7 @@ def remove_done(
     result = tf.cond(
         any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, scoring), lambda: state.result
     )
-    # [R, ...] --> [R - D, ...]
+    # Keep the rows of the sentences that are not done: [R, ...] --> [R - D, ...]
     remaining = tf.where(~is_done)[:, 0]
     sentences = {name: getattr(state, name) for name in PER_SENTENCE}
     sentences = tf.cond(
@@ -279,7 +279,7 @@ def add_outputs(
     order = tf.argsort(group, stable=True)[:, : decode_hparams.num_best]
     ids, scores = tf.gather(ids, order, batch_dims=1), tf.gather(scores, order, batch_dims=1)
 
-    # [D, n, t] --> [D, n, L], written to the sentences' rows in [B, n, L]
+    # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, t] --> [D, n, L]
     ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.result.ids)[2] - state.t]])
     rows = tf.gather(state.rows, done)[:, None]
     return Hypotheses(

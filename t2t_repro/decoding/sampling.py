@@ -61,17 +61,17 @@ def sample(
     count, alpha = decode_hparams.num_best, decode_hparams.alpha
 
     def advance(state: State) -> State:
-        # [R, K] --> [R, K, V]
+        # The next token's logits: [R, K] --> [R, K, V]
         logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
         normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0  # [R, K]
         if scoring.adjust:
             logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
-        # [R, K, V] --> [R, K]
+        # Draw a token for each output that has not ended: [R, K, V] --> [R, K]
         is_alive = state.alive_log_probs > MISSING
         tokens = tf.where(is_alive, draw(logits, state.memory["random"][:, :, state.t], decode_hparams), PAD_ID)
         log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - normalizer
         is_end = is_alive & (tokens == EOS_ID)
-        # [R, K, t] --> [R, K, t + 1]
+        # Append the tokens: [R, K, t] --> [R, K, t + 1]
         ids = tf.concat([state.alive_ids, tokens[:, :, None]], axis=2)
         finished_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
         state = state._replace(

@@ -214,7 +214,7 @@ def as_decoding_model(model: Model, cure: str) -> DecodingModel:
     """Returns `model` if it can decode.
 
     Args:
-        cure: for the error message, what the user can do with a model that cannot decode, in the imperative.
+        cure: advice for the error message, in the imperative: another use of a model that cannot decode.
 
     Raises:
         UserError: a method of `DecodingModel` is missing.
