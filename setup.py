@@ -9,7 +9,7 @@ PROGRAMS = (
     *("query_server", "paper", "reproduce"),
 )
 EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
-"""What only some need, by the name in `pip install .[name]`."""
+"""Optional dependencies; e.g. `pip install .[beam]` installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 
 setup(

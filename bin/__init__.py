@@ -1,1 +1,1 @@
-"""The programs. Flags are read here alone; each `main` calls ordinary functions of the engine."""
+"""The command-line programs. Only this package reads flags; each `main` then calls functions of the other packages."""

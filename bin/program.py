@@ -1,10 +1,11 @@
-"""Shared by all programs: flags, user code, the start of TensorFlow, and errors in one line.
+"""Shared by all programs: parsing flags, importing user code, loading TensorFlow, and one-line errors.
 
-absl checks the range of a flag: give DEFINE_integer and DEFINE_float a `lower_bound` or an `upper_bound`. `run` turns
-absl's error, which names flag, value and bound, into one line and exit code 2.
+To limit a flag's range, pass `lower_bound` or `upper_bound` to DEFINE_integer or DEFINE_float. For a value out of
+range, absl raises an error that names the flag, the value and the bounds. `run` prints this error in one line and
+returns exit code 2.
 
-Programs import TensorFlow, Keras and sacreBLEU only when they need them: each takes seconds, and --help or a mistake in
-a flag should answer at once.
+Programs import TensorFlow, Keras and sacreBLEU only inside the functions that use them. Each import takes seconds, and
+--help or a mistake in a flag should be answered immediately.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ from t2t_repro.progress import say
 from t2t_repro.textfile import decode_lines
 
 STANDARD_STREAMS = ("", "-")
-"""File names that mean standard input or standard output."""
+"""File names that stand for standard input or standard output."""
 
 GPU_DEVICE = Path("/dev/nvidia0")
-"""Exists if the machine has an NVIDIA GPU and its driver."""
+"""This device file exists if the machine has an NVIDIA GPU and its driver."""
 
 Main = Callable[[flags.FlagValues], None]
 
 
 def run(main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Parses `argv` into `values`, calls `main(values)` and returns the exit code.
+    """Parses `argv` into `values`, calls `main(values)` and returns the program's exit code.
 
-    A user's mistake gives one line on standard error and exit code 2. An interrupt gives 130, or 0 if the program has
-    saved its work. If a reader such as `| head` closes standard output, the exit code is 1.
+    The exit code is 0 after success, or if `main` raised `Stopped` because it saved its work. It is 1 if the reader of
+    standard output, e.g. `| head`, has closed it, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag or a
+    failed file operation, which prints one line on standard error.
 
     Args:
-        description: what --help prints above the flags; the module's docstring.
-        argv: the program's name and its arguments; None for those of the process.
+        values: the program's flags.
+        description: text that --help prints above the flags: the docstring of the program's module.
+        argv: the program's name and its arguments; None for `sys.argv`.
     """
     argv = list(sys.argv if argv is None else argv)
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
@@ -60,7 +63,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: interrupted")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails again when it flushes
+        # Python flushes standard output when it exits, which would fail again; /dev/null accepts the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
@@ -70,12 +74,13 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
 
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
-    """Parses the flags, then prints the help or the registry's names, or calls `main`."""
+    """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports your own registered code"
     flags.DEFINE_string("t2t_usr_dir", "", usr_dir, flag_values=values)
-    # The flags of the problem's settings are known only after --t2t_usr_dir is imported and --problem is read.
+    # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
+    # is parsed and --t2t_usr_dir is imported.
     values(argv, known_only=True)
     registry.import_usr_dir(values.t2t_usr_dir)
     _define_settings(values)
@@ -91,7 +96,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
 
 
 def _define_settings(values: flags.FlagValues) -> None:
-    """Defines a flag for each field of the problem's settings, if the program has --problem."""
+    """Defines a flag for each field of the problem's `Settings`, if the user gave --problem."""
     if "problem" not in values or not values.problem:
         return
     problem_class = registry.problem_class(values.problem)
@@ -103,12 +108,18 @@ def _define_settings(values: flags.FlagValues) -> None:
 
 
 def problem(values: flags.FlagValues) -> Problem:
-    """Returns the problem that --problem names, with the settings from the flags; raises UserError if it cannot."""
+    """Returns the problem that --problem names, with its settings from the flags.
+
+    Raises UserError if the problem is unknown or a setting has an invalid value.
+    """
     return registry.problem(values.problem, problem_settings(values))
 
 
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the problem's settings that the user gave as flags; raises UserError if one has the wrong type."""
+    """Returns the problem's settings that the user gave as flags, by name.
+
+    Raises UserError if --problem is missing or unknown, or if a setting has a value of the wrong type.
+    """
     require(values, "problem")
     types = typing.get_type_hints(registry.problem_class(values.problem).Settings)
     texts = {name: str(values[name].value) for name in types if values[name].value is not None}
@@ -116,7 +127,7 @@ def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
 
 
 def require(values: flags.FlagValues, *names: str) -> None:
-    """Raises UserError if one of the flags has no value."""
+    """Raises UserError if one of the flags `names` is empty."""
     for name in names:
         if not values[name].value:
             raise UserError(f"--{name} is required: {values[name].help}")
@@ -124,7 +135,7 @@ def require(values: flags.FlagValues, *names: str) -> None:
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Hides TensorFlow's messages on standard error. If the block raises, they are printed."""
+    """Hides everything that the block writes to standard error. If the block raises an exception, prints it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -142,12 +153,15 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 def load_tensorflow() -> Any:
-    """Imports TensorFlow and Keras without their messages and returns the module tensorflow."""
+    """Imports TensorFlow and Keras without their messages and returns the module tensorflow.
+
+    Warns the user if TensorFlow does not see the machine's GPU.
+    """
     with quiet_tensorflow():
         import keras  # noqa: F401
         import tensorflow as tf
 
-        gpus = tf.config.list_physical_devices("GPU")  # looking for devices prints messages too
+        gpus = tf.config.list_physical_devices("GPU")  # listing the devices prints messages too
     if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
     return tf
@@ -162,7 +176,7 @@ def define_problem(values: flags.FlagValues) -> None:
 
 
 def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> None:
-    """Defines --output_dir and --checkpoint_path, for programs that use a trained model or an ensemble of them."""
+    """Defines --output_dir and --checkpoint_path, which select a trained model; with `ensemble`, several models."""
     folders = "the model folder that t2t-trainer made"
     if ensemble:
         folders += "; several, separated by commas, form an ensemble"
@@ -172,7 +186,7 @@ def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> Non
 
 
 def define_long_lines(values: flags.FlagValues) -> None:
-    """Defines --long_lines."""
+    """Defines --long_lines: how to treat lines that are too long for the model."""
     flags.DEFINE_enum(
         "long_lines",
         "split",
@@ -184,7 +198,7 @@ def define_long_lines(values: flags.FlagValues) -> None:
 
 
 def define_decode_hparams(values: flags.FlagValues) -> None:
-    """Defines --decode_hparams."""
+    """Defines --decode_hparams: changes to the problem's decode hparams."""
     names = [field.name for field in dataclasses.fields(DecodeHParams)]
     flags.DEFINE_string(
         "decode_hparams",
@@ -197,11 +211,13 @@ def define_decode_hparams(values: flags.FlagValues) -> None:
 
 
 def typed_lines(prompt: str, history: Path) -> Iterator[str]:
-    """Yields the lines of standard input until it ends, on a terminal with Ctrl-D.
+    """Yields the lines of standard input until it ends (on a terminal: until Ctrl-D).
 
-    A terminal shows the prompt and offers line editing and a history, which is kept in a file.
+    If standard input and output are a terminal, the user sees `prompt`, can edit the line, and can recall earlier
+    lines, which are stored in the file `history`.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):  # the prompt would end up in the output
+    # If standard input or output is a file or a pipe, print no prompt: it would become part of the output.
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from decode_lines(sys.stdin.buffer, "standard input")
         return
     import readline

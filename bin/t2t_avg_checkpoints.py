@@ -1,6 +1,6 @@
 """Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
 
-t2t-decoder and t2t-exporter use the result, in M/averaged, until training continues.
+The program writes the mean to M/averaged. t2t-decoder and t2t-exporter use it until training saves a newer checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ flags.DEFINE_integer(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags and averages."""
+    """Averages the model folder's last checkpoints."""
     program.require(values, "output_dir")
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()
@@ -36,7 +36,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def run() -> None:
-    """The program t2t-avg-checkpoints."""
+    """Runs t2t-avg-checkpoints."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

@@ -3,11 +3,11 @@
     t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
-Translation and reference are plain text, not tokenised, or .gz; line n of one belongs to line n of the other. Each
-printed line is a score from 0 to 100, its name, and a signature that states how it was computed. For new work report
-"BLEU" with its signature. Compare "BLEU, the paper's way" with the paper's Table 2: it tokenises both files with the
-Moses rules of --language, splits compounds at hyphens, and computes multi-bleu.perl's score. Test sets are sacreBLEU's;
---test_set=list names them.
+Both files contain untokenised text, plain or .gz. Line n of the translation is scored against line n of the reference.
+Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new work,
+report "BLEU" with its signature. To compare with the paper's Table 2, use "BLEU, the paper's way": it tokenises both
+files with the Moses rules of --language, splits compounds at hyphens, and computes the same score as multi-bleu.perl.
+--test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "language",
     "",
-    'target language, e.g. fr, of the Moses rules for "BLEU, the paper\'s way"; default: as --language_pair, or de',
+    'target language, e.g. fr, of the Moses rules for "BLEU, the paper\'s way"; default: from --language_pair, or de',
     flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
@@ -62,10 +62,10 @@ flags.register_multi_flags_validator(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints one line per score.
+    """Prints one line per score, or the names of the test sets for --test_set=list.
 
-    Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the line counts differ, the language is
-    unknown, or the test set is unknown or cannot be downloaded.
+    Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the two line counts differ, the
+    language is unknown, or the test set is unknown or cannot be downloaded.
     """
     language = values.language or _target(values.language_pair) or "de"
     language_pair = values.language_pair or f"en-{language}"
@@ -85,13 +85,14 @@ def main(values: flags.FlagValues) -> None:
             f"{values.translation} has {len(translations):,} lines, {source} has {len(references):,}; "
             "line n of one must belong to line n of the other"
         )
-    from t2t_repro.metrics import bleu  # Lazy, because sacreBLEU would delay --help.
+    from t2t_repro.metrics import bleu  # imported late: sacreBLEU would delay --help
 
     scores = bleu.scores(translations, references, language)
     width = max(len(score.label) for score in scores)
     for score in scores:
         signature = score.signature
-        if values.test_set:  # in sacreBLEU's position, behind the number of references
+        # Insert the test set after the number of references, as in sacreBLEU's own signatures.
+        if values.test_set:
             signature = signature.replace("|", f"|test:{values.test_set}|lang:{language_pair}|", 1)
         print(f"{score.score:6.2f}  {score.label:<{width}}  {signature}")
 
@@ -109,7 +110,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _published(test_set: str, language_pair: str, source: str) -> list[str]:
-    """Returns the reference lines of a published test set. Error messages call it `source`."""
+    """Returns the reference lines of a published test set. `source` names the test set in error messages."""
     from t2t_repro.metrics import test_sets
 
     _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)
@@ -119,7 +120,7 @@ def _published(test_set: str, language_pair: str, source: str) -> list[str]:
 
 
 def run() -> None:
-    """The program t2t-bleu."""
+    """Runs t2t-bleu."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

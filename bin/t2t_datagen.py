@@ -1,9 +1,10 @@
-"""Generates the data of a problem: a vocabulary, shards of ids, and test sets as text.
+"""Generates the data of a problem: a vocabulary, training and dev examples as token ids, and test sets as text.
 
     t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
 
-Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. An interrupted run resumes with the
-same command. To continue from another model's weights, use its vocabulary: --vocab_file.
+Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. If a run is interrupted, the same
+command resumes it. If training will start from another model's weights (--warm_start_from), pass that model's
+vocabulary with --vocab_file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main(values: flags.FlagValues) -> None:
     problem = program.problem(values)
     if values.vocab_file and values["vocab_size"].value is not None:
         raise UserError("--vocab_size does nothing with --vocab_file, whose vocabulary has its own size; omit one")
-    from t2t_repro.data import datagen  # Lazy, so that --help is fast.
+    from t2t_repro.data import datagen  # imported late, so that --help is fast
 
     processes = values.num_concurrent_processes
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, processes, values.vocab_file)

@@ -1,11 +1,11 @@
 """Translates text: t2t-decoder --output_dir=M --decode_from_file=x.en --decode_to_file=x.de
 
-Without files, or with "-", it reads standard input and writes standard output. Each input line gives an output line, in
-the same order. Only "\\n" ends a line, and an empty line gives an empty line. --output_dir=M1,M2 is an ensemble, which
-averages log-probabilities.
+If a file name is omitted or "-", the program reads standard input or writes standard output. It writes one output line
+for each input line, in the same order. Only "\\n" ends a line, and an empty input line gives an empty output line.
+--output_dir=M1,M2 decodes with an ensemble, which averages the log-probabilities of its models.
 
---decode_interactive translates lines as you type them. --score_file=pairs.tsv gives the probability of existing
-translations. --resume continues an interrupted decode. docs/decoding.md explains all decode_hparams.
+--decode_interactive translates lines as you type them. --score_file=pairs.tsv writes the probability of existing
+translations. --resume continues an interrupted run. docs/decoding.md explains all decode_hparams.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 HISTORY = Path("~/.t2t_decoder_history")
 
 Line = tuple[str, str, str]
-"""A text, the required beginning of its output, and its reference; "" for none."""
+"""Source text, required beginning of its output, and reference. The last two are "" if the user gave none."""
 Pair = tuple[str, str]
-"""A source and a target."""
+"""Source text and target text."""
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)
@@ -79,14 +79,14 @@ program.define_decode_hparams(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Translates a file, scores pairs, or translates typed lines, as the flags say."""
+    """Translates a file, scores pairs, or translates typed lines, depending on the flags."""
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     pairs: list[Pair] = []
     lines: list[Line] = []
-    # Mistakes in the input are reported before TensorFlow is loaded.
+    # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     if values.decode_interactive or values.score_file:
         refuse_decode_hparams(decode_hparams, ["prefix_file"], "it needs --decode_from_file")
         pairs = list(read_pairs(values.score_file)) if values.score_file else []
@@ -114,7 +114,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def refuse_contradictions(values: flags.FlagValues) -> None:
-    """Raises UserError if a flag has no effect with another flag, or needs one that is missing."""
+    """Raises UserError if one flag makes another useless, or if a flag needs another one that is missing."""
     to_file, is_sharded = values.decode_to_file not in program.STANDARD_STREAMS, values.shards > 1
     for is_wrong, message in (
         (values.resume and not to_file, "--resume needs --decode_to_file; give the file of the interrupted decode"),
@@ -139,7 +139,10 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
 
 
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
-    """Returns the lines to translate. Raises UserError if the files have different numbers of lines."""
+    """Returns the input lines with their prefixes and references.
+
+    Raises UserError if these files have different numbers of lines.
+    """
     if values.decode_from_file in program.STANDARD_STREAMS:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
@@ -157,7 +160,7 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
 
 
 def read_pairs(path: str) -> Iterator[Pair]:
-    """Yields the pairs of --score_file. Raises UserError if a line does not have exactly one tab."""
+    """Yields the (source, target) pairs of --score_file. Raises UserError if a line does not have exactly one tab."""
     for number, line in enumerate(read_lines(path), 1):
         if line.count("\t") != 1:
             raise UserError(f"{path}:{number}: the line has {line.count(chr(9))} tabs; write source<TAB>target")
@@ -167,17 +170,18 @@ def read_pairs(path: str) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes as the flags say."""
+    """Implements the program's three modes: translating a file, scoring pairs, and translating typed lines."""
 
     translator: Translator
     problem: Problem
     checkpoints: Sequence[str]
     decode_hparams: DecodeHParams
-    """The user's. Those of the translator have no `prefix_file` and `write_beam_scores`."""
+    """Decode hparams that the user set. `translator` has all of them except `prefix_file` and `write_beam_scores`,
+    which this class applies."""
     values: flags.FlagValues
 
     def decode(self, lines: Sequence[Line]) -> None:
-        """Translates the input, or a shard of it, and writes the outputs."""
+        """Translates the input, or this process's shard of it, and writes the outputs."""
         from t2t_repro.decoding.journal import translate_all
         from t2t_repro.decoding.output import finish_translations
 
@@ -209,7 +213,7 @@ class Decoder:
                 say(f"{score.score:6.2f}  {score.label}  {score.signature}")
 
     def converse(self) -> None:
-        """Translates lines as they are typed."""
+        """Translates each line that the user types."""
         from t2t_repro.decoding.output import finish_translations
 
         for number, text in enumerate(program.typed_lines("> ", HISTORY)):
@@ -222,7 +226,7 @@ class Decoder:
             write(None, self._lines([text], translations))
 
     def score(self, pairs: Sequence[Pair]) -> None:
-        """Writes the probability of each pair."""
+        """Writes the log-probability of each pair's target, given its source."""
         from t2t_repro.decoding.output import pair_line
 
         progress = Progress("scoring", len(pairs), "pairs")
@@ -236,7 +240,7 @@ class Decoder:
         )
 
     def _output(self) -> Path | None:
-        """Returns the file to write; None for standard output."""
+        """Returns the path of the output file; None for standard output."""
         if self.values.decode_to_file in program.STANDARD_STREAMS:
             return None
         path = Path(self.values.decode_to_file)
@@ -247,11 +251,15 @@ class Decoder:
         return path
 
     def _journal(self, output: Path, texts: list[str], prefixes: list[str], first: int) -> Journal:
-        """Returns the output's journal; its settings are everything that the translations depend on."""
+        """Returns the journal: a file of finished translations, from which --resume continues.
+
+        The journal's settings are everything that the translations depend on. `first` is the number of the shard's
+        first line.
+        """
         from t2t_repro.decoding.journal import Journal
 
         written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in self.checkpoints]
-        # batch_size changes no translation, and memory may require a smaller one.
+        # A resumed run may use a smaller batch_size, e.g. to save memory: it changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
         is_detailed = self.values.output_format == "jsonl"
         return Journal(
@@ -261,7 +269,10 @@ class Decoder:
         )
 
     def _stream(self, lines: Sequence[Line], line_numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
-        """Yields (index in `lines`, translation)."""
+        """Translates `lines`. Yields (index in `lines`, translation) as soon as a line is done, in no particular order.
+
+        `line_numbers` are the numbers of these lines in the input file, counted from 0, for error messages.
+        """
         from t2t_repro.decoding.translation import InputFile
 
         return self.translator.stream(
@@ -273,7 +284,7 @@ class Decoder:
         )
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
-        """Returns the lines to write."""
+        """Formats each translation as a line of text or of JSON, as --output_format says."""
         from t2t_repro.decoding.output import json_line, text_line
 
         if self.values.output_format == "text":
@@ -286,7 +297,7 @@ class Decoder:
 
 
 def write(output: Path | None, lines: Sequence[str]) -> None:
-    """Writes lines to a file, whole or not at all, or to standard output."""
+    """Writes lines to the file `output`, which appears only when it is complete; None means standard output."""
     contents = "".join(f"{line}\n" for line in lines).encode("utf-8")
     if output:
         with whole_file(output) as file:

@@ -2,10 +2,11 @@
 
     t2t-evalb --gold=section23.gold --test=section23.parsed
 
-Both files, plain or .gz, have one tree per line; line n of one belongs to line n of the other. The output has the
-layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of those of at most 40
-words. Without --params, COLLINS.prm decides which brackets count. Sentences that cannot be scored are named on standard
-error. If there are too many of them, the run stops: see MAX_ERROR in EVALB's parameter files, or --max_error.
+Both files, plain or .gz, have one tree per line. Line n of --test is scored against line n of --gold. The output has
+the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
+with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
+COLLINS.prm. Sentences that cannot be scored are named on standard error. If there are too many of them, the run stops
+with an error; MAX_ERROR in the parameter file, or --max_error, sets the limit.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ HEADER = f"""\
 def main(values: flags.FlagValues) -> None:
     """Prints the table and the summaries.
 
-    Raises UserError if a flag or file is missing, the line counts differ, a gold line is no tree, the parameter file is
-    wrong, or there are more errors than MAX_ERROR allows.
+    Raises UserError if a flag or file is missing, the line counts differ, a gold line is not a tree, the parameter file
+    is invalid, or there are more errors than MAX_ERROR allows.
     """
     program.require(values, "gold", "test")
     parameters = read_parameters(values.params) if values.params else COLLINS
@@ -59,7 +60,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def row(sentence: Sentence) -> str:
-    """Returns a sentence's line of the table."""
+    """Returns the table's row for a sentence."""
     return (
         f"{sentence.number:4d}  {sentence.length:3d}    {sentence.status:d}"
         f"  {sentence.recall:6.2f} {sentence.precision:6.2f}   {sentence.matched:3d}"
@@ -69,7 +70,10 @@ def row(sentence: Sentence) -> str:
 
 
 def totals(summary: Summary) -> str:
-    """Returns the line below the table. Like EVALB, it omits the brackets' figures if either file has no brackets."""
+    """Returns the table's last line, the totals of all sentences.
+
+    Like EVALB, it omits the figures about brackets if the gold trees or the test trees have no brackets.
+    """
     brackets = (
         f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
         f" {summary.gold:5d} {summary.test:5d}  {summary.crossing:5d}"
@@ -79,7 +83,7 @@ def totals(summary: Summary) -> str:
 
 
 def summary_lines(summary: Summary) -> str:
-    """Returns the lines of one summary."""
+    """Returns a summary as lines of the form "name = figure", e.g. for all sentences."""
     figures = {
         "Number of sentence": summary.sentences,
         "Number of Error sentence": summary.errors,
@@ -100,7 +104,7 @@ def summary_lines(summary: Summary) -> str:
 
 
 def run() -> None:
-    """The program t2t-evalb."""
+    """Runs t2t-evalb."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

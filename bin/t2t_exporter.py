@@ -1,10 +1,11 @@
 """Exports a model: t2t-exporter --output_dir=M
 
-Writes M/export/1 (then 2, 3, ...), a SavedModel for TensorFlow Serving that takes raw strings, with warm-up requests.
-Beside the versions it writes examples of models.config and batching_parameters.txt. docs/serving.md describes the
-signatures and how to serve them. A process that loads the SavedModel needs only tensorflow and tensorflow_text.
+Each export writes a new version: first M/export/1, then M/export/2, and so on. A version is a SavedModel for TensorFlow
+Serving, which takes raw strings, with warm-up requests. The program also writes examples of models.config and
+batching_parameters.txt to M/export. docs/serving.md describes the signatures and how to serve them. A process that
+loads the SavedModel needs only tensorflow and tensorflow_text.
 
---format=ctranslate2 writes M/export_ctranslate2/1 (then 2, 3, ...) for CTranslate2; see docs/ctranslate2.md.
+--format=ctranslate2 writes versions for CTranslate2 to M/export_ctranslate2; see docs/ctranslate2.md.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ OTHER_FORMAT = {
     "saved_model": ("quantization",),
     "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file"),
 }
-"""For each format, the flags that have no effect."""
+"""For each value of --format, the flags that have no effect with it."""
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags and exports."""
+    """Exports the model in the format that --format names."""
     program.require(values, "output_dir")
     for name in OTHER_FORMAT[values.format]:
         if values[name].value:
@@ -57,7 +58,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
-    """Writes a SavedModel and the server's files; returns the version's folder."""
+    """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = decode_hparams(values, folder)
     warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
@@ -81,7 +82,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
-    """Writes a CTranslate2 model; returns the version's folder."""
+    """Writes a CTranslate2 model; returns the new version's folder."""
     quantization = values.quantization or "float32"
     ctranslate2_export.refuse_impossible(folder.hparams, quantization)
     program.load_tensorflow()
@@ -91,7 +92,10 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHParams:
-    """Returns how the served model searches; raises UserError if --decode_hparams sets a field without effect there."""
+    """Returns the decode hparams of the served model.
+
+    Raises UserError if --decode_hparams changes a field that has no effect in a served model.
+    """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     for names, why in (
         (["prefix_file", "write_beam_scores", "batch_size"], "a served model is given texts, not files"),
@@ -103,7 +107,7 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
 
 
 def run() -> None:
-    """The program t2t-exporter."""
+    """Runs t2t-exporter."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

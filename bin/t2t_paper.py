@@ -1,13 +1,13 @@
-"""Prints the paper's Tables 2, 3 and 4, with the figures of this code and of trained models beside them.
+"""Prints the paper's Tables 2, 3 and 4 next to the figures of this code and of trained models.
 
     t2t-paper
     t2t-paper --table=3 --columns=hparams_set,paper_parameters,parameters,difference
     t2t-paper --format=csv --output_dirs=M1,M2
 
-By default a table shows the main figures. --columns=all and --format=csv print every column; CSV's header has the names
-that --columns takes. No model is built or trained: parameters and operations are computed from the hparams sets. A
-model folder's figures appear in the row that it was trained for, one line per folder. Folders that fit no row have a
-table of their own. docs/paper.md explains the columns.
+By default, a table shows only the main figures; --columns=all and --format=csv print every column. The header of the
+CSV output has the names that --columns accepts. No model is built or trained: parameters and operations are computed
+from the hparams sets. --output_dirs adds trained models. Each model folder is a line in the row of the table that it
+was trained for; folders that fit no row are printed in a table of their own. docs/paper.md explains the columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ flags.DEFINE_list(
 def main(values: flags.FlagValues) -> None:
     """Prints the tables.
 
-    Raises UserError if a flag's value is unknown or unreadable, or a model folder has no results.
+    Raises UserError if a flag has an invalid value, or if a model folder has no results.
     """
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
@@ -69,7 +69,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _read_tflops(text: str) -> tuple[str, float]:
-    """Returns the GPU's name and the number in "V100=14"."""
+    """Splits a value of --sustained_tflops, e.g. "V100=14", into the GPU's name and the number."""
     name, _, value = text.partition("=")
     try:
         if name.strip() and 0 < float(value) < float("inf"):
@@ -80,7 +80,7 @@ def _read_tflops(text: str) -> tuple[str, float]:
 
 
 def run() -> None:
-    """The program t2t-paper."""
+    """Runs t2t-paper."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

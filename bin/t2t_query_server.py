@@ -1,12 +1,14 @@
 """Asks a served model: t2t-query-server --server=localhost:8500 --servable_name=wmt_ende --decode_from_file=x.en
 
-It speaks gRPC with TensorFlow Serving, or with --rest its REST API. N lines in give N lines out, in order. Only "\\n"
-ends a line, and an empty line gives an empty one. Without files, or with "-", it reads standard input and writes
-standard output. On a terminal it translates each line as you type it.
+The program sends requests to TensorFlow Serving over gRPC, or with --rest over the REST API. It writes one output line
+for each input line, in the same order. Only "\\n" ends a line, and an empty input line gives an empty output line. If a
+file name is omitted or "-", the program reads standard input or writes standard output. On a terminal it translates
+each line as you type it.
 
-Each request has --batch_size lines. A request is repeated while the server is unavailable. If some requests fail
-anyway, DECODE_TO_FILE.partial has the lines that were translated, and an error names the others, which are empty there.
-After Ctrl-C, a full disk or a kill that file has the lines up to that moment.
+A request has --batch_size lines. While the server is unavailable, the program repeats the request up to --retries
+times. If some requests still fail, DECODE_TO_FILE.partial has the translations of the other lines, and an empty line
+for each line without a translation; an error message names these lines. If the program ends early, after Ctrl-C, a full
+disk or a kill, DECODE_TO_FILE.partial has the lines translated so far.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from t2t_repro.textfile import decode_lines, read_lines
 
 HISTORY = Path("~/.t2t_query_server_history")
 MAX_FAILURES = 3
-"""After this number of failed requests in a row, the remaining lines are given up: they are not sent."""
+"""Number of failed requests in a row after which the remaining lines are not sent."""
 MAX_RANGES = 10
-"""Maximum number of ranges of lines in an error message."""
+"""Maximum number of line ranges that an error message lists."""
 
 FLAGS = flags.FlagValues()
 for name, default, text in (
@@ -39,8 +41,8 @@ for name, default, text in (
     ("servable_name", "", "name of the model on the server"),
     ("signature_name", "serving_default", "serving_default, or nbest: n outputs, each followed by its score"),
     ("inputs_once", "", "translate only this text"),
-    ("decode_from_file", "", "text to translate, plain or .gz; default, and -: standard input"),
-    ("decode_to_file", "", "file to write; default, and -: standard output"),
+    ("decode_from_file", "", "text to translate, plain or .gz; standard input by default and with -"),
+    ("decode_to_file", "", "file to write; standard output by default and with -"),
 ):
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
 flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
@@ -55,7 +57,7 @@ flags.DEFINE_float("timeout_secs", 10.0, "longest time that a request may take",
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags and translates."""
+    """Translates the text that the flags select: --inputs_once, a file, standard input or typed lines."""
     program.require(values, "server", "servable_name")
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
@@ -66,9 +68,10 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else []
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our errors repeat what gRPC would print
+    # Silence gRPC, because our own error messages contain the same reasons.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
-        with program.quiet_tensorflow():  # tensorflow-serving-api imports it
+        with program.quiet_tensorflow():  # importing tensorflow-serving-api imports TensorFlow
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     with Client(
         values.server,
@@ -91,7 +94,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def translate_typed(client: Client, values: flags.FlagValues) -> None:
-    """Translates each line that the user types. After an error the user can send the line again from the history."""
+    """Translates each line that the user types. An error is printed and does not end the program."""
     for text in program.typed_lines("> ", HISTORY):
         try:
             write(client.translate([text]), values)
@@ -100,13 +103,16 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
 
 
 def translate(client: Client, lines: Iterable[str], total: int | None, values: flags.FlagValues) -> None:
-    """Translates a file or a stream.
+    """Translates a file or standard input and writes the answers.
 
     Args:
+        client: the connection to the model.
+        lines: the lines to translate.
         total: number of lines; None if it is unknown.
+        values: the program's flags.
 
     Raises:
-        UserError: some lines have no answer; the others are written.
+        UserError: some lines have no answer. The answers to the other lines are written.
     """
     source = "standard input" if values.decode_from_file in program.STANDARD_STREAMS else values.decode_from_file
     is_stream = values.decode_to_file in program.STANDARD_STREAMS
@@ -124,7 +130,7 @@ def translate(client: Client, lines: Iterable[str], total: int | None, values: f
 
 
 def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str, values: flags.FlagValues) -> None:
-    """Writes answers to --decode_to_file, or to a file beside it if some lines have no answer."""
+    """Writes the answers to DECODE_TO_FILE.partial, which becomes DECODE_TO_FILE if every line has an answer."""
     output = Path(values.decode_to_file)
     partial = output.with_name(f"{output.name}.partial")
     try:
@@ -152,12 +158,13 @@ def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str,
 
 
 class Requests:
-    """Sends lines in batches and records the lines that get no answer.
+    """Sends lines to the server in batches, and records which lines get no answer.
 
     Args:
         client: the connection to the model.
         batch_size: lines per request.
-        is_stream: True to end with the last line sent; False to give lines that are not sent empty answers.
+        is_stream: what happens when the remaining lines are not sent: True ends the answers, False yields an empty
+            answer for each remaining line.
     """
 
     def __init__(self, client: Client, batch_size: int, is_stream: bool) -> None:
@@ -165,17 +172,18 @@ class Requests:
         self._failures = 0
         self._has_given_up = False
         self.has_outputs = False
-        """True once a line has been translated."""
+        """True once the server has translated a line."""
         self.lost: list[tuple[int, int | None]] = []
-        """First and last line, counted from 1, of each range without answers; None is the end of the stream."""
+        """Ranges of lines without answers: first and last line, counted from 1. A last line of None is the stream's
+        end."""
         self.reason = ""
-        """Error of the first request that failed."""
+        """Error message of the first request that failed."""
 
     def answers(self, lines: Iterable[str]) -> Iterator[list[Answer]]:
-        """Yields the answers to each batch of lines; raises UserError if no line could be translated.
+        """Yields the answers to each batch of lines. Raises UserError if no line could be translated.
 
-        If a request fails, its lines get empty answers. After `MAX_FAILURES` in a row, or an error that every other
-        request would have too, the remaining lines are given up.
+        If a request fails, its lines get empty answers. The remaining lines are not sent after `MAX_FAILURES` failed
+        requests in a row, or after an error that every other request would have too.
         """
         lines, number = iter(lines), 0
         while batch := list(itertools.islice(lines, self._batch_size)):
@@ -193,7 +201,7 @@ class Requests:
             raise UserError(self.reason)
 
     def _send(self, batch: list[str]) -> list[Answer]:
-        """Returns the answers to a batch, or none if the request fails or the lines are given up."""
+        """Returns the answers to a batch, or an empty list if the request fails or lines are no longer sent."""
         if self._has_given_up:
             return []
         try:
@@ -212,7 +220,7 @@ class Requests:
 
 
 def ranges(lost: Sequence[tuple[int, int | None]]) -> str:
-    """Returns the lost lines for a message, e.g. "lines 1-32, 65 to the end"."""
+    """Formats ranges of lines without answers for a message, e.g. "lines 1-32, 65 to the end"."""
     words = []
     for first, last in lost[:MAX_RANGES]:
         end = " to the end" if last is None else f"-{last:,}" if last > first else ""
@@ -229,7 +237,7 @@ def write(answers: Sequence[Answer], values: flags.FlagValues) -> None:
 
 
 def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
-    """Returns a line for each answer: the output, or all outputs and scores if --signature_name=nbest."""
+    """Formats each answer as a line in UTF-8: its output, or for --signature_name=nbest all its outputs and scores."""
     lines = []
     for answer in answers:
         cells = [answer.text]
@@ -241,7 +249,7 @@ def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
 
 
 def run() -> None:
-    """The program t2t-query-server."""
+    """Runs t2t-query-server."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

@@ -1,10 +1,10 @@
 """Reproduces a row of the paper's tables: t2t-reproduce --row=base --problem=wmt_ende --data_dir=D --output_dir=M
 
-Trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes M/report.md with the
-paper's figures beside the measured ones. If it is interrupted, it ends with code 130 and no report; the same command
-continues. --row=base means --hparams_set=transformer_base. As in the paper, --row=big means transformer_big_enfr for
-wmt_enfr. t2t-paper lists the rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the
-whole dev split.
+The program trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes
+M/report.md, which compares the measured figures with the paper's. If the run is interrupted, it ends with exit code 130
+and writes no report; the same command resumes it. --row=base stands for --hparams_set=transformer_base. --row=big
+stands for transformer_big, except with wmt_enfr: as in the paper, it then stands for transformer_big_enfr. t2t-paper
+lists the rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the whole dev split.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ flags.register_validator(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags, trains, and writes the report."""
-    search = override(DecodeHParams(), values.decode_hparams)  # reports a mistake before days of training
+    """Trains the row's model and writes the report."""
+    # Parse --decode_hparams now, so that a mistake in it is reported before days of training.
+    search = override(DecodeHParams(), values.decode_hparams)
     file_options = ["return_beams", "n", "write_beam_scores", "prefix_file"]
     refuse_decode_hparams(search, file_options, "one output of each line is scored")
     if values.row and values.hparams_set:
@@ -50,15 +51,17 @@ def main(values: flags.FlagValues) -> None:
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
     if not values.dry_run:
-        test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)  # before days of training
+        # Prepare the test sets now, so that a missing one is reported before days of training.
+        test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)
     try:
         folder = t2t_trainer.train(values, hparams, data)
-    except Stopped as stopped:  # t2t-trainer ends with code 0 here, but this program has not written its report
+    except Stopped as stopped:
+        # Unlike t2t-trainer, exit with code 130 instead of 0, because the report is not written.
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
     if not folder:
         return
-    from t2t_repro.paper.report import report  # imports TensorFlow
+    from t2t_repro.paper.report import report  # imported late: it imports TensorFlow
     from t2t_repro.paper.reproduce import evaluate
 
     search = override(folder.problem.decode_hparams, values.decode_hparams)
@@ -70,7 +73,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def run() -> None:
-    """The program t2t-reproduce."""
+    """Runs t2t-reproduce."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

@@ -1,11 +1,11 @@
 """Trains a model: t2t-trainer --problem=P --hparams_set=H
 
-All other flags have defaults. If the data does not exist and needs no download, it is generated first. If training
-stopped, the same command resumes it. Differences from tensor2tensor:
+All other flags have defaults. If the problem's data does not exist and needs no download, the program generates it
+first. If training stops early, the same command resumes it. Differences from tensor2tensor:
 
-  --batch_size (in --hparams) counts the target tokens of a step over all devices, not the positions on each.
+  batch_size (in --hparams) counts the target tokens of a step over all devices, not the positions on each device.
   --eval_steps=0 evaluates the whole dev split.
-  --hparams_set names the model too; --model replaces it.
+  --hparams_set also selects the model; --model overrides it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STRINGS = {
     "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
     "warm_start_from": ("", "model folder or checkpoint with the initial weights; same vocabulary and sizes"),
 }
-"""Default and help of each flag."""
+"""Flags with a string value: default and help text by name."""
 
 INTEGERS = {
     "train_steps": (0, 0, "steps to train; 0: train_steps of the hparams set"),
@@ -59,7 +59,7 @@ INTEGERS = {
     "inter_op_parallelism_threads": (0, 0, "operations that may run at the same time; 0: automatic"),
     "random_seed": (1, 0, "seed of the initial weights, the order of the data and dropout"),
 }  # fmt: skip
-"""Default, lowest value and help of each flag."""
+"""Flags with an integer value: default, lowest value and help text by name."""
 
 UPPER_BOUNDS = {"random_seed": 2**32 - 1}
 
@@ -67,7 +67,7 @@ BOOLEANS = {
     "dry_run": "print the steps, micro-batches and memory of the training, and stop",
     "generate_data": "generate the data again before training",
 }
-"""Help of each flag."""
+"""Boolean flags, False by default: help text by name."""
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -101,7 +101,7 @@ define_flags(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads the flags, opens or generates the data, and trains."""
+    """Opens or generates the data, trains, and prints the commands that the user may want to run next."""
     hparams = read_hparams(values)
     folder = train(values, hparams, open_data(values))
     if folder:
@@ -109,10 +109,10 @@ def main(values: flags.FlagValues) -> None:
 
 
 def read_hparams(values: flags.FlagValues) -> HParams:
-    """Returns the hparams set that the flags name, with their overrides.
+    """Returns the hparams set that --hparams_set names, with the changes that the other flags request.
 
     Raises:
-        UserError: if a required flag is missing, or a name or value is wrong.
+        UserError: a required flag is missing, or a name or value is wrong.
     """
     program.require(values, "problem", "hparams_set")
     hparams = override(registry.hparams(values.hparams_set), values.hparams)
@@ -123,10 +123,10 @@ def read_hparams(values: flags.FlagValues) -> HParams:
 
 
 def open_data(values: flags.FlagValues) -> Data:
-    """Opens the data; generates it first if --generate_data requests that, or if it is missing and needs no download.
+    """Opens the data. Generates it first for --generate_data, or if it is missing and needs no download.
 
     Raises:
-        UserError: if the data is missing, damaged, or was made with other settings than the flags.
+        UserError: the data is missing or damaged, or was made with settings other than those in the flags.
     """
     base_name = values.problem.removesuffix(registry.REVERSED)
     if values.generate_data or not description_path(values.data_dir, base_name).exists():
@@ -145,16 +145,13 @@ def open_data(values: flags.FlagValues) -> Data:
         if data_value != value:
             raise UserError(
                 f"--{name}={value}: the data in {values.data_dir} was made with --{name}={data_value}; "
-                "leave the flag out, or make other data by t2t-datagen with another --data_dir"
+                "leave the flag out, or generate other data with t2t-datagen in another --data_dir"
             )
     return data
 
 
 def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder | None:
-    """Trains as the flags say; returns the model folder.
-
-    Returns None after a dry run, and in workers other than the chief.
-    """
+    """Trains as the flags say. Returns the model folder; None after a dry run, and in workers other than the chief."""
     program.load_tensorflow()
     from t2t_repro import devices
     from t2t_repro.training.config import RunConfig
@@ -172,7 +169,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
 
 
 def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
-    """Returns the path of the best checkpoint, and the commands that average and decode."""
+    """Returns the message that ends the run: the checkpoint with the lowest dev loss, and the next commands."""
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
@@ -184,7 +181,7 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
 
 
 def run() -> None:
-    """The program t2t-trainer."""
+    """Runs t2t-trainer."""
     sys.exit(program.run(main, FLAGS, __doc__))
 
 

@@ -1,9 +1,9 @@
 """Translates a corpus on many machines: t2t-translate-beam --output_dir=M --decode_from_file="x-*.en.gz"
 --decode_to_file=out/x.de --beam_options="--runner=FlinkRunner --flink_master=HOST:8081"
 
-It needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as with t2t-decoder. The output
-consists of shards: out/x.de-FFFFF-NNNNNNNNNNNN begins with line N of input file F, both counted from 0.
-`cat out/x.de-*` is the whole output. docs/beam.md explains Beam's runners.
+The program needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as with t2t-decoder.
+The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with line N of input file F, both counted from
+0. `cat out/x.de-*` prints the whole output. docs/beam.md explains Beam's runners.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ def main(values: flags.FlagValues) -> None:
 
 
 def pipeline_options(text: str) -> Any:
-    """Returns Beam's PipelineOptions. Raises UserError if Beam is missing or does not know an option or the runner."""
-    logging.disable(logging.WARNING)  # Beam's import warns of each extra that is not installed
+    """Parses --beam_options into Beam's PipelineOptions.
+
+    Raises UserError if Beam is not installed, or does not know an option or the runner.
+    """
+    logging.disable(logging.WARNING)  # importing Beam prints a warning for each missing extra
     try:
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
         from apache_beam.runners import create_runner
@@ -102,14 +105,14 @@ def pipeline_options(text: str) -> Any:
         create_runner(options.view_as(StandardOptions).runner)
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
-    except SystemExit:  # argparse has printed the reason
+    except SystemExit:  # argparse has written the reason to `errors`
         reason = errors.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
         raise UserError(f"--beam_options={text}: {reason}") from None
     return options
 
 
 def absolute_path(path: str) -> str:
-    """Returns an absolute path, because workers may have another working directory; gs://bucket/x stays unchanged."""
+    """Makes a path absolute, because workers may run in another folder. URLs such as gs://bucket/x stay unchanged."""
     return path if "://" in path else os.path.abspath(path)
 
 

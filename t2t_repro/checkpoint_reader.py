@@ -1,4 +1,4 @@
-"""Finds and reads checkpoints: weights under the model's own variable names, without the optimizer's state."""
+"""Finds checkpoints, and reads the model's weights from them by variable name."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import numpy as np
 from t2t_repro.errors import UserError
 
 CHECKPOINT = "model.ckpt"
-"""Start of each checkpoint's file name; "-" and the step follow."""
+"""Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint, without the optimizer's state."""
+    """The content of a checkpoint, except the optimizer's state."""
 
     weights: dict[str, np.ndarray]
-    """float32 arrays by the names of the model's variables."""
+    """Weights as float32 arrays, by the name of the model's variable."""
     step: int
-    """Number of optimizer steps taken."""
+    """Number of optimizer steps that training had taken."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
 
 
 def checkpoints_in(folder: Path) -> list[str]:
-    """Returns the paths of the checkpoints in a folder, oldest first."""
+    """Returns the paths of the checkpoints in a folder, in the order of their steps."""
     names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
     numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-\d+", name)]
     return sorted((str(folder / name) for name in numbered), key=step_of)
@@ -42,7 +42,7 @@ def step_of(checkpoint: str) -> int:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Returns the content of a checkpoint; raises UserError if it is missing or damaged."""
+    """Returns the content of a checkpoint; raises UserError if the checkpoint is missing or damaged."""
     with _reader(path) as reader:
         prefix, suffix = "weights/", _key("")
         keys = [key for key in reader.get_variable_to_shape_map() if key.startswith(prefix)]
@@ -54,7 +54,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 
 def read_value(path: str, name: str) -> Any:
-    """Returns the value that a checkpoint stores under `name`, or None if there is none or it cannot be read."""
+    """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value cannot be read."""
     with suppress(UserError), _reader(path) as reader:
         return reader.get_tensor(_key(name))
     return None
@@ -64,11 +64,14 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
     """Sets a model's variables to the weights of a checkpoint.
 
     Args:
-        checkpoint, hparams, cure: for the error message: the checkpoint's path, the origin of the model's hparams, and
-            the user's remedy.
+        model: the model to change.
+        content: the checkpoint's content.
+        checkpoint: the checkpoint's path, for error messages.
+        hparams: name of the file that has the model's hparams, for error messages.
+        cure: what the user should do, for error messages.
 
     Raises:
-        UserError: the checkpoint lacks a weight, has one that the model lacks, or has one of another shape.
+        UserError: the model and the checkpoint do not have the same weights, or a weight differs in shape.
     """
     unused = content.weights.keys() - {variable.path for variable in model.trainable_variables}
     if unused:
@@ -87,8 +90,8 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
 
 @contextmanager
 def _reader(path: str) -> Iterator[Any]:
-    """Yields TensorFlow's reader of a checkpoint; its errors become UserErrors."""
-    import tensorflow as tf  # takes seconds
+    """Yields TensorFlow's reader of a checkpoint. Turns TensorFlow's errors into UserErrors."""
+    import tensorflow as tf  # imported late: it takes seconds
 
     try:
         yield tf.train.load_checkpoint(path)
@@ -103,5 +106,5 @@ def _key(name: str) -> str:
 
 
 def _unescaped(name: str) -> str:
-    """Reverts the escapes of tf.train.Checkpoint, which writes "/" in a variable's name as ".S" and "." as ".."."""
+    """Restores a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a single dot."""
     return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

@@ -1,4 +1,4 @@
-"""Mistakes that a user can correct: one line that names the file, line or flag, and the cure."""
+"""Errors that a user can correct. A message is one line: it names the file, line or flag, and says what to do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake of the user. The programs print its one line and exit with code 2."""
+    """An error that the user can correct. The programs print its message in one line and exit with code 2."""
 
 
 class Stopped(Exception):  # noqa: N818, not an error
-    """The user stopped the work, and it is saved. The programs print the message and exit with code 0."""
+    """The user stopped the program, and its work is saved. The programs print the message and exit with code 0."""
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
-    """Returns the error for a `name` that is not in `names`; it offers the nearest one, or lists them all.
+    """Returns the error for an unknown `name`. Its message suggests the most similar of `names`, or lists them all.
 
     Args:
-        kind: what the name stands for, e.g. "problem".
+        kind: what the name refers to, e.g. "problem".
+        name: the unknown name.
+        names: the names that exist.
     """
     names = sorted(names)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

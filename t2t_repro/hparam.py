@@ -1,4 +1,4 @@
-"""Hyper-parameters: frozen dataclasses with documented fields, and their overrides and JSON."""
+"""Hyper-parameters as frozen dataclasses, with functions that override fields and that read and write JSON."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 
 @dataclass(frozen=True)
 class HParams:
-    """The hyper-parameters of a model and its training. Names are tensor2tensor's, symbols and sections the paper's.
+    """The hyper-parameters of a model and its training.
 
-    The defaults are the paper's base model (Table 3, first row).
+    Field names are tensor2tensor's; symbols such as d_model and section numbers are the paper's. The defaults are those
+    of the paper's base model (Table 3, first row).
 
     Raises:
         UserError: a value is out of range, or two values contradict each other.
@@ -33,7 +34,7 @@ class HParams:
     model: str = "transformer"
     """Name of the model in the registry."""
     num_hidden_layers: int = 6
-    """N: number of layers in the encoder, and in the decoder."""
+    """N: number of layers in each of the two stacks, encoder and decoder."""
     hidden_size: int = 512
     """d_model: width of embeddings, sub-layer outputs and the residual path."""
     filter_size: int = 2048
@@ -41,59 +42,60 @@ class HParams:
     num_heads: int = 8
     """h: number of attention heads."""
     attention_key_channels: int = 0
-    """h * d_k, the width of all heads' keys together; 0 means hidden_size."""
+    """h * d_k: total width of the keys of all heads; 0 means hidden_size."""
     attention_value_channels: int = 0
-    """h * d_v, the width of all heads' values together; 0 means hidden_size."""
+    """h * d_v: total width of the values of all heads; 0 means hidden_size."""
     self_attention_neighborhood: int = 0
-    """r: position i attends only to positions i - r // 2 to i + r // 2, and in the decoder not beyond i (section 4,
-    "restricted"). 0 means all positions, as in the paper's experiments."""
+    """r of restricted self-attention (section 4): a position attends only to positions at most r // 2 away, and in the
+    decoder only to itself and earlier ones. 0 means no restriction, as in the paper's experiments."""
     norm_before: bool = False
-    """True for layer norm before each sub-layer and at the end of each stack (tensor2tensor's "n", "da"); False for
-    layer norm after the residual sum, as in the paper (tensor2tensor's "none", "dan")."""
+    """True: layer norm is applied before each sub-layer and at the end of each stack (tensor2tensor's "n" and "da").
+    False: layer norm is applied after each residual sum, as in the paper (tensor2tensor's "none" and "dan")."""
     norm_epsilon: float = 1e-6
-    """Added to the variance in layer norm."""
+    """Constant added to the variance in layer norm."""
     pos: str = "timing"
-    """Kind of positions: "timing" is the paper's sinusoids, "emb" a learned vector per position (Table 3, row E)."""
+    """Position encoding: "timing" for the paper's sinusoids, "emb" for learned vectors (Table 3, row E)."""
     shared_embedding_and_softmax_weights: bool = True
-    """True for one matrix as source embedding, target embedding and pre-softmax projection (section 3.4); False for
-    three."""
+    """True: one matrix serves as source embedding, target embedding and pre-softmax projection (section 3.4). False:
+    each of the three has its own matrix."""
     use_target_space_embedding: bool = False
-    """Adds a learned vector for the problem's target space to each encoder position, as tensor2tensor did. The paper
-    has no such vector."""
+    """True to add a learned vector for the problem's target space (target language and unit) to each encoder position,
+    as tensor2tensor does. The paper has no such vector."""
 
     layer_prepostprocess_dropout: float = 0.1
-    """P_drop: dropout on each sub-layer's output and on the sums of embeddings and positions (section 5.4)."""
+    """P_drop: dropout rate on each sub-layer's output and on the sums of embeddings and positions (section 5.4)."""
     attention_dropout: float = 0.0
-    """Dropout on the attention weights."""
+    """Dropout rate on the attention weights."""
     relu_dropout: float = 0.0
-    """Dropout on the inner activations of the feed-forward sub-layer."""
+    """Dropout rate on the inner activations of the feed-forward sub-layer."""
     label_smoothing: float = 0.1
-    """epsilon_ls: probability taken from the correct token and divided among all others (section 5.4)."""
+    """epsilon_ls: probability moved from the correct token to all other tokens, in equal parts (section 5.4)."""
 
     batch_size: int = 25000
-    """Target tokens in a step, over all devices. The source has about the same number (section 5.1)."""
+    """Number of target tokens in a step, over all devices. A step has about as many source tokens (section 5.1)."""
     max_length: int = 256
-    """Longest source or target in training, in tokens with the end token."""
+    """Maximum length of a source or target in training, in tokens, counting the end token."""
     train_steps: int = 100000
-    """Number of training steps, unless --train_steps gives another."""
+    """Number of training steps. The flag --train_steps overrides it."""
     local_eval_frequency: int = 1500
-    """Steps between two checkpoints, unless --local_eval_frequency gives another number. 1,500 steps of the base model
-    took ten minutes on the paper's machine (section 6.1)."""
+    """Number of steps between two checkpoints; --local_eval_frequency overrides it. The paper's machine needed ten
+    minutes for 1,500 steps of the base model (section 6.1)."""
     num_last_checkpoints: int = 5
-    """Number of checkpoints to average, unless --num_last_checkpoints gives another; 1 takes the last one."""
+    """Number of checkpoints to average; --num_last_checkpoints overrides it. With 1, only the last one is used."""
 
     learning_rate_schedule: str = "constant*noam"
-    """Product of factors, see t2t_repro/training/schedule.py. "constant*noam" with constant 1 is equation 3."""
+    """Factors whose product is the learning rate; t2t_repro/training/schedule.py defines them. "constant*noam" with
+    learning_rate_constant=1 is the paper's equation 3."""
     learning_rate_constant: float = 1.0
-    """The factor "constant"."""
+    """Value of the factor "constant" in learning_rate_schedule."""
     learning_rate_warmup_steps: int = 4000
-    """Steps of linear growth in the factors "noam" and "linear_warmup"."""
+    """Number of steps over which the factors "noam" and "linear_warmup" grow linearly."""
     optimizer_adam_beta1: float = 0.9
     """Adam's decay rate of the first moment (section 5.3)."""
     optimizer_adam_beta2: float = 0.98
-    """Adam's decay rate of the second moment."""
+    """Adam's decay rate of the second moment (section 5.3)."""
     optimizer_adam_epsilon: float = 1e-9
-    """Adam's epsilon."""
+    """Adam's epsilon, which keeps the update finite (section 5.3)."""
 
     def __post_init__(self) -> None:
         sizes = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
@@ -127,12 +129,12 @@ class HParams:
 
     @property
     def key_channels(self) -> int:
-        """h * d_k."""
+        """h * d_k: total width of the keys of all heads."""
         return self.attention_key_channels or self.hidden_size
 
     @property
     def value_channels(self) -> int:
-        """h * d_v."""
+        """h * d_v: total width of the values of all heads."""
         return self.attention_value_channels or self.hidden_size
 
 
@@ -150,40 +152,43 @@ class DecodeHParams:
     beam_size: int = 4
     """Number of hypotheses kept at each step; 1 is greedy search."""
     alpha: float = 0.6
-    """Exponent of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 is no penalty."""
+    """Exponent of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 disables it."""
     extra_length: int = 50
-    """Longest output: the length of the input, in tokens with the end token, plus this number."""
+    """Maximum output length: the input's length, in tokens counting the end token, plus this number."""
     batch_size: int = 2048
-    """Source tokens decoded together, padding included. It changes speed and memory, not the result."""
+    """Number of source tokens, counting padding, that are decoded together. It affects speed and memory, not the
+    result."""
     max_input_size: int = 0
-    """Longest source, in tokens with the end token, that is translated whole; 0 is the model's max_length."""
+    """Maximum length of a source that is decoded whole, in tokens counting the end token; 0 means the model's
+    max_length."""
 
     return_beams: bool = False
-    """True to return the n best outputs of each input; False to return the best."""
+    """True to return beam_size outputs for each input, False to return the best one. `n` overrides both numbers."""
     n: int = 0
-    """Number of outputs per input; 0 is beam_size with return_beams, else 1."""
+    """Number of outputs per input; 0 means beam_size if return_beams is True, else 1."""
     write_beam_scores: bool = False
-    """True to write the score and the number of tokens after each output, separated by tabs."""
+    """True to write each output's score and number of tokens after the output, separated by tabs."""
     prefix_file: str = ""
-    """File whose lines are the beginnings of the outputs; an empty line leaves its output free."""
+    """File in which line i is the required beginning of output i; an empty line requires nothing."""
 
     coverage_penalty: float = 0.0
-    """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 is no penalty."""
+    """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 disables the penalty."""
     repeat_ngram_size: int = 0
-    """Length, in tokens, of the n-grams whose repetition within an output is penalized; 0 is no penalty."""
+    """Length in tokens of the n-grams that an output is penalized for repeating; 0 disables it."""
     repeat_ngram_penalty: float = 0.0
-    """Subtracted from the log-probability of each token that completes a repetition, in nats; inf forbids it."""
+    """Penalty in nats, subtracted from the log-probability of each token that completes a repeated n-gram; inf forbids
+    the token."""
 
     sampling_method: str = "argmax"
-    """"argmax" searches; "random" samples n outputs from the model's distribution, without a beam."""
+    """Either "argmax" for beam search, or "random" to sample n outputs from the model's distribution without a beam."""
     sampling_temp: float = 1.0
     """Temperature: logits are divided by it before a token is sampled."""
     sampling_keep_top_k: int = 0
-    """Sample only from this number of most likely tokens; 0 is all."""
+    """Number of most likely tokens from which sampling chooses; 0 means all tokens."""
     sampling_keep_top_p: float = 1.0
-    """Sample only from the fewest tokens that together have this probability (Holtzman et al. 2020)."""
+    """Sampling chooses from the smallest set of tokens with this total probability or more (Holtzman et al. 2020)."""
     sampling_seed: int = 0
-    """Seed of sampling. Together with a line's number it determines the line's outputs, on any machine and with any
+    """Seed of sampling. The seed and a line's number determine the line's outputs, on any machine and with any
     batch_size."""
 
     def __post_init__(self) -> None:
@@ -216,7 +221,7 @@ class DecodeHParams:
 
     @property
     def is_random(self) -> bool:
-        """True if outputs are sampled, False if they are searched for."""
+        """True if outputs are sampled, False if beam search finds them."""
         return self.sampling_method == "random"
 
     @property
@@ -234,11 +239,13 @@ class DecodeHParams:
 def refuse_decode_hparams(
     values: DecodeHParams, names: Sequence[str], why: str, defaults: DecodeHParams | None = None
 ) -> None:
-    """Raises UserError if one of the decode hparams `names`, which have no effect here, differs from its default.
+    """Raises UserError if one of the decode hparams `names` differs from its default, because the caller ignores them.
 
     Args:
-        why: why they have no effect, for the error message.
-        defaults: None for `DecodeHParams()`.
+        values: the decode hparams to check.
+        names: the fields that the caller ignores.
+        why: the reason why the caller ignores them, for the error message.
+        defaults: the default values; None for those of `DecodeHParams()`.
     """
     defaults = defaults or DecodeHParams()
     for name in names:
@@ -247,7 +254,7 @@ def refuse_decode_hparams(
 
 
 def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    """Raises UserError if one of the fields `names` has an invalid value. `rule` ends the error message."""
+    """Raises UserError if `is_valid` returns False for one of the fields `names`. `rule` ends the error message."""
     for name in names:
         if not is_valid(getattr(values, name)):
             raise UserError(f"{name}={getattr(values, name)} {rule}")
@@ -256,10 +263,10 @@ def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], r
 def override(values: T, text: str) -> T:
     """Returns a copy of dataclass `values` with the changes in `text`, e.g. "hidden_size=256,norm_before=true".
 
-    As in tensor2tensor, an int cannot be written "1.0", a bool is true, false, 1 or 0, and `text` may end in a comma.
+    As in tensor2tensor, an int has no decimal point, a bool is true, false, 1 or 0, and `text` may end in a comma.
 
     Raises:
-        UserError: a name is unknown or repeated, a value has another type, or a part is not name=value.
+        UserError: a name is unknown or repeated, a value has the wrong type, or a part of `text` is not name=value.
     """
     types = typing.get_type_hints(type(values))
     changes: dict[str, Any] = {}
@@ -276,7 +283,7 @@ def override(values: T, text: str) -> T:
 
 
 def parse_value(name: str, text: str, kind: type) -> Any:
-    """Returns `text` as an int, float, bool or str; raises UserError with the field's `name` if it is not of `kind`."""
+    """Converts `text` to `kind`: int, float, bool or str. If that fails, the UserError names the field `name`."""
     try:
         if kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
@@ -287,18 +294,21 @@ def parse_value(name: str, text: str, kind: type) -> Any:
 
 
 def to_json(values: Any) -> str:
-    """Returns the fields of dataclass `values` as JSON, one per line, in the order of their definition."""
+    """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the class definition."""
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
 
 
 def from_json(kind: type[T], text: str, source: str) -> T:
-    """Returns the dataclass `kind` from JSON that `to_json` wrote. Fields that are missing keep their defaults.
+    """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get their defaults.
 
     Args:
-        source: name of the file, for the error message.
+        kind: the dataclass.
+        text: the JSON.
+        source: name of the file, for error messages.
 
     Raises:
-        UserError: `text` is not a JSON object, a field is unknown, or a value has another type.
+        UserError: `text` is not a JSON object, a field is unknown, a field without default is missing, or a value has
+            the wrong type.
     """
     try:
         fields = json.loads(text)
@@ -323,18 +333,18 @@ def from_json(kind: type[T], text: str, source: str) -> T:
 
 
 class JsonFile:
-    """Base of dataclasses that are stored as JSON files."""
+    """Base class of dataclasses that can be saved as a JSON file and loaded again."""
 
     def save(self, path: Path) -> None:
-        """Writes the file, whole or not at all."""
+        """Writes the fields to a JSON file, which appears only when it is complete."""
         with whole_file(path, "w") as file:
             file.write(to_json(self))
 
     @classmethod
     def load(cls, path: Path) -> typing.Self:
-        """Reads the file.
+        """Returns the instance that a file contains.
 
         Raises:
-            UserError: if the file is missing or damaged.
+            UserError: the file is missing or damaged.
         """
         return from_json(cls, "\n".join(read_lines(str(path))), str(path))

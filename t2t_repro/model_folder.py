@@ -1,13 +1,13 @@
 """A model folder (--output_dir) has everything that decoding, exporting and resuming need.
 
-hparams.json      how the model is built and trained
-problem.json      the problem's name and settings, the precision, and the fingerprint of the training data
+hparams.json      hyper-parameters of the model and its training
+problem.json      the problem's name and settings, precision, random seed, and fingerprint of the training data
 vocab.*.model     the vocabulary
 model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, seed, fingerprints
 checkpoint        the names of these checkpoints, for tf.train.latest_checkpoint
-averaged/         the mean of several checkpoints, from t2t-avg-checkpoints
+averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
 best/             the checkpoint with the lowest dev loss
-metrics.jsonl     measurements during training; tensorboard/ has the same, and pictures
+metrics.jsonl     measurements during training; tensorboard/ has the same measurements, and pictures
 decoded/, results.json, report.md    output of t2t-reproduce
 """
 
@@ -33,9 +33,9 @@ from t2t_repro.textfile import whole_file
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
-"""Name of the file that a training keeps locked."""
+"""Name of the file that a training run keeps locked, so that no second run uses the folder."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
-"""Hparams that may change when a training resumes."""
+"""Hparams that may change when training resumes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Origin:
     problem: str
     """Name of the problem, with "_rev" if it is reversed."""
     settings: dict
-    """Settings of the problem."""
+    """Values of the problem's settings, by name."""
     vocabulary: str
     """File name of the vocabulary."""
     data_fingerprint: str
@@ -53,27 +53,27 @@ class Origin:
     random_seed: int
     """Seed of the initial weights, the order of the data and dropout."""
     precision: str = "float32"
-    """Precision of the training."""
+    """Value of --precision in training."""
     warm_start_from: str = ""
-    """Checkpoint that the initial weights came from, if not from the random seed."""
+    """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
 
 
 class ModelFolder:
-    """Reads a model folder.
+    """A folder with a trained model. The module's docstring lists the files.
 
     Args:
         path: the folder.
-        problem: its problem, if the caller has built it already.
-        vocabulary: its vocabulary, if the caller has loaded it already.
+        problem: the folder's problem; None to create it from problem.json.
+        vocabulary: the folder's vocabulary; None to load it.
 
     Raises:
-        UserError: it is not a model folder, or a file in it is damaged.
+        UserError: `path` is not a model folder, or a file in it is damaged.
     """
 
     def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
         self.path = Path(path)
         self._created: list[str] = []
-        """Files that `create` has added."""
+        """Names of the files that `create` has added to the folder."""
         texts = {}
         for name in DESCRIPTION:
             try:
@@ -93,11 +93,11 @@ class ModelFolder:
     ) -> ModelFolder:
         """Creates a model folder, or opens an existing one to resume its training.
 
-        An existing folder without checkpoints is overwritten: there is nothing to resume, so the user may change
-        everything.
+        An existing folder without checkpoints is overwritten. It has nothing to resume, so all arguments may differ.
 
         Raises:
-            UserError: the existing folder has another problem, other data or other hparams.
+            UserError: an existing folder with checkpoints was trained on another problem or data, or with other
+                hparams.
         """
         folder = Path(path)
         new_files = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
@@ -122,9 +122,12 @@ class ModelFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Locks a folder, which is created if needed; raises UserError if another training has locked it."""
+        """Locks a folder for a training run. Raises UserError if another run has locked the folder.
+
+        The folder is created if it does not exist.
+        """
         Path(path).mkdir(parents=True, exist_ok=True)
-        # NFS shows a lock to other machines only if it is on a file that is open for writing.
+        # On NFS, other machines see the lock only if its file is open for writing.
         with open(Path(path) / LOCK, "ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,21 +135,21 @@ class ModelFolder:
                 raise UserError(
                     f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
                 ) from None
-            except OSError:  # the file system has no locks
+            except OSError:  # the file system has no locks: continue without one
                 pass
             yield
 
     def discard(self) -> None:
-        """Deletes the files that `create` has added, for a training that could not begin."""
+        """Deletes the files that `create` has added. Called if training could not begin."""
         for name in (*self._created, LOCK):
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # the folder has other files
+        with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
             self.path.rmdir()
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
-        """Raises UserError if these arguments differ from those of this folder's training.
+        """Raises UserError if the arguments differ from those that this folder's model was trained with.
 
-        Only hparams in `MAY_DIFFER` may differ; a larger train_steps continues the training.
+        Only the hparams in `MAY_DIFFER` may differ; for example, a larger train_steps continues the training.
         """
         before, now = self.origin, origin
         traits: list[tuple[str, Any, Any]] = [
@@ -171,14 +174,15 @@ class ModelFolder:
                 )
 
     def checkpoints(self) -> list[str]:
-        """Returns the paths of the training's checkpoints, oldest first."""
+        """Returns the paths of the checkpoints that training saved, oldest first."""
         return checkpoints_in(self.path)
 
     def checkpoint(self, path: str = "") -> str:
         """Returns the path of the checkpoint to use.
 
         Args:
-            path: --checkpoint_path. If empty: the averaged checkpoint if it is as new as the latest, else the latest.
+            path: value of --checkpoint_path. If it is empty, the averaged checkpoint is used if it is as new as the
+                latest checkpoint, else the latest one.
 
         Raises:
             UserError: the checkpoint does not exist.
@@ -197,7 +201,7 @@ class ModelFolder:
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model with the weights of a checkpoint.
 
-        It raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
+        Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
@@ -205,7 +209,7 @@ class ModelFolder:
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
                 f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
             )
-        from t2t_repro import devices  # imports TensorFlow
+        from t2t_repro import devices  # imported late: it imports TensorFlow
         from t2t_repro.models.model import make_model
 
         devices.use_exact_float32()
@@ -218,8 +222,9 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     """Opens the model folders that --output_dir names, and chooses a checkpoint in each.
 
     Args:
-        output_dirs: --output_dir: one folder, or several separated by commas.
-        checkpoint_paths: --checkpoint_path: empty, or a path for each folder, which may be empty too.
+        output_dirs: value of --output_dir: one or more folders, separated by commas.
+        checkpoint_paths: value of --checkpoint_path: empty, or one path per folder, separated by commas. An empty path
+            stands for the folder's default checkpoint.
 
     Raises:
         UserError: a folder or checkpoint is missing or damaged, or the vocabularies differ.
@@ -240,9 +245,9 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
 
 
 def hparams_fingerprint(hparams: HParams) -> str:
-    """Returns twelve hex digits that identify the hparams that must not change when a training resumes.
+    """Returns twelve hex digits that identify the hparams that must not change when training resumes.
 
-    Fields with their default value do not count, so that a field added later changes no fingerprint.
+    Only fields that differ from their default are hashed, so a new field of `HParams` does not change old fingerprints.
     """
     defaults = HParams()
     names = [name for name in vars(hparams) if name not in MAY_DIFFER]

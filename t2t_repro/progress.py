@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, or a plain line every few seconds."""
+"""Shows progress on standard error: a bar on a terminal, else a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 PLAIN_SECONDS = 15.0
-"""Seconds between two plain lines."""
+"""Seconds between two plain progress lines."""
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, above the bar if there is one."""
-    # Writing fails if Ctrl-C ended a `tee` behind us, the terminal was closed, or the log's disk is full.
+    """Prints one line on standard error, above the progress bar if there is one."""
+    # Writing fails if Ctrl-C also ended a `tee` that reads our output, if the terminal was closed, or if the disk of
+    # the log file is full. A lost message must not end the program.
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -27,13 +28,13 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Shows how many items are done.
+    """Shows how many items of a task are done.
 
     Args:
-        description: the task.
+        description: name of the task.
         total: number of items; None if it is unknown.
-        unit: name of the items, in the plural.
-        done: number of items that an earlier run has done; they do not count in the speed.
+        unit: what the items are, in the plural, e.g. "lines".
+        done: number of items that an earlier run has done. They are not counted in the speed.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
@@ -48,7 +49,7 @@ class Progress:
             self._bar = tqdm(desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True)
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Adds `count` items. A `note` replaces the one shown at the end of the line."""
+        """Counts `count` more items as done. `note` is shown behind the counts until another note replaces it."""
         self._done += count
         self._note = note or self._note
         if self._bar is not None:
@@ -59,7 +60,7 @@ class Progress:
             self._print_line()
 
     def close(self) -> None:
-        """Removes the bar."""
+        """Ends the progress bar, if there is one."""
         if self._bar is not None:
             self._bar.close()
 
@@ -76,7 +77,7 @@ class Progress:
 def progress(
     items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
 ) -> Iterator[T]:
-    """Yields `items` and shows the progress. An item counts as `size(item)` units of `total`."""
+    """Yields `items` and shows the progress. After each item, `size(item)` more units of `total` are done."""
     meter = Progress(description, total, unit)
     try:
         for item in items:

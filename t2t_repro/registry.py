@@ -1,4 +1,4 @@
-"""The names of problems, hparams sets and models.
+"""Registers problems, hparams sets and models by name.
 
     @registry.register_problem
     class MyCorpus(TextProblem): ...       # --problem=my_corpus, and --problem=my_corpus_rev for the other direction
@@ -9,7 +9,7 @@
     @registry.register_model
     class MyModel(keras.Model): ...        # model="my_model" in an hparams set
 
-The default name is that of the class or function in snake_case; `@registry.register_problem("other_name")` sets
+The default name is the name of the class or function in snake_case; `@registry.register_problem("other_name")` sets
 another. This module does not import TensorFlow, so that the programs can list the names quickly.
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
-"""Suffix of a problem's name that swaps its source and target."""
+"""Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
 
 
 def snake_case(name: str) -> str:
@@ -43,11 +43,11 @@ def snake_case(name: str) -> str:
 
 
 class Registry:
-    """Classes or functions of one kind, by name.
+    """Maps names to the registered classes or functions of one kind.
 
     Args:
-        kind: noun for one object in messages, e.g. "problem".
-        reserved_suffix: no registered name may end in it.
+        kind: what is registered, as a noun for messages, e.g. "problem".
+        reserved_suffix: suffix that no registered name may have; "" reserves none.
     """
 
     def __init__(self, kind: str, reserved_suffix: str = "") -> None:
@@ -55,9 +55,9 @@ class Registry:
         self._objects: dict[str, Any] = {}
 
     def register(self, name_or_object: str | T | None = None) -> Any:
-        """Registers a class or function. It is a decorator; use it bare, with `()`, or with a name.
+        """Decorator that registers a class or function: `@register`, `@register()` or `@register("name")`.
 
-        It raises UserError if the name is taken or ends in the reserved suffix.
+        Raises UserError if the name is taken or ends in the reserved suffix.
         """
         if name_or_object is None or isinstance(name_or_object, str):
             return lambda target: self._add(name_or_object or snake_case(target.__name__), target)
@@ -75,7 +75,7 @@ class Registry:
         return target
 
     def get(self, name: str) -> Any:
-        """Returns the object registered as `name`; raises UserError if there is none."""
+        """Returns the object registered as `name`; raises UserError if the name is unknown."""
         import_built_in()
         if name not in self._objects:
             raise unknown(self.kind, name, self._objects)
@@ -107,7 +107,7 @@ register_model = _models.register
 
 
 def problem_class(name: str) -> type[Problem]:
-    """Returns the class registered for problem `name`, which may end in "_rev"."""
+    """Returns the class of problem `name`, with or without the suffix "_rev" in `name`."""
     base_name = name.removesuffix(REVERSED)
     if base_name not in _problems.names():
         raise unknown("problem", name, _problems.names())
@@ -127,7 +127,10 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 
 
 def hparams(name: str) -> HParams:
-    """Returns the hparams set `name`; raises UserError if there is none or its function does not return HParams."""
+    """Returns the hparams set `name`.
+
+    Raises UserError if the name is unknown, or if its function does not return HParams.
+    """
     result = _hparams.get(name)()
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
@@ -135,26 +138,29 @@ def hparams(name: str) -> HParams:
 
 
 def model(name: str) -> Callable[..., Any]:
-    """Returns the class or function that makes model `name`; t2t_repro/models describes its arguments."""
+    """Returns the class or function that builds model `name`; docs/models.md describes its arguments."""
     return _models.get(name)
 
 
 def help_text() -> str:
-    """Returns a listing of all problems, hparams sets and models."""
+    """Returns the text of --registry_help: all problems, hparams sets and models."""
     return "\n\n".join(registry.help() for registry in (_problems, _hparams, _models))
 
 
 def import_built_in() -> None:
-    """Imports the packages that register this project's names."""
+    """Imports the packages in `BUILT_IN`, so that they register this project's names."""
     for package in BUILT_IN:
         importlib.import_module(package)
 
 
 def import_usr_dir(directory: str) -> None:
-    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names. "" imports nothing.
+    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names.
+
+    An empty `directory` imports nothing.
 
     Raises:
-        UserError: the folder is not a package, or its code fails; the message has the code's file and line.
+        UserError: the folder is not a package, its name is taken, or its code fails. For failing code, the message has
+            the file and the line.
     """
     if not directory:
         return
@@ -178,7 +184,7 @@ def import_usr_dir(directory: str) -> None:
 
 
 def _place(error: Exception, folder: Path) -> str:
-    """Returns the file and line in `folder` that raised an error, or `folder` if none is known."""
+    """Returns the file and line of user code in `folder` that raised an error, or `folder` if the line is unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]

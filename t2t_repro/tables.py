@@ -1,4 +1,4 @@
-"""Tables of figures, as text for terminals, as Markdown and as CSV."""
+"""Formats tables of figures as text for terminals, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: key in the table's lines, and header in CSV.
+        name: key of the column in `Table.lines`, and header in CSV.
         title: header in text and Markdown.
-        show: formats a value for text and Markdown; CSV has the value itself.
-        is_key: True to repeat the column in each part of a table that is too wide for the terminal.
+        show: formats a value for text and Markdown. CSV has the unformatted value.
+        is_key: True if each part must repeat this column when a table is cut because it is wider than the terminal.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table of figures.
 
     Attributes:
         name: value of the column "table" in CSV.
         title: title in text and Markdown.
-        lines: values by column name; a missing value or None is an empty cell.
+        lines: for each line, its values by column name. A missing value or None is an empty cell.
         notes: sentences below the table in text and Markdown.
     """
 
@@ -49,7 +49,10 @@ def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int = 0) 
     """Returns the tables as text for a terminal. Columns without values are omitted.
 
     Args:
-        width: width of the terminal in characters; a wider table is cut into parts, one below the other. 0 is no limit.
+        tables: the tables to format.
+        columns: the columns to show.
+        width: width of the terminal in characters; 0 means no limit. A wider table is cut into parts, which are shown
+            one below the other.
     """
     blocks = []
     for table in tables:
@@ -76,7 +79,7 @@ def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
 
 
 def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """Returns all lines of the tables as CSV, under one header with all columns. A line ends with "\\n"."""
+    """Returns the lines of all tables as CSV, with one header that names all columns. Lines end with "\\n" alone."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
@@ -91,18 +94,21 @@ def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_number(table: Table, column: Column) -> bool:
-    """Returns True if no value in the column is text."""
+    """Returns True if the column contains no text, so that it can be aligned to the right."""
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 
 def _cell(line: Mapping[str, Any], column: Column) -> str:
-    """Returns the formatted value of a column in a line, or ""."""
+    """Returns the formatted value of a column in a line, or an empty string if the value is missing."""
     value = line.get(column.name)
     return "" if value is None else column.show(value)
 
 
 def _parts(table: Table, columns: Sequence[Column], width: int) -> Iterator[list[list[str]]]:
-    """Yields the table in parts of at most `width` characters. A part is a list of columns of padded cells."""
+    """Yields the table in parts of at most `width` characters.
+
+    A part is a list of columns. A column is a list of cells, padded to the same width.
+    """
     keys: list[list[str]] = []
     others: list[list[str]] = []
     for column in columns:

@@ -1,4 +1,4 @@
-"""Reads lines of UTF-8 text, which end only with "\\n"; writes files that appear whole or not at all."""
+"""Reads lines of UTF-8 text, where only "\\n" ends a line, and writes files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from t2t_repro.errors import UserError
 def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a plain or .gz file, without the "\\n" or "\\r\\n" at their end.
 
-    U+0085, U+2028 and a "\\r" elsewhere do not end a line. A last line without "\\n" counts as a line.
+    Other separators, such as U+0085, U+2028 or a single "\\r", do not end a line. A last line without "\\n" counts as a
+    line.
 
     Raises:
-        UserError: the file is missing, unreadable, damaged or not UTF-8; the message names file and line.
+        UserError: the file is missing, unreadable, damaged or not UTF-8. The message names the file, and the line that
+            is not UTF-8.
     """
     try:
         opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
@@ -36,7 +38,10 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
-    """Yields the lines of an open binary file; see `read_lines`. Error messages name the file `source`."""
+    """Yields the lines of a file that is open in binary mode, as `read_lines` does.
+
+    Error messages call the file `source`.
+    """
     for number, line in enumerate(file, 1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -52,9 +57,9 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
 
 @contextmanager
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
-    """Opens a file that appears at `path` only when the block ends without an error.
+    """Opens a file for writing. The file appears at `path` only if the block ends without an error.
 
-    It raises UserError if the file cannot be written, e.g. because the disk is full.
+    Raises UserError if the file cannot be written, e.g. because the disk is full.
     """
     path = Path(path)
     temporary = ""

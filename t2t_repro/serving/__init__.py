@@ -1,1 +1,1 @@
-"""The trained model for servers."""
+"""Exports trained models for servers, and sends requests to them."""

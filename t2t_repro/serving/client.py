@@ -1,6 +1,6 @@
-"""Asks a served model for translations, over gRPC or TensorFlow Serving's REST API.
+"""Asks a served model for translations, over gRPC or over TensorFlow Serving's REST API.
 
-Shapes: B texts of a request, n hypotheses.
+In shapes, B is the number of texts in a request and n is the number of hypotheses per text.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from t2t_repro.errors import UserError
 from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError
 
 GRPC_PORT, REST_PORT = 8500, 8501
-"""TensorFlow Serving's default ports."""
+"""TensorFlow Serving's default ports for gRPC and for the REST API."""
 LONGEST_PAUSE = 30.0
-"""Longest pause between two tries, in seconds."""
+"""Maximum pause before a request is repeated, in seconds."""
 
 SIGNATURE_INPUTS = {"inputs": "string"}
-"""Names and types of the inputs of a signature that the client can use."""
+"""Names and types of the inputs that a signature must have, so that the client can use it."""
 
 
 class RequestError(UserError):
-    """The server could not translate the texts of this request; it may translate others."""
+    """One request failed. Requests with other texts may succeed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The model's outputs for one text; none for an empty text."""
+    """The model's outputs for one text. An empty text has no outputs."""
 
     outputs: tuple[str, ...]
-    """Hypotheses, best first; serving_default gives one."""
+    """Hypotheses, best first. The signature serving_default returns one per text."""
     scores: tuple[float, ...]
-    """log P / length penalty of each hypothesis, in nats."""
+    """Score of each hypothesis: its log-probability in nats, divided by the length penalty."""
 
     @property
     def text(self) -> str:
@@ -48,7 +48,7 @@ EMPTY = Answer((), ())
 
 
 class Client(contextlib.AbstractContextManager):
-    """A connection to one served model. Use it in a `with` block, or close it.
+    """A connection to one served model. Use it in a `with` block, or call `close`.
 
     Args:
         server: host, or host:port.
@@ -56,13 +56,13 @@ class Client(contextlib.AbstractContextManager):
         rest: True for TensorFlow Serving's REST API, False for gRPC.
         signature_name: serving_default, or nbest for n hypotheses.
         version: version of the model; None for the latest.
-        timeout_secs: longest time that a request may take, in seconds.
-        retries: how often a request is repeated while the server is unavailable.
-        first_pause: seconds before the first repetition; each later pause is twice as long as the one before.
-        tell: called with a line of text before the first repetition.
+        timeout_secs: maximum duration of a request, in seconds.
+        retries: maximum number of times that a request is repeated while the server is unavailable.
+        first_pause: seconds before the first repetition. Each later pause is twice as long, up to `LONGEST_PAUSE`.
+        tell: function that is called with a message before the first repetition.
 
     Raises:
-        UserError: `server` is not an address.
+        UserError: `server` does not have the form host or host:port.
     """
 
     def __init__(
@@ -95,15 +95,15 @@ class Client(contextlib.AbstractContextManager):
         self._transport.close()
 
     def translate(self, texts: Sequence[str]) -> list[Answer]:
-        """Translates texts with one request and returns an answer for each, in order. Empty texts are not sent.
+        """Sends one request and returns an answer for each text, in order. Empty texts are not sent.
 
         Args:
-            texts: one line each.
+            texts: the texts to translate, each without a line break.
 
         Raises:
-            RequestError: this request failed, for example because it took too long; another one may succeed.
-            UserError: the server cannot be reached, lacks the model or the signature, or the signature has other
-                inputs or outputs.
+            RequestError: this request failed, e.g. by a timeout; another one may succeed.
+            UserError: the server cannot be reached, the server does not have the model or the signature, or the
+                signature has other inputs or outputs.
         """
         numbers = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
@@ -118,7 +118,7 @@ class Client(contextlib.AbstractContextManager):
         return answers
 
     def _retry(self, call: Callable[[], dict[str, list]]) -> dict[str, list]:
-        """Returns the result of `call`. While the server is unavailable, it pauses and calls again."""
+        """Returns the result of `call`. While the server is unavailable, calls again, at most `retries` times."""
         for number, pause in enumerate(self._pauses):
             try:
                 return call()
@@ -131,12 +131,12 @@ class Client(contextlib.AbstractContextManager):
         return call()
 
     def _answers(self, outputs: Mapping[str, list], count: int) -> list[Answer]:
-        """Turns the columns "outputs" and "scores", both [B] or both [B, n], into B answers."""
+        """Converts the model's "outputs" and "scores", both [B] or both [B, n], into B answers."""
         answers = []
         for texts, scores in zip(outputs.get("outputs", []), outputs.get("scores", []), strict=False):
             pairs = list(zip(_row(texts), _row(scores), strict=False))
             if pairs and all(isinstance(text, str) for text, _ in pairs):
-                # If a text has fewer than n hypotheses, the server fills its row with empty ones of score -inf.
+                # If a text has fewer than n hypotheses, the model adds empty ones with score -inf.
                 hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
                 answers.append(Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)))
         if len(answers) != count:
@@ -147,7 +147,7 @@ class Client(contextlib.AbstractContextManager):
         return answers
 
     def _user_error(self, error: TransportError) -> UserError:
-        """Returns the error that tells the user why a request failed and what to do."""
+        """Converts a transport's error into an error that tells the user why the request failed and what to do."""
         if error.cause is Cause.UNAVAILABLE:
             return UserError(
                 f"{self._server}: not available ({error.detail}); check that a server runs there and is ready, or "
@@ -162,7 +162,7 @@ class Client(contextlib.AbstractContextManager):
         return mismatch or RequestError(f"{self._server}: {error.detail}; see the server's log")
 
     def _mismatch(self) -> UserError | None:
-        """Asks the server for the model's signatures; returns an error if the model or the signature cannot be used."""
+        """Asks the server for the model's signatures. Returns an error if the model or signature cannot be used."""
         model = self._servable.name
         try:
             signatures = self._transport.metadata(self._servable).signatures
@@ -186,7 +186,7 @@ class Client(contextlib.AbstractContextManager):
         return None
 
     def _unknown_model(self) -> UserError:
-        """Returns the error for a model, or a version of it, that the server lacks."""
+        """Returns the error for a model, or a version of a model, that the server does not have."""
         name, version = self._servable
         if version is not None:
             with contextlib.suppress(TransportError):

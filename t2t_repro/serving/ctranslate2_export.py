@@ -1,9 +1,11 @@
-"""Exports a CTranslate2 model, for CPUs and C++: the weights under CTranslate2's names, and the vocabulary.
+"""Exports a model for CTranslate2, a fast C++ engine: the weights under CTranslate2's names, and the vocabulary.
 
-CTranslate2 lacks two features of our model, so the weights are changed to have the same effect. If d_k and d_v differ,
-the smaller is padded with zeros. The target-space embedding is added to the table of source positions.
+CTranslate2 does not support two features of our model. The export changes the weights so that they have the same
+effect: if d_k and d_v differ, the smaller is padded with zeros, and the target-space embedding is added to the table of
+source positions.
 
-Shapes: D width, H heads, d_k and d_v channels of a head, d the larger of the two.
+In shapes, D is the model's width, H is the number of heads, d_k and d_v are the channels of a head, and d is the larger
+of d_k and d_v.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
-"""Minimum rows of the position tables. CTranslate2 refuses sources and outputs with more tokens."""
+"""Minimum number of rows in the position tables. CTranslate2 refuses sources and outputs with more tokens than rows."""
 TOKENIZER = "sentencepiece.model"
-"""File name of the vocabulary in the folder."""
+"""File name of the vocabulary in the exported folder."""
 MIN_VERSION = (4, 7)
-"""First version of ctranslate2 whose encoder takes heads of any width."""
+"""First version of ctranslate2 whose encoder supports heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""CTranslate2 needs PyTorch to write these quantizations. We let it write the second and convert the weights."""
+"""Quantizations that CTranslate2 writes only with PyTorch, and the quantization to request instead.
+
+The export then converts the remaining float32 weights to bfloat16 itself.
+"""
 
 
 def export_ctranslate2(
@@ -36,10 +41,13 @@ def export_ctranslate2(
     """Writes a CTranslate2 model to a new version under `export_dir`; returns the version's folder.
 
     Args:
+        folder: the model folder.
+        checkpoint: path of the checkpoint to export.
+        export_dir: folder of the versions.
         quantization: CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
 
     Raises:
-        UserError: CTranslate2 cannot run this model, see `refuse_impossible`; the checkpoint does not fit the folder;
+        UserError: CTranslate2 cannot run this model (see `refuse_impossible`), the checkpoint does not fit the folder,
             or the version cannot be written.
     """
     refuse_impossible(folder.hparams, quantization)
@@ -78,7 +86,7 @@ def refuse_impossible(hparams: HParams, quantization: str) -> None:
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> Any:
-    """Returns the ctranslate2.specs.TransformerSpec that computes what `model`, a `Transformer`, computes."""
+    """Returns a ctranslate2.specs.TransformerSpec that computes the same outputs as `model`, a `Transformer`."""
     from ctranslate2.specs import TransformerSpec
 
     spec = TransformerSpec(_encoder(model), _decoder(model))
@@ -87,7 +95,8 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
-    # CTranslate2 needs a first token. Any will do, because `start_from_zero_embedding` makes its embedding zeros.
+    # CTranslate2 needs a first decoder token. Any token will do, because `start_from_zero_embedding` replaces its
+    # embedding by zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]
     spec.config.layer_norm_epsilon = model.hparams.norm_epsilon
     return spec
@@ -127,7 +136,10 @@ def _decoder(model: Any) -> Any:
 
 
 def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
-    """Returns the specification of an encoder or decoder with its table of positions, the layers still empty."""
+    """Returns the specification of an encoder or decoder: its table of positions is set, its layers' weights are not.
+
+    `position` is the model's method that returns the vectors of a range of positions.
+    """
     width, is_pre_norm = _head_width(hparams), hparams.norm_before
     spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, head_dim=width, pre_norm=is_pre_norm)
     spec.position_encodings.encodings = _array(position(0, max(POSITIONS, hparams.max_length)))[0]
@@ -135,7 +147,7 @@ def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any
 
 
 def _head_width(sizes: Any) -> int:
-    """Returns d, the width of a head with padding, for HParams or an attention layer."""
+    """Returns d, the larger of d_k and d_v. `sizes` is an HParams or an attention layer."""
     return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
 
 
@@ -154,12 +166,12 @@ def _set_cross_attention(spec: Any, layer: Any) -> None:
 
 def _set_output(spec: Any, layer: Any) -> None:
     spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
-    # By default CTranslate2 computes the scale from d, not from d_k.
+    # CTranslate2's default scale is d ** -0.5. The model uses d_k ** -0.5.
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
 def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
-    """Appends rows of zeros to those of each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
+    """Appends rows of zeros to the rows of each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
     rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
     rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])
@@ -180,14 +192,14 @@ def _set_norm(spec: Any, layer: Any) -> None:
 
 
 def _array(weight: Any) -> np.ndarray:
-    """Returns a copy of a weight, because CTranslate2 quantizes in place."""
+    """Returns a copy of a weight as an array, because CTranslate2 quantizes arrays in place."""
     from keras import ops
 
     return np.array(ops.convert_to_tensor(weight).numpy())
 
 
 def _to_bfloat16(spec: Any) -> None:
-    """Converts the weights that CTranslate2 left in float32 to bfloat16."""
+    """Converts to bfloat16 the weights that CTranslate2's quantization has left in float32."""
     import tensorflow as tf
 
     for name, variable in spec.variables().items():

@@ -1,6 +1,7 @@
-"""Exports a SavedModel for TensorFlow Serving: raw text in, raw text out, with the tokenizer in the graph.
+"""Exports a SavedModel for TensorFlow Serving. The graph contains the tokenizer: raw text goes in and comes out.
 
-Shapes: B batch, W texts that are not empty, S source length, T target length, n hypotheses, L longest output.
+In shapes, B is the number of texts in a request, W of them are not empty, S is the source length, T the target length,
+n the number of hypotheses per text, and L the length of the longest output.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
-    """The translator as a TensorFlow graph, with the same tokenizer and the same search.
+    """A translator as a TensorFlow graph, with the same tokenizer and the same search.
 
-    No text makes a request fail: bytes that are not UTF-8 are read as U+FFFD, and a text longer than `max_input_size`
-    or the model's max_length is cut.
+    No text makes a request fail. Bytes that are not UTF-8 are read as U+FFFD. A text is cut if it has more tokens than
+    `max_input_size`, or than the model's max_length if max_input_size is 0.
 
     Args:
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
 
     Raises:
-        UserError: the model cannot decode, or the beam is larger than the vocabulary.
+        UserError: the model has no methods for decoding, or the beam is larger than the vocabulary.
     """
 
     def __init__(self, translator: Translator) -> None:
@@ -56,21 +57,22 @@ class Served(tf.Module):
         self.functions = {
             name: tf.function(method, autograph=False, input_signature=specs) for name, method, specs in methods
         }
-        """Functions by signature name."""
+        """TensorFlow functions by signature name."""
 
     def translate(self, inputs: Any) -> dict[str, Any]:
-        """Translates strings [B], one line each.
+        """Translates texts, strings [B], each without a line break.
 
         Returns:
             "outputs": string [B], the translations; empty for empty inputs.
-            "scores": float32 [B], log P / length penalty in nats; 0 for empty inputs.
+            "scores": float32 [B], log-probability in nats divided by the length penalty; 0 for empty inputs.
         """
         return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
 
     def translate_nbest(self, inputs: Any) -> dict[str, Any]:
         """Returns the n best translations of strings [B], best first: "outputs" and "scores", both [B, n].
 
-        Scores are 0 for empty inputs and -inf for missing outputs.
+        If a text has fewer than n translations, the rest of its row is empty outputs of score -inf. For an empty text,
+        all outputs are empty and all scores are 0.
         """
         return self._translate(inputs, self._nbest_params)
 
@@ -78,15 +80,15 @@ class Served(tf.Module):
         """Translates subword ids.
 
         Args:
-            inputs: int32 [B, S]. Each row ends at its first 1, the end token; ids after it are ignored. Ids that are
-                not in the vocabulary are dropped.
+            inputs: int32 [B, S]. Each row ends at its first 1, the end token; later ids in the row are ignored. Ids
+                that are not in the vocabulary are dropped.
 
         Returns:
-            "outputs": int32 [B, L], with the end token, padded with 0.
-            "scores": float32 [B].
+            "outputs": int32 [B, L], including the end token, padded with 0.
+            "scores": float32 [B], as in `translate`.
         """
         inputs = self._clean(inputs)
-        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # [W, 1]
+        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # row numbers, [W, 1]
         best = generate_outputs(self._translator.model, self._best_params, tf.gather_nd(inputs, not_empty))
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
@@ -95,11 +97,11 @@ class Served(tf.Module):
         }
 
     def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
-        """Scores a translation in `targets`, string [B], of each text in `inputs`, string [B].
+        """Scores each translation in `targets`, string [B], given its source text in `inputs`, string [B].
 
         Returns:
-            "log_probs": float32 [B], log P of the target with its end token, in nats.
-            "lengths": int32 [B], number of the target's tokens.
+            "log_probs": float32 [B], log-probability of the target including its end token, in nats.
+            "lengths": int32 [B], number of the target's tokens, counting the end token.
         """
         source_ids, target_ids = (self._encode(utf8(texts)) for texts in (inputs, targets))
         log_probs, _ = target_log_probs(self._translator.model, source_ids, target_ids)
@@ -109,12 +111,12 @@ class Served(tf.Module):
         }
 
     def _translate(self, inputs: Any, params: DecodeHParams) -> dict[str, Any]:
-        """Returns "outputs" string [B, n] and "scores" float32 [B, n] for strings [B]."""
+        """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
         texts = utf8(inputs)
-        not_empty = tf.where(~graph_is_empty(texts))  # [W, 1]
+        not_empty = tf.where(~graph_is_empty(texts))  # row numbers, [W, 1]
         sources = self._encode(tf.gather_nd(texts, not_empty))
         best = generate_outputs(self._translator.model, params, sources)
-        # The tokenizer takes a row for each output: [W, n, L] --> [W * n, L] --> [W * n] --> [W, n]
+        # The tokenizer takes one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         lengths = tf.reshape(graph_output_length(best.ids), [-1])
         ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [tf.size(lengths), tf.shape(best.ids)[2]]), lengths)
         outputs = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), tf.shape(best.scores))
@@ -125,7 +127,7 @@ class Served(tf.Module):
         }
 
     def _encode(self, texts: Any) -> Any:
-        """Returns ids int32 [B, S] for strings [B]: cut to the maximum length, with the end token, padded with 0."""
+        """Returns ids int32 [B, S] of strings [B]: cut to the maximum length, with the end token, padded with 0."""
         ids = self._tokenizer.tokenize(texts)
         if self._max_length:
             ids = ids[:, : self._max_length - 1]
@@ -133,7 +135,10 @@ class Served(tf.Module):
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
     def _clean(self, ids: Any) -> Any:
-        """Returns the valid ids of each row [B, S] up to its end token, cut to the maximum length, padded with 0."""
+        """Removes from each row of ids [B, S] the invalid ids and those after its first end token.
+
+        The remaining ids are cut to the maximum length and padded with 0.
+        """
         has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1, exclusive=True) > 0
         is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.size) & ~has_ended
         ids = tf.ragged.boolean_mask(ids, is_valid).to_tensor(PAD_ID)
@@ -154,16 +159,19 @@ def export(
     """Writes a SavedModel to a new version under `export_dir`; returns the version's folder.
 
     Args:
-        add_files: called with the folder when the SavedModel is in it, before a server can see it.
+        translator: the translator to export.
+        export_dir: folder of the versions.
+        add_files: function that is called with the folder after the SavedModel is written, before a server can see it.
 
     Raises:
-        UserError: the version cannot be written, the model cannot decode, or the beam is larger than the vocabulary.
+        UserError: the version cannot be written, the model has no methods for decoding, or the beam is larger than the
+            vocabulary.
     """
     served = Served(translator)
     with new_version(export_dir) as (temporary, version):
         try:
             tf.saved_model.save(served, str(temporary), signatures=served.functions)
             add_files(temporary)
-        except tf.errors.OpError as error:  # TensorFlow's error for a full disk
+        except tf.errors.OpError as error:  # e.g. because the disk is full
             raise OSError(str(error).strip().splitlines()[0]) from None
     return version

@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving: warm-up requests, which it runs when it loads a model, and its configuration."""
+"""Writes files for TensorFlow Serving: its configuration, and warm-up requests, which it runs when it loads a model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
-"""Lengths, in tokens, of the default warm-up texts."""
+"""Lengths, in tokens, of the three default warm-up texts."""
 WARMUP_TEXTS = 100
-"""Maximum number of warm-up texts. A server reads at most 1,000 requests, from all signatures together."""
+"""Maximum number of warm-up texts. Each signature gets a request per text, and a server reads at most 1,000."""
 WARMUP_BATCH = 32
-"""Maximum number of texts in a request. A server refuses a model with a request above its max_batch_size."""
+"""Maximum number of texts in a warm-up request. A server with a smaller max_batch_size refuses to load the model."""
 
 BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file=...
@@ -44,17 +44,21 @@ model_config_list {{
 
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
-    """Returns texts of `WARMUP_LENGTHS`, made of subwords from the vocabulary."""
+    """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary."""
     subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
 
 def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
-    """Writes assets.extra/tf_serving_warmup_requests: per signature, a request for each text and one for many texts.
+    """Writes a SavedModel's warm-up requests to assets.extra/tf_serving_warmup_requests.
+
+    Each signature gets one request per text, and one request with up to `WARMUP_BATCH` texts.
 
     Args:
-        folder: the SavedModel.
-        signatures: names of the signatures to warm up; they must take raw strings.
+        folder: folder of the SavedModel.
+        texts: the warm-up texts; only the first `WARMUP_TEXTS` are used.
+        servable_name: the model's name on the server.
+        signatures: names of the signatures to warm up; their inputs must be raw strings.
     """
     texts = list(texts[:WARMUP_TEXTS])
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
@@ -72,7 +76,7 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt beside the versions. Existing files stay: users edit them."""
+    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files: users edit them."""
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
             with whole_file(export_dir / name, "w") as file:

@@ -1,8 +1,7 @@
-"""Two ways for the client to reach TensorFlow Serving: gRPC, and the REST API, which needs no TensorFlow.
+"""Two ways for the client to reach TensorFlow Serving: gRPC, and the REST API, which does not import TensorFlow.
 
-Neither transport encrypts, and neither goes through a proxy.
-
-Shapes: B texts of a request, n hypotheses.
+Neither way encrypts requests or uses a proxy. In shapes, B is the number of texts in a request and n is the number of
+hypotheses per text.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from urllib.parse import quote
 
 
 class Servable(NamedTuple):
-    """A model on a server."""
+    """A model on a server, by name and version."""
 
     name: str
     version: int | None
-    """None for the latest version."""
+    """Number of the version; None for the latest."""
 
 
 class Metadata(NamedTuple):
@@ -29,16 +28,16 @@ class Metadata(NamedTuple):
 
     version: str
     signatures: dict[str, dict[str, str]]
-    """For each signature, the types of its inputs by name."""
+    """Types of the inputs, by signature name and input name."""
 
 
 class Transport(Protocol):
-    """A connection to a server, given as host:port. If a request fails, it raises TransportError."""
+    """A connection to a server, whose address is host:port. Methods raise TransportError if their request fails."""
 
     def __init__(self, server: str, timeout_secs: float) -> None: ...
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """Returns the signature's outputs by name, each [B] or [B, n], for the input "inputs" [B]."""
+        """Sends `texts` [B] to the signature's input "inputs". Returns its outputs by name, each [B] or [B, n]."""
 
     def metadata(self, servable: Servable) -> Metadata:
         """Returns the server's description of a model."""
@@ -48,21 +47,21 @@ class Transport(Protocol):
 
 
 class Cause(enum.Enum):
-    """Why a request failed: gRPC's and HTTP's status codes of one meaning."""
+    """Reasons why a request failed. A value lists the status codes of gRPC and HTTP that mean this reason."""
 
     UNAVAILABLE = ("UNAVAILABLE", 502, 503)
     """The server cannot be reached, or reports that it is unavailable."""
     TIMEOUT = ("DEADLINE_EXCEEDED",)
-    """No answer arrived in time."""
+    """The server did not answer in time."""
     NOT_FOUND = ("NOT_FOUND", 404)
-    """The server lacks the model or the version that the request names."""
+    """The server does not have the model or the version that the request names."""
     REFUSED = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", 400)
-    """The server rejects the form of the request."""
+    """The server rejected the request as invalid."""
     OTHER = ()
 
 
 class TransportError(Exception):
-    """A failed request: its status code, and the reason in the words of the server or the operating system."""
+    """A failed request: its cause, and the explanation that the server or the operating system gave."""
 
     def __init__(self, code: str | int, detail: str) -> None:
         super().__init__(detail)
@@ -72,7 +71,7 @@ class TransportError(Exception):
 
 
 class Grpc(Transport):
-    """gRPC. It imports tensorflow-serving-api, which imports TensorFlow."""
+    """Sends requests over gRPC. The package tensorflow-serving-api, which this class imports, imports TensorFlow."""
 
     def __init__(self, server: str, timeout_secs: float) -> None:
         import grpc
@@ -85,8 +84,8 @@ class Grpc(Transport):
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.enable_http_proxy", 0),
-                # While a channel waits to reconnect it fails every call at once. Keep that short: the client decides
-                # when to retry.
+                # A channel that waits to reconnect fails every call immediately. Keep the wait short, because the
+                # client decides when to retry.
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 400),
             ],
@@ -124,13 +123,13 @@ class Grpc(Transport):
             return method(request, timeout=self._timeout_secs)
         except self._error as error:
             code = error.code().name
-            # If the host has several addresses, gRPC lists the failure of each; the reason is at the end.
+            # If the host has several addresses, gRPC lists the failure of each one. Keep only the last.
             detail = (error.details() or code).rpartition("last error: ")[2]
             raise TransportError(code, detail) from None
 
 
 class Rest(Transport):
-    """TensorFlow Serving's REST API. The connection stays open between requests."""
+    """Sends requests over TensorFlow Serving's REST API. The connection stays open between requests."""
 
     def __init__(self, server: str, timeout_secs: float) -> None:
         self._connection = HTTPConnection(server, timeout=timeout_secs)
@@ -141,7 +140,7 @@ class Rest(Transport):
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
         request = json.dumps({"signature_name": signature, "inputs": {"inputs": list(texts)}}, ensure_ascii=False)
         outputs = self._call("POST", f"{_path(servable)}:predict", request.encode("utf-8")).get("outputs")
-        # The API omits the name of an output that is the signature's only one.
+        # If a signature has only one output, the API omits the output's name.
         return outputs if isinstance(outputs, dict) else {"": outputs or []}
 
     def metadata(self, servable: Servable) -> Metadata:
@@ -161,7 +160,7 @@ class Rest(Transport):
         text = data.decode("utf-8", errors="replace")
         try:
             response = json.loads(text, strict=False)
-        except ValueError:  # an error page, or an older TensorFlow Serving, whose errors are not valid JSON
+        except ValueError:  # the answer is an error page, or an old server's error, which is not valid JSON
             response = None
         if status == 200 and isinstance(response, dict):
             return response
@@ -181,18 +180,19 @@ class Rest(Transport):
             except TimeoutError:
                 connection.close()
                 raise TransportError("DEADLINE_EXCEEDED", "timed out") from None
-            except UnicodeError:  # a part of the host name, between dots, is empty or too long
+            except UnicodeError:  # part of the host name is empty or too long
                 raise TransportError("UNAVAILABLE", "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()
-                # The server may have closed a connection that was idle: try once more with a new one.
+                # If the connection was open before, the server may have closed it while it was idle: try once more with
+                # a new one.
                 if not was_open:
                     detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
                     raise TransportError("UNAVAILABLE", detail) from None
 
 
 def tensor_values(tensor: Any) -> list:
-    """Returns the strings or floats of a TensorProto, [B] or [B, n]. Other types and ranks give an empty list."""
+    """Returns the values of a TensorProto of strings or floats, [B] or [B, n]. Returns [] for other types and ranks."""
     import numpy as np
     import tensorflow as tf
 
@@ -222,7 +222,7 @@ def _path(servable: Servable) -> str:
 
 
 def _public(types: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Returns the signatures without TensorFlow's internal ones. Types get their Python names: DT_STRING is string."""
+    """Returns all signatures except TensorFlow's internal ones. Types get Python names: DT_STRING becomes "string"."""
     return {
         signature: {name: dtype.removeprefix("DT_").lower() for name, dtype in inputs.items()}
         for signature, inputs in types.items()

@@ -1,4 +1,4 @@
-"""Numbered versions of a model in one folder, which a server may watch: a version appears when it is complete."""
+"""Writes numbered versions of a model to a folder that a server watches. A version appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from t2t_repro.errors import UserError
 
 @contextmanager
 def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Yields a temporary folder to write to, and the version's path, to which it is moved when the block ends.
+    """Yields a temporary folder to write to, and the path to which it is moved when the block ends.
 
-    The new version is one higher than the highest in `export_dir`; the first is 1. If the block raises, nothing stays;
-    an OSError, e.g. of a full disk, becomes a UserError.
+    The number of the new version is one higher than the highest in `export_dir`; the first is 1. If the block raises an
+    exception, the temporary folder is deleted. An OSError, e.g. for a full disk, is raised as UserError.
     """
     export_dir = Path(export_dir)
     temporary = ""

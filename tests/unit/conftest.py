@@ -1,4 +1,4 @@
-"""A tiny model folder for unit tests."""
+"""Fixtures for unit tests: a tiny model folder, its hparams and its vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_repro.model_folder import ModelFolder, Origin
 
 @pytest.fixture(scope="session")
 def tiny_hparams() -> HParams:
-    """A model of a few thousand weights."""
+    """The hparams of a model with a few thousand weights."""
     return HParams(
         num_hidden_layers=1,
         hidden_size=16,
@@ -28,7 +28,7 @@ def tiny_hparams() -> HParams:
 
 @pytest.fixture(scope="session")
 def tiny_vocabulary() -> Vocabulary:
-    """The byte pieces and few others."""
+    """A vocabulary of 290 pieces: one for each byte, and a few others."""
     return vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints are found in the order of their steps and read under the model's variable names."""
+"""Checkpoints are listed in the order of their steps, and their weights have the names of the model's variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about this machine, and exact float32 wherever something is computed."""
+"""The machine's memory limit, and exact float32 in all computations."""
 
 from __future__ import annotations
 

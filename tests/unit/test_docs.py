@@ -1,4 +1,4 @@
-"""What README and the docs pages quote, link to and tell readers to type."""
+"""Quotes, links and commands in README.md and in docs/ are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error for a name that does not exist."""
+"""The error message for an unknown name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports go one way: no cycles between modules or folders, and the direction that docs/architecture.md describes."""
+"""Imports have no cycles between modules or folders, and follow the order that docs/architecture.md describes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ENGINE = "t2t_repro"
 RANKS = {"layers": 0, "models": 1, "decoding": 2, "serving": 3, "training": 3, "paper": 4}
-"""Folders of the engine. None imports a folder of a higher rank."""
+"""Ranks of the engine's folders. A folder must not import a folder of a higher rank."""
 APPLICATIONS = ("problems", "hparams", "bin")
-"""Top-level folders, installed inside the engine. The engine does not import them, and only bin imports bin."""
+"""Top-level folders, installed inside t2t_repro. The engine must not import them, and only bin may import bin."""
 
 
 def source_files() -> dict[str, Path]:
-    """Returns each module's file by the module's installed name."""
+    """Returns the path of each module's file, by the name that the module has when it is installed."""
     files = {}
     for folder in (ENGINE, *APPLICATIONS):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -29,7 +29,7 @@ def source_files() -> dict[str, Path]:
 
 
 def imports(node: ast.AST) -> Iterator[str]:
-    """Yields the names that code imports, at module level and inside functions, except under TYPE_CHECKING."""
+    """Yields the names that code imports at module level and inside functions, but not under TYPE_CHECKING."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
@@ -43,7 +43,7 @@ def imports(node: ast.AST) -> Iterator[str]:
 
 
 def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
-    """Returns the modules of the tree that each module imports."""
+    """Returns, for each module of this project, the modules of this project that it imports."""
     graph: dict[str, set[str]] = {}
     for module, path in files.items():
         names = imports(ast.parse(path.read_text("utf-8")))
@@ -53,12 +53,12 @@ def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def folder_of(module: str) -> str:
-    """Returns a module's top-level folder in the engine; a file directly inside t2t_repro/ stands for itself."""
+    """Returns a module's folder inside t2t_repro/, or the module's own name if it lies directly in t2t_repro/."""
     return module.split(".")[1] if module != ENGINE else ENGINE
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Returns the nodes of one cycle, or nothing."""
+    """Returns the nodes of one cycle in the graph, or an empty list if the graph has no cycle."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -68,7 +68,7 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
-    """The modules that each module imports."""
+    """For each module of this project, the modules of this project that it imports."""
     return dependencies(source_files())
 
 

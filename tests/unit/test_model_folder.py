@@ -1,4 +1,4 @@
-"""A model folder is created once, refuses another training, and returns the model with its weights."""
+"""A model folder is created once, refuses a different training run, and returns the model with its weights."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from t2t_repro.models.transformer import Transformer
 
 
 def write(folder: ModelFolder, step: int, place: str = "") -> Transformer:
-    """Writes a checkpoint as training does, in the subfolder `place`; returns the model with its weights."""
+    """Writes a checkpoint of a new model to the folder, or to its subfolder `place`; returns the model."""
     model = Transformer(folder.hparams, folder.vocabulary.size)
     write_checkpoint(folder.path / place, step, weights_of(model), folder.vocabulary.fingerprint)
     return model
 
 
 def refused(call: Any, *arguments: Any) -> str:
-    """Returns the one-line error of a call."""
+    """Returns the message of the UserError that a call raises; the message must be one line."""
     with pytest.raises(UserError) as error:
         call(*arguments)
     assert "\n" not in str(error.value)
@@ -90,7 +90,7 @@ def test_discard_deletes_only_what_create_has_added(
     with ModelFolder.locked(tmp_path / "model"):
         ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin).discard()
     assert list(tmp_path.iterdir()) == []
-    data = tmp_path / "data"  # the user gave the data directory as --output_dir
+    data = tmp_path / "data"  # a data_dir that the user gave as --output_dir
     tiny_vocabulary.save(data / "vocab.model")
     ModelFolder.create(data, tiny_hparams, tiny_vocabulary, origin).discard()
     assert [path.name for path in data.iterdir()] == ["vocab.model"]
@@ -195,7 +195,7 @@ def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: 
 
 
 def with_hparams(folder: ModelFolder, **changes: Any) -> ModelFolder:
-    """Changes hparams.json and opens the folder again."""
+    """Writes hparams.json with changed hparams, and opens the folder again."""
     (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, **changes)))
     return ModelFolder(folder.path)
 
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_program_is_refused(folder: ModelFolder) -> None
 
 
 def another_folder(folder: ModelFolder, name: str, vocabulary: Vocabulary | None = None, **changes: Any) -> ModelFolder:
-    """Creates a folder of the same problem beside the first."""
+    """Creates another model folder with the same problem next to `folder`."""
     hparams = replace(folder.hparams, **changes)
     return ModelFolder.create(folder.path.parent / name, hparams, vocabulary or folder.vocabulary, folder.origin)
 
@@ -233,7 +233,7 @@ def test_several_folders_open_together_each_with_its_checkpoint(folder: ModelFol
     assert checkpoints == [str(folder.path / "model.ckpt-4"), str(other.path / "averaged" / "model.ckpt-9")]
     chosen = [str(folder.path / "model.ckpt-3"), str(other.path / "model.ckpt-9")]
     assert open_folders(paths, ", ".join(chosen))[1] == chosen
-    # An empty path stands for the folder's default.
+    # An empty path stands for the folder's default checkpoint.
     assert open_folders(paths, f"{chosen[0]},")[1] == [chosen[0], checkpoints[1]]
     folders, checkpoints = open_folders(str(folder.path), chosen[0])
     assert ([opened.path for opened in folders], checkpoints) == ([folder.path], chosen[:1])

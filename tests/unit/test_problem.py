@@ -1,4 +1,4 @@
-"""The settings that a problem inherits."""
+"""Settings of a problem inherit their help texts, and may have their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from t2t_repro.problem import Problem, setting
 
 
 class Mine(Problem):
-    """A problem with a new default and settings with and without help."""
+    """A problem with three settings: an inherited one with a new default, one with help, and one without help."""
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):

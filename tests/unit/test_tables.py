@@ -1,4 +1,4 @@
-"""Two small tables as text, Markdown and CSV."""
+"""Two small tables are formatted as text, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_table_wider_than_the_terminal_is_cut_and_each_part_has_the_key() -> N
     assert parts in to_text([FIRST], COLUMNS, width=23)
     assert "set        steps\na          1,000\nlong name\n\nset        score\n" in to_text([FIRST], COLUMNS, width=22)
 
-    # A very narrow terminal gets all columns too.
+    # On a terminal that is too narrow for any two columns, each part still has the key and one other column.
     assert to_text([FIRST], COLUMNS, width=1).split("\n\n")[1:4] == [
         "set        steps\na          1,000\nlong name",
         "set        score\na            0.0\nlong name   12.3",

@@ -16,13 +16,13 @@ from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 
 def lines_of(path: Path, contents: bytes) -> list[str]:
-    """Writes a file and reads its lines."""
+    """Writes a file and returns the lines that `read_lines` reads from it."""
     path.write_bytes(contents)
     return list(read_lines(str(path)))
 
 
 def failure(path: Path | str) -> str:
-    """Returns the error of reading a file."""
+    """Returns the message of the error that reading `path` raises."""
     with pytest.raises(UserError) as error:
         list(read_lines(str(path)))
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The start and the end of every program: flags, exit codes, and errors in one line."""
+"""What all programs share: flags, exit codes, and one-line errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_repro.errors import Stopped, UserError
 
 
 def run(main: program.Main, *arguments: str) -> int:
-    """Runs a program that has the flag --count, from 1 to 9."""
+    """Runs a program with a flag --count, whose values are 1 to 9; returns the exit code."""
     values = flags.FlagValues()
     flags.DEFINE_integer("count", 1, "how many", lower_bound=1, upper_bound=9, flag_values=values)
     return program.run(main, values, "Counts.", ["bin/t2t_counter.py", *arguments])

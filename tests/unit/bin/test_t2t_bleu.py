@@ -73,7 +73,7 @@ def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Writes a small wmt14/full en-de into sacreBLEU's folder in its own format, and disables downloads."""
+    """Writes a small test set to sacreBLEU's folder as wmt14/full, en-de, and disables downloads; returns its name."""
     dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
     monkeypatch.setattr(dataset, "_outdir", str(home))
     monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))

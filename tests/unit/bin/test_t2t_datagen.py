@@ -1,4 +1,4 @@
-"""The flags of t2t-datagen: its processes, and a problem's settings."""
+"""The flags of t2t-datagen: the number of processes, and the settings of a problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from toys import ENGLISH, GREEK, contents, lines
 
 
 def generate(folder: Path, *flags: str) -> int:
-    """Runs the program in this process, with a copy of its flags, because `program.run` adds flags."""
+    """Runs t2t-datagen in this process and returns its exit code.
+
+    The flags are copied first, because `program.run` adds flags to them.
+    """
     for name, words in (("a.en", ENGLISH), ("a.el", GREEK)):
         text = lines(50, words)
         (folder / name).write_text("".join(line + "\n" for line in [*text, text[7], text[7]]), "utf-8")
@@ -26,7 +29,7 @@ def generate(folder: Path, *flags: str) -> int:
 
 
 def failure(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
-    """Returns the error of a run that must end with code 2 and write nothing."""
+    """Runs t2t-datagen, which must end with code 2 and write no data, and returns its error message."""
     assert generate(folder, *flags) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1

@@ -66,7 +66,7 @@ TABLE = """\
 
 
 def trees(folder: Path, gold: list[str] = GOLD, test: list[str] = TEST) -> list[str]:
-    """Writes the two files and returns their flags."""
+    """Writes the gold trees and the test trees to two files; returns the flags that name these files."""
     return [f"--gold={write_lines(folder / 'gold', gold)}", f"--test={write_lines(folder / 'test', test)}"]
 
 
@@ -87,7 +87,8 @@ def test_without_scored_sentences_the_totals_have_no_brackets(tmp_path: Path) ->
 def test_a_parameter_file_decides_what_counts(tmp_path: Path) -> None:
     params = write_lines(tmp_path / "x.prm", ["LABELED 0", "EQ_WORD a b", "CUTOFF_LEN 3"])
     lines = output("evalb", *trees(tmp_path), f"--params={params}").splitlines()
-    # TOP and the full stop now count, and the test tree has only one of the two brackets with TOP's span.
+    # With these parameters, TOP and the full stop count. The test tree has only one of the two brackets with TOP's
+    # span.
     assert lines[3].split() == ["1", "8", "0", "85.71", "85.71", "6", "7", "7", "0", "8", "7", "87.50"]
     assert lines[6].split() == ["4", "1", "0", "100.00", "100.00", "1", "1", "1", "0", "1", "1", "100.00"]
     assert lines[lines.index("-- len<=3 --") + 1] == "Number of sentence        =      3"
@@ -106,7 +107,7 @@ def test_too_many_errors_end_the_run_without_a_result(tmp_path: Path) -> None:
 def test_wrong_files_and_flags_are_reported(tmp_path: Path) -> None:
     gold, test = trees(tmp_path)
     params = write_lines(tmp_path / "x.prm", ["LABELED 1", "MAX_ERORR 10"])
-    # A wrong gold line is reported before any row is printed.
+    # t2t-evalb reports a wrong gold line before it prints any row.
     wrong_gold = f"--gold={write_lines(tmp_path / 'wrong', [*GOLD[:-1], '(S (X a)'])}"
     longer = f"--gold={write_lines(tmp_path / 'longer', [*GOLD, '(S (X a))'])}"
     for flags, message in (

@@ -37,12 +37,12 @@ RESULTS = {
 
 
 def lines(*arguments: str) -> list[dict[str, str]]:
-    """Returns the lines of t2t-paper's CSV."""
+    """Returns the lines of t2t-paper's CSV output as dictionaries."""
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
 def folder_lines(path: str, *arguments: str) -> list[dict[str, str]]:
-    """Returns the lines of a model folder."""
+    """Returns the CSV lines that have the figures of the model folder `path`."""
     return [line for line in lines(f"--output_dirs={path}", *arguments) if line["output_dir"]]
 
 
@@ -51,7 +51,7 @@ MakeFolder = Callable[..., str]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Makes a model folder with a results.json and empty checkpoints, and returns its path."""
+    """Returns a function that makes a model folder, with results.json if results are given, and returns its path."""
 
     def make_folder(
         name: str, problem: str, hparams: HParams, results: dict[str, Any] | None = None, **origin: Any
@@ -139,7 +139,8 @@ def test_a_folder_appears_in_its_rows(make_folder: MakeFolder, tiny_vocabulary: 
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
         assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
-        vocab_size = tiny_vocabulary.size  # the folder's; `vocab_size` is the row's
+        # The size of the folder's own vocabulary; the column "vocab_size" has the size that fits the paper's row.
+        vocab_size = tiny_vocabulary.size
         assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
         assert line["measured_parameters"] == str(size.parameters(base, vocab_size))
         assert (line["train_seconds"], line["gpu_count"]) == ("43200", "4")
@@ -206,7 +207,7 @@ def test_without_results_the_metrics_of_the_training_are_shown(make_folder: Make
     names = ("measured_steps", "measured_perplexity", "train_seconds", "gpu_count", "hardware")
     assert [line[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
     assert line["measured_bleu_dev"] == "" and not any(name.startswith("measured_bleu:") for name in line)
-    for steps, bleu in ((110, "27.5"), (100, "")):  # results of 100 steps are older than the training
+    for steps, bleu in ((110, "27.5"), (100, "")):  # results of step 100 are out of date
         (Path(path) / "results.json").write_text(json.dumps({"steps": steps, "dev_bleu": 27.5}))
         line = lines(f"--output_dirs={path}")[-1]
         assert (line["measured_steps"], line["measured_bleu_dev"]) == ("110", bleu)
@@ -290,7 +291,7 @@ def test_on_a_terminal_no_line_is_wider_than_it() -> None:
     with subprocess.Popen(command, stdout=writer, env=os.environ | {"COLUMNS": "120"}) as process:
         os.close(writer)
         shown = b""
-        with contextlib.suppress(OSError):  # a terminal's end of file
+        with contextlib.suppress(OSError):  # raised when the process has closed the terminal
             while block := os.read(reader, 4096):
                 shown += block
     os.close(reader)

@@ -1,4 +1,4 @@
-"""The client asks real SavedModels over gRPC and over the REST API."""
+"""The client sends requests over gRPC and over REST to test servers, which run real SavedModels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001
 
 @pytest.fixture(scope="module")
 def echo(tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose best output is its input."""
+    """A translator whose best output equals its input."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
 
 
@@ -56,7 +56,7 @@ def servers(echo: Translator, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """The servers without faults, and with counters at 0."""
+    """The test servers, with all faults switched off and all counters set to 0."""
     servers.faults, servers.connections = Faults(), 0
     servers.batches.clear()
     return servers
@@ -64,7 +64,7 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
-    """Returns a function that makes clients; the test runs once with gRPC and once with REST."""
+    """Returns a function that makes clients. Each test with this fixture runs twice, with gRPC and with REST."""
     clients: list[Client] = []
 
     def make(name: str = "echo", **options: Any) -> Client:
@@ -80,7 +80,10 @@ def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
 
 
 def error(client: Client, *texts: str) -> str:
-    """Returns the error of a request: one line, and not a RequestError, because no other request could succeed."""
+    """Sends a request that must fail and returns the error message, one line.
+
+    The error must not be a RequestError, because requests with other texts would fail too.
+    """
     with pytest.raises(UserError) as raised:
         client.translate(texts or ["the dog"])
     assert not isinstance(raised.value, RequestError)
@@ -154,7 +157,7 @@ def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served:
 
 def test_a_missing_server_is_not_available(ask: Any) -> None:
     with socket.socket() as silent:
-        silent.bind(("localhost", 0))  # it does not listen
+        silent.bind(("localhost", 0))  # reserves a port but does not listen
         messages: list[str] = []
         server = f"localhost:{silent.getsockname()[1]}"
         message = error(ask(server=server, retries=1, tell=messages.append))
@@ -197,8 +200,8 @@ def test_a_client_is_usable_after_a_failed_request(ask: Any, served: Served) -> 
     with pytest.raises(RequestError, match=r"_Derived_\] something \[\[\{\{node it\}\}\]\] «broke»") as raised:
         client.translate(["bad"])
     assert str(raised.value).isprintable()
-    assert served.batches == [1, 1, 1]  # not repeated
-    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # the signature is correct
+    assert served.batches == [1, 1, 1]  # the client repeated no request
+    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # refused, but the signature is correct
     with pytest.raises(RequestError, match="something"):
         client.translate(["bad"])
     assert client.translate(["good"])[0].text == "good"
@@ -245,7 +248,7 @@ def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     ],
 )
 def test_an_http_answer_without_predictions_is_an_error(status: int, body: str, message: str) -> None:
-    """The second answer is from an old version of TensorFlow Serving: C's escapes are not valid JSON."""
+    """The body with status 500 and C's escapes is from an old TensorFlow Serving. It is not valid JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

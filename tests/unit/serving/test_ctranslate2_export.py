@@ -1,4 +1,4 @@
-"""An exported CTranslate2 model has the same log-probabilities and outputs as ours, and needs none of our code."""
+"""An exported CTranslate2 model has the same log-probabilities and outputs as our model, and runs without our code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ json.dump(replies, sys.stdout)
 
 
 class Exported:
-    """A model folder, its model, and CTranslate2's export of it."""
+    """A model in a model folder, with methods that export the model and compare the export with it."""
 
     def __init__(self, path: Path, hparams: HParams, vocabulary: Vocabulary) -> None:
         origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
@@ -79,7 +79,7 @@ class Exported:
         self.model = Transformer(hparams, vocabulary.size, self.folder.problem.target_space_id)
 
     def save(self) -> Exported:
-        """Writes a checkpoint with the model's current weights."""
+        """Writes a checkpoint with the model's current weights; returns this object."""
         weights = weights_of(self.model)
         self.checkpoint = write_checkpoint(self.folder.path, 3, weights, self.vocabulary.fingerprint)
         return self
@@ -88,34 +88,40 @@ class Exported:
         return export_ctranslate2(self.folder, self.checkpoint, export_dir, quantization)
 
     def ids(self, texts: list[str]) -> np.ndarray:
-        """Returns the texts as ids, int32 [B, T]."""
+        """Converts texts to ids, int32 [B, T], padded with 0."""
         rows = self.vocabulary.encode(texts)
         return np.array([row + [PAD_ID] * (max(map(len, rows)) - len(row)) for row in rows], np.int32)
 
     def pieces(self, texts: list[str]) -> list[list[str]]:
-        """Returns the texts as a client sends them: as subwords without the end token."""
+        """Converts texts to what a CTranslate2 client sends: lists of subwords without the end token."""
         pieces: list[list[str]] = self.tokenizer.encode(texts, out_type=str)
         return pieces
 
     def log_probs(self, sources: list[str], targets: np.ndarray) -> np.ndarray:
-        """Returns our model's log-probabilities [B, T, V] at the positions of the targets [B, T]."""
+        """Returns our model's log-probabilities of all tokens, [B, T, V], at each position of `targets` [B, T]."""
         logits = np.asarray(self.model(self.ids(sources), targets), np.float64)
         return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
     def target_log_probs(self) -> list[np.ndarray]:
-        """Returns our model's log-probabilities of the tokens of each of TARGETS, including the end token."""
+        """For each text in TARGETS, returns our model's log-probabilities of its tokens, including the end token."""
         targets = self.ids(TARGETS)
         log_probs = np.take_along_axis(self.log_probs(SOURCES, targets), targets[:, :, None], axis=2)[:, :, 0]
         return [row[ids != PAD_ID] for row, ids in zip(log_probs, targets, strict=True)]
 
     def difference(self, translator: Any) -> float:
-        """Returns the largest difference between our log-probabilities and those of a ctranslate2.Translator."""
+        """Returns the largest absolute difference between our log-probabilities of TARGETS and those of CTranslate2.
+
+        `translator` is a ctranslate2.Translator.
+        """
         results = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS))
         pairs = zip(self.target_log_probs(), (result.log_probs for result in results), strict=True)
         return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
     def compare_search(self, translator: Any, texts: list[str], beam_size: int) -> list[int]:
-        """Asserts that both searches find the same outputs and scores; returns the outputs' lengths."""
+        """Asserts that our search and CTranslate2's search find the same outputs and scores.
+
+        Returns the outputs' lengths in tokens.
+        """
         params = DecodeHParams(beam_size=beam_size, alpha=0.0, extra_length=EXTRA_LENGTH)
         expected = Translator(self.model, self.vocabulary, params).translate(texts)
         lengths = []
@@ -136,7 +142,7 @@ def ctranslate2() -> Any:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Exported:
-    """A model trained briefly on six pairs, so that it prefers some outputs clearly and ends them."""
+    """A model that was trained for 45 steps on six pairs, so that it clearly prefers some outputs and ends them."""
     exported = Exported(tmp_path_factory.mktemp("trained"), tiny_hparams, tiny_vocabulary)
     inputs, targets = exported.ids(SOURCES), exported.ids(TARGETS)
     variables = [variable.value for variable in exported.model.trainable_variables]
@@ -161,7 +167,7 @@ def test_every_variant_of_the_model_keeps_its_log_probabilities(
 ) -> None:
     exported = Exported(tmp_path, dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
     generator = np.random.default_rng(1)
-    for variable in exported.model.trainable_variables:  # so that each bias and norm matters
+    for variable in exported.model.trainable_variables:  # random, so that no bias or norm is trivial
         variable.assign(variable + generator.normal(0, 0.4, variable.shape))
     table = exported.model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))
@@ -203,7 +209,8 @@ def test_every_quantization_translates_without_our_code(ctranslate2: Any, traine
         input=request,
         capture_output=True,
         text=True,
-        # On some processors CTranslate2's other int8 kernels overflow, and log-probabilities are off by whole nats.
+        # Without MKL, CTranslate2's int8 kernels overflow on some processors, and log-probabilities are wrong by 1 nat
+        # or more.
         env=os.environ | {"CT2_USE_MKL": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""A SavedModel gives the same texts and scores as the translator, and needs none of our code."""
+"""A SavedModel gives the same texts and scores as the translator, and runs without our code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LONG = "the cat sat on the dog the cat sat on the dog"
 
 
 class Server:
-    """A translator and its SavedModel."""
+    """A translator and its SavedModel, exported and loaded again."""
 
     def __init__(self, translator: Translator, folder: Path) -> None:
         self.translator = translator
@@ -54,26 +54,29 @@ class Server:
         self.signatures = tf.saved_model.load(str(self.path)).signatures
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
-        """Returns the answer to a request of strings."""
+        """Calls a signature and returns its outputs by name.
+
+        `texts` are lists of strings: the inputs "inputs" and, for the signature "score", "targets".
+        """
         tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
         inputs = dict(zip(("inputs", "targets"), tensors, strict=False))
         return {name: value.numpy() for name, value in self.signatures[signature](**inputs).items()}
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-        """Returns the answer to a request of ids."""
+        """Calls the signature "tokens" with rows of ids; returns its outputs by name."""
         ids = tf.constant(rows, tf.int32, [len(rows), len(rows[0]) if rows else 0])
         return {name: value.numpy() for name, value in self.signatures["tokens"](inputs=ids).items()}
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose best output is its input. It is quick to export."""
+    """A translator whose best output equals its input. Exporting it takes little time."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
 
 
 @pytest.fixture(scope="module")
 def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """A model that takes at most 12 tokens."""
+    """A transformer that takes inputs of at most 12 tokens."""
     keras.utils.set_random_seed(2)
     hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
     translator = Translator(Transformer(tiny_hparams, tiny_vocabulary.size), tiny_vocabulary, hparams, max_length=12)
@@ -136,7 +139,7 @@ def test_ids_after_the_end_token_are_ignored(server: Server) -> None:
     translations = server.translator.translate(["the dog", "a cat sat", "", "a"], n=1)
     sources = [translation.source_ids or (EOS_ID,) for translation in translations]
     length = max(map(len, sources))
-    # A server that joins requests pads a row with its first value.
+    # To join requests of different lengths, a server pads each row with the row's first value.
     padded_with_first = server.ask_tokens([[*ids, *[ids[0]] * (length - len(ids))] for ids in sources])
     padded_with_zeros = server.ask_tokens([[*ids, *[PAD_ID] * (length + 2 - len(ids))] for ids in sources])
     for answers in (padded_with_first, padded_with_zeros):
@@ -197,7 +200,7 @@ def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -
 
 def test_a_model_that_cannot_decode_is_refused(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
     class Bag(keras.Model):
-        """Predicts each token from the sum of the source."""
+        """A model that predicts each token from the sum of the source's embeddings and has no method `encode`."""
 
         def __init__(self) -> None:
             super().__init__()

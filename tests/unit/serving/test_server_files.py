@@ -1,4 +1,4 @@
-"""The files beside a SavedModel are in TensorFlow Serving's formats, and the user's changes to them stay."""
+"""The files that we write for TensorFlow Serving have its formats, and changes that the user makes to them are kept."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs
 
 
 def batching_parameters() -> Any:
-    """Returns an empty BatchingParameters, the message of --batching_parameters_file.
+    """Returns an empty BatchingParameters message, the format of --batching_parameters_file.
 
-    No wheel has it. Its fields are those of TensorFlow Serving's servables/tensorflow/session_bundle_config.proto.
+    No Python package contains this message, so it is defined here with the fields of TensorFlow Serving's
+    servables/tensorflow/session_bundle_config.proto.
     """
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
@@ -56,7 +57,7 @@ def test_batching_parameters_can_be_parsed(tmp_path: Path) -> None:
     assert parameters.batch_timeout_micros.value > 0
     assert parameters.max_enqueued_batches.value > 0
     assert parameters.num_batch_threads.value > 0
-    assert parameters.pad_variable_length_inputs  # else the server refuses rows of different lengths
+    assert parameters.pad_variable_length_inputs  # otherwise the server refuses rows of different lengths
     with pytest.raises(text_format.ParseError):
         text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
 
@@ -106,7 +107,8 @@ def test_a_server_accepts_the_number_and_the_size_of_warmup_requests(tmp_path: P
     assert 300 < len(logs) <= 1000
     (max_batch_size,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)
     sizes = [log.predict_log.request.inputs["inputs"].tensor_shape.dim[0].size for log in logs]
-    assert 1 < max(sizes) <= int(max_batch_size)  # else a server that batches refuses to load the model
+    # A server that batches refuses to load a model with a larger warm-up request.
+    assert 1 < max(sizes) <= int(max_batch_size)
 
 
 def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(tiny_vocabulary: Vocabulary) -> None:

@@ -1,4 +1,4 @@
-"""Versions of an exported model: numbered, complete when they appear, and absent after an error."""
+"""Versions of an exported model are numbered, appear only when complete, and do not appear after an error."""
 
 from __future__ import annotations
 
