@@ -4,8 +4,9 @@
 
 Prints speed and peak memory of both. --data is a folder that contains wmt_news, a folder of news test sets. The script
 repeats their pairs until there are --pairs pairs. In each copy it replaces one word on each side by a word of another
-pair and appends a number. The speed of t2t-datagen counts the time after it has learned the vocabulary, until it ends.
-Memory is the resident memory of t2t-datagen and its child processes, sampled ten times per second.
+pair and appends a number. The speed of t2t-datagen is measured from the
+end of vocabulary learning until the program ends. Memory is the resident memory of t2t-datagen and its child processes,
+sampled ten times per second.
 """
 
 from __future__ import annotations

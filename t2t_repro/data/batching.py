@@ -20,8 +20,8 @@ JITTER = 0.1
 """Maximum shift of the boundary between two blocks, as a share of a block. Each epoch draws new random shifts."""
 
 ROWS = 8
-"""Large blocks hold a multiple of this number of examples, because CPUs and GPUs multiply matrices in groups of eight
-rows. On a CPU with AVX-512, the rows of an incomplete group took a sixth of a step's time."""
+"""The number of examples in a large block (a group of examples of similar length) is a multiple of this. CPUs and GPUs
+multiply matrices in groups of eight rows; on a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
 
 COUNTED_STEPS = 2000
 """Maximum number of steps from which the share of padding is estimated. More steps hardly change the share."""
@@ -47,7 +47,7 @@ class Plan:
         return len(self.shuffle)
 
     def blocks(self, step: int) -> list[np.ndarray]:
-        """Returns, for each block of a step, the numbers of its examples."""
+        """Returns, for each block of a step, the indices of its examples."""
         return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
 
 
@@ -132,12 +132,12 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
-        blocks: for each block of the step, the numbers of its examples.
+        blocks: for each block of the step, the indices of its examples.
         max_tokens: maximum number of positions. A longer example becomes a micro-batch with no other example.
         replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some may be empty.
 
     Returns:
-        For each micro-batch, the numbers of its examples.
+        For each micro-batch, the indices of its examples.
     """
     # For each block, the length of the longer side of each example.
     block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]

@@ -114,7 +114,7 @@ def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
 
 
 def compared_only(table: Table) -> Table:
-    """Returns the table with only its default columns. They fit into 120 characters if it has no model folders."""
+    """Returns the table with only its default columns: at most 120 characters wide, unless it shows model folders."""
     has_models = any("output_dir" in line for line in table.lines)
     names = ("row", "training", "hparams_set", *FIGURES[table.name], *(MEASURED if has_models else VARIATION))
     lines = [

@@ -68,7 +68,7 @@ class Published(Toy):
 
 
 def raise_at(error: BaseException, *place: object) -> Callable[[str, int, int], None]:
-    """Returns a `watch` function for Toy that raises `error` before one pair.
+    """Returns a function for Toy's argument `watch`. The function raises `error` just before Toy yields a certain pair.
 
     Args:
         place: split, pass and number of that pair.

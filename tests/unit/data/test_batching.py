@@ -23,7 +23,7 @@ def news(count: int, longest: int = 256) -> np.ndarray:
 
 
 def steps(epoch_plan: Plan) -> list[np.ndarray]:
-    """Returns, for each step of an epoch, the numbers of its examples."""
+    """Returns, for each step of an epoch, the indices of its examples."""
     return [np.concatenate(epoch_plan.blocks(step)) for step in range(epoch_plan.steps)]
 
 

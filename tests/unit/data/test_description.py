@@ -1,4 +1,4 @@
-"""Tests the description of generated data, and loading a problem by its description."""
+"""Tests the file that describes generated data, and loading the problem that this file names."""
 
 from __future__ import annotations
 

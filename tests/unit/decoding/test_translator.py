@@ -169,7 +169,7 @@ def test_each_hypothesis_has_its_text_score_and_details(
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
         order = [(hypothesis.ids[-1] == EOS_ID, hypothesis.score) for hypothesis in hypotheses]
-        # Outputs with an end token come first. Among them, the best come first unless outputs are random.
+        # Outputs with an end token come before those without. Each group is sorted from best to worst, unless random.
         assert options or order == sorted(order, reverse=True)
         assert [has_end for has_end, _ in order] == sorted((has_end for has_end, _ in order), reverse=True)
         for hypothesis in hypotheses:

@@ -155,7 +155,9 @@ def test_equal_labels_match() -> None:
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
     assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # ROOT equals TOP, so it is deleted
     assert scored("(S (TOP a) (N b))", "(S (TOP a) (N b))", equal).words == 1
-    assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2  # but equality deletes no words
+    assert (
+        scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2
+    )  # a label that equals a deleted label does not delete words
 
 
 def test_equal_words_match() -> None:

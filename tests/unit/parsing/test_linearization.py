@@ -149,7 +149,7 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
             for output in (text, "")
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # the model's tag decides whether it is a POS or a quotation mark
+        assert set(differing) <= {"'"}  # a possessive ending (tag POS) or a quotation mark: the predicted tag decides
 
 
 def test_with_tags_by_form_only_wrong_tags_change() -> None:
