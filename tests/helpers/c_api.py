@@ -53,9 +53,9 @@ class Library:
     def function(self, name: str, result: type | None, *arguments: Any) -> Callable[..., Any]:
         for library in self._libraries:
             if hasattr(library, name):
-                found = getattr(library, name)
-                found.restype, found.argtypes = result, arguments
-                return found
+                function = getattr(library, name)
+                function.restype, function.argtypes = result, arguments
+                return function
         raise AssertionError(f"{name} is in neither library")
 
 
@@ -110,32 +110,33 @@ class Session:
             name: name of the input tensor, e.g. "serving_default_inputs:0".
             outputs: names of output tensors of type string or float32.
         """
-        given = self._allocate(STRING, (c_int64 * 1)(len(texts)), 1, STRING_SIZE * len(texts))
-        places = [self._data(given) + STRING_SIZE * number for number in range(len(texts))]
+        texts_tensor = self._allocate(STRING, (c_int64 * 1)(len(texts)), 1, STRING_SIZE * len(texts))
+        places = [self._data(texts_tensor) + STRING_SIZE * number for number in range(len(texts))]
         for place, text in zip(places, texts, strict=True):
             contents = text.encode("utf-8")
             self._string_init(place)
             self._string_copy(place, contents, len(contents))
-        wanted = (Output * len(outputs))(*map(self._output, outputs))
-        found = (c_void_p * len(outputs))()
+        outputs_array = (Output * len(outputs))(*map(self._output, outputs))
+        results = (c_void_p * len(outputs))()
         self._run(
-            self._session, None, byref(self._output(name)), byref(c_void_p(given)), 1, wanted, found, len(outputs),
+            self._session, None, byref(self._output(name)), byref(c_void_p(texts_tensor)), 1, outputs_array, results,
+            len(outputs),
             None, 0, None, self._status,
         )  # fmt: skip
         self._check()
-        values = [self._values(tensor) for tensor in found]
+        values = [self._values(tensor) for tensor in results]
         for place in places:
             self._string_delete(place)
-        for tensor in (given, *found):
+        for tensor in (texts_tensor, *results):
             self._delete_tensor(tensor)
         return values
 
     def _output(self, name: str) -> Output:
         """Returns the TF_Output of the tensor with this name, which has the form "operation:index"."""
         operation, _, index = name.partition(":")
-        found = self._operation(self._graph, operation.encode())
-        assert found, f"no operation {operation}"
-        return Output(found, int(index))
+        pointer = self._operation(self._graph, operation.encode())
+        assert pointer, f"no operation {operation}"
+        return Output(pointer, int(index))
 
     def _values(self, tensor: int) -> list:
         """Returns all elements of a tensor as a flat list in row-major order."""

@@ -33,8 +33,8 @@ class Copier:
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         memory = tf.pad(memory, [[0, 0], [0, 100]])[:, t, None]
-        wanted = tf.where(memory <= EOS_ID, self.last, memory) + tf.zeros_like(ids)
-        return 30.0 * tf.one_hot(wanted, self.vocab_size), cache
+        ids_to_write = tf.where(memory <= EOS_ID, self.last, memory) + tf.zeros_like(ids)
+        return 30.0 * tf.one_hot(ids_to_write, self.vocab_size), cache
 
 
 def write_checkpoint(folder: Path, step: int, weights: dict[str, Any], vocabulary_fingerprint: str) -> str:

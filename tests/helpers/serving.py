@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import grpc
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401, the graphs have its operations
+import tensorflow_text  # noqa: F401, the graphs use its operations
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
@@ -107,11 +107,11 @@ class Served:
     def find(self, name: str, version: int | None) -> tuple[int, Path]:
         """Returns the requested version of a model, by default the highest, and the folder of its SavedModel."""
         versions = self.models.get(name, {})
-        chosen = max(versions, default=None) if version is None else version
-        if chosen not in versions:
-            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {wanted}")
-        return chosen, versions[chosen]
+        number = max(versions, default=None) if version is None else version
+        if number not in versions:
+            request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {request}")
+        return number, versions[number]
 
     def signatures(self, name: str, version: int | None) -> tuple[int, Any]:
         """Returns the requested version of a model, by default the highest, and its signatures from the SavedModel."""
@@ -126,14 +126,14 @@ class Served:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
         specs = call.structured_input_signature[1]
         if specs.keys() != inputs.keys():
-            given, wanted = (",".join(sorted(each)) for each in (inputs, specs))
+            names, expected = (",".join(sorted(tensors)) for tensors in (inputs, specs))
             raise Refused(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"input size does not match signature: {len(inputs)}!={len(specs)} len({{{given}}}) != "
-                f"len({{{wanted}}}).",
+                f"input size does not match signature: {len(inputs)}!={len(specs)} len({{{names}}}) != "
+                f"len({{{expected}}}).",
             )
         self.batches.append(len(next(iter(inputs.values()))))
-        self.faults.befall(inputs)
+        self.faults.apply(inputs)
         try:
             tensors = {key: tf.constant(value, specs[key].dtype) for key, value in inputs.items()}
             return {key: value.numpy() for key, value in call(**tensors).items()}
@@ -213,10 +213,10 @@ def _model_spec(name: str, version: int) -> Any:
 
 
 def _signature_map(signatures: Mapping[str, Any]) -> Any:
-    found = get_model_metadata_pb2.SignatureDefMap()
+    signature_map = get_model_metadata_pb2.SignatureDefMap()
     for name, signature in signatures.items():
-        found.signature_def[name].CopyFrom(signature)
-    return found
+        signature_map.signature_def[name].CopyFrom(signature)
+    return signature_map
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -274,18 +274,20 @@ class _Handler(BaseHTTPRequestHandler):
         if "instances" in request:
             columns = _columns(request["instances"], names)
         else:
-            given = request["inputs"]
-            columns = given if isinstance(given, dict) else {names[0]: given}
-        for each in names:
-            if each not in columns:
-                raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Missing named input: {each} in 'inputs' object.")
-        inputs = {key: np.array(columns[key], dtype=object) for key in names}
-        inputs = {
+            inputs = request["inputs"]
+            columns = inputs if isinstance(inputs, dict) else {names[0]: inputs}
+        for input_name in names:
+            if input_name not in columns:
+                raise Refused(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"Missing named input: {input_name} in 'inputs' object."
+                )
+        arrays = {key: np.array(columns[key], dtype=object) for key in names}
+        arrays = {
             key: np.array([text.encode() for text in array.flat], object).reshape(array.shape)
             if all(isinstance(text, str) for text in array.flat) else array
-            for key, array in inputs.items()
+            for key, array in arrays.items()
         }  # fmt: skip
-        outputs = self.served.predict(name, version, signature, inputs)
+        outputs = self.served.predict(name, version, signature, arrays)
         values = {key: _json_values(array) for key, array in outputs.items()}
         if "instances" in request:
             rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]

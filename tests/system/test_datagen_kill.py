@@ -58,7 +58,7 @@ def shards(folder: Path) -> int:
     return len(list(folder.glob("text_files-train-*-of-00010.index")))
 
 
-def test_kills_at_random_moments(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
+def test_kills_at_random_moments_change_nothing(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
     draw = random.Random(7)
     flags = [*flags, f"--data_dir={tmp_path}", "--num_concurrent_processes=2"]
     for kill in range(5):

@@ -61,7 +61,7 @@ def trainer_flags(data: Path, model: Path, *flags: str, dropout: float = 0.0) ->
 
 
 def start_two(
-    data: Path, model: Path, *flags: str, own: Sequence[str] = ("", ""), dropout: float = 0.0
+    data: Path, model: Path, *flags: str, worker_flags: Sequence[str] = ("", ""), dropout: float = 0.0
 ) -> list[Process]:
     """Starts two t2t-trainer workers that train `model` together; the first one is the chief.
 
@@ -72,7 +72,7 @@ def start_two(
     """
     cluster = {"worker": clusters.free_addresses(2)}
     processes = []
-    for index, flag in enumerate(own):
+    for index, flag in enumerate(worker_flags):
         arguments = trainer_flags(data, model, *flags, *filter(None, [flag]), dropout=dropout)
         processes.append(clusters.start_trainer(*arguments, config=clusters.tf_config(cluster, index=index)))
     return processes
@@ -206,15 +206,15 @@ def test_a_training_resumes_after_losing_a_worker_or_the_chief(data: Path, tmp_p
 
 
 def test_every_worker_refuses_flags_that_differ(data: Path, tmp_path: Path) -> None:
-    own = ["--max_tokens_per_replica=300", "--max_tokens_per_replica=600"]
-    for result in ended(*start_two(data, tmp_path / "model", "--train_steps=2", own=own)):
+    worker_flags = ["--max_tokens_per_replica=300", "--max_tokens_per_replica=600"]
+    for result in ended(*start_two(data, tmp_path / "model", "--train_steps=2", worker_flags=worker_flags)):
         refused(result, "--max_tokens_per_replica is 300 and 600 on different workers; start all with the same command")
     assert not (tmp_path / "model").exists()
 
 
 def test_a_model_folder_that_one_worker_does_not_see_is_refused(data: Path, tmp_path: Path) -> None:
-    own = [f"--output_dir={tmp_path / name}" for name in ("chiefs", "others")]
-    chief, other = ended(*start_two(data, tmp_path, "--train_steps=2", own=own))
+    worker_flags = [f"--output_dir={tmp_path / name}" for name in ("chiefs", "others")]
+    chief, other = ended(*start_two(data, tmp_path, "--train_steps=2", worker_flags=worker_flags))
     refused(
         other,
         f"{tmp_path / 'others'}: the chief created it, but this worker does not see it; put --output_dir on a disk",
