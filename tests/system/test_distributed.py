@@ -67,7 +67,7 @@ def start_two(
 
     Args:
         flags: flags of both workers.
-        own: an additional flag for each worker; an empty string adds none.
+        worker_flags: an additional flag for each worker; an empty string adds none.
         dropout: the dropout rate of the hparams.
     """
     cluster = {"worker": clusters.free_addresses(2)}
