@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -29,17 +30,24 @@ class Process:
         script: the Python code.
         arguments: the value of sys.argv, including the program's name.
         environment: all environment variables of the process.
+        files: paths, e.g. of a terminal, for some of the streams "stdin", "stdout" and "stderr". By default the input
+            is empty and the output goes to temporary files.
     """
 
-    def __init__(self, script: str, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] = os.environ,
+        files: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._files = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
-        for file in self._files:
-            file.touch()
-        streams = [str(file) for file in self._files]
-        self._process = FORKS.Process(
-            target=_run, args=(script, [*arguments], dict(environment), streams), daemon=False
-        )
+        defaults = {name: str(Path(self._folder.name) / name) for name in ("stdin", "stdout", "stderr")}
+        self._files = defaults | dict(files)
+        for path in self._files.values():
+            Path(path).touch()
+        job = (script, [*arguments], dict(environment), [*self._files.values()])
+        self._process = FORKS.Process(target=_run, args=job, daemon=False)
         self._process.start()
         assert self._process.pid
         self.pid = self._process.pid
@@ -47,7 +55,7 @@ class Process:
     @property
     def errors(self) -> str:
         """All text that the process has written to standard error until now."""
-        return self._files[1].read_text("utf-8", errors="replace")
+        return Path(self._files["stderr"]).read_text("utf-8", errors="replace")
 
     def wait_for(self, text: str, timeout: float = 120) -> None:
         """Waits until the process has written `text` to standard error; fails if the process ends before."""
@@ -60,7 +68,7 @@ class Process:
         """Returns the process's exit code, or None if the process still runs."""
         return self._process.exitcode
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = 300) -> int:
         """Waits until the process ends and returns its exit code, or -N if signal N ended it."""
         self._process.join(timeout)
         assert self._process.exitcode is not None, self.errors
@@ -69,7 +77,7 @@ class Process:
     def result(self, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Waits until the process ends and returns its exit code, standard output and standard error."""
         code = self.wait(timeout)
-        output = self._files[0].read_text("utf-8", errors="replace")
+        output = Path(self._files["stdout"]).read_text("utf-8", errors="replace")
         return subprocess.CompletedProcess([], code, output, self.errors)
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -80,22 +88,26 @@ class Process:
 
 
 def start_program(
-    program: str, *arguments: str, environment: Mapping[str, str] = os.environ, before: str = ""
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str] = os.environ,
+    files: Mapping[str, str] = MappingProxyType({}),
+    before: str = "",
 ) -> Process:
-    """Starts a process that runs t2t-PROGRAM with these arguments.
+    """Starts t2t-PROGRAM.
 
     Args:
-        environment: all environment variables of the process.
-        before: Python code that the process runs before the program.
+        before: Python code to run first.
     """
     script = f"{before}\nfrom t2t_repro.bin.t2t_{program} import run; run()"
-    return Process(script, [f"t2t-{program}", *arguments], environment)
+    return Process(script, [f"t2t-{program}", *arguments], environment, files)
 
 
-def _run(script: str, arguments: list[str], environment: dict[str, str], streams: list[str]) -> None:
+def _run(script: str, arguments: list[str], environment: dict[str, str], files: list[str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    for descriptor, path in enumerate(streams, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    for descriptor, path in enumerate(files):
+        os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOCTTY), descriptor)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has replaced it
     sys.argv = arguments
     exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})

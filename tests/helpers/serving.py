@@ -70,7 +70,7 @@ class Faults:
     hangs_up: bool = False
     """If True, the server closes each HTTP connection after one answer, without a "Connection: close" header."""
 
-    def befall(self, inputs: Arrays) -> None:
+    def apply(self, inputs: Arrays) -> None:
         """Applies the faults to a request with these inputs: waits, and may raise Refused."""
         if not any(self.text.encode() in text for array in inputs.values() for text in array.astype("S").flat):
             return

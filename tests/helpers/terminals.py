@@ -7,12 +7,12 @@ import os
 import pty
 import select
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+
+from processes import start_program
 
 ROWS, COLUMNS = 40, 140
 PATIENCE = 120.0
@@ -22,8 +22,8 @@ PATIENCE = 120.0
 class Terminal:
     """The user's side of a program's terminal: types keys and reads the screen."""
 
-    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
-        self._descriptor, self.process = descriptor, process
+    def __init__(self, descriptor: int, programs_side: int) -> None:
+        self._descriptor, self._programs_side = descriptor, programs_side
 
     def type(self, text: bytes) -> None:
         """Sends `text` to the program as if a user typed it."""
@@ -39,28 +39,31 @@ class Terminal:
                 if not chunk:
                     break
                 output += chunk
+                self._close_programs_side()
         return output
+
+    def _close_programs_side(self) -> None:
+        """Closes this process's copy of the program's side, so that the terminal ends with the program."""
+        if self._programs_side >= 0:
+            os.close(self._programs_side)
+            self._programs_side = -1
 
 
 @contextmanager
-def terminal(command: Sequence[str], streams: Sequence[str], **environment: str) -> Iterator[Terminal]:
-    """Starts a program on a terminal; when the `with` block ends, waits for the program and asserts exit code 0.
+def terminal(program: str, *arguments: str, streams: Sequence[str], **variables: str) -> Iterator[Terminal]:
+    """Starts t2t-PROGRAM on a pseudo-terminal; asserts at the end that it exits with code 0.
 
     Args:
-        command: the program and its arguments.
-        streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal. The others are /dev/null.
-        environment: environment variables to add.
+        streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal.
+        variables: environment variables to set.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    options |= dict.fromkeys(streams, theirs)
-    process = subprocess.Popen(command, env=os.environ | environment, **options)
-    os.close(theirs)
+    files = dict.fromkeys(streams, os.ttyname(theirs))
+    process = start_program(program, *arguments, environment=os.environ | variables, files=files)
     try:
-        yield Terminal(ours, process)
+        yield Terminal(ours, theirs)
         assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
-        process.wait()
         os.close(ours)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from disks import largest_file
+from processes import start_program
 from programs import TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.decoding import Translator
 from terminals import terminal
@@ -117,15 +118,12 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     (tmp_path / "x.en").write_text(joined(texts), "utf-8")
     flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}", f"--decode_to_file={output}"]
     hparams = f"--decode_hparams={SHORT},batch_size=60"
-    process = subprocess.Popen([*command("decoder"), *flags, hparams], stderr=subprocess.PIPE)
-    try:
-        while not (journal.exists() and journal.read_bytes().count(b"\n") > 40):
-            assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
+    process = start_program("decoder", *flags, hparams)
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 40):
+        assert process.poll() is None, process.errors
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name}
     lines_before = journal.read_bytes().count(b"\n")
     with open(journal, "ab") as file:
@@ -165,7 +163,7 @@ def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
     flags = [f"--output_dir={trained.folder},{trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
     environment = {"HOME": str(tmp_path), "TERM": "xterm"}
     output = b""
-    with terminal([*command("decoder"), *flags], ["stdin", "stdout"], **environment) as prompt:
+    with terminal("decoder", *flags, streams=["stdin", "stdout"], **environment) as prompt:
         # Backspace removes "x". Then arrow up brings back the first line, and the keys change its "one" to "two".
         for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
             output += prompt.read(b"> ")

@@ -257,9 +257,8 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
 def test_on_a_terminal_it_answers_line_by_line(flags: list[str], served: Served, tmp_path: Path) -> None:
     served.faults = Faults("bad", code=grpc.StatusCode.INTERNAL)
     output = b""
-    arguments = [*command("query-server"), *flags]
     streams = ["stdin", "stdout", "stderr"]
-    with terminal(arguments, streams, HOME=str(tmp_path), TERM="dumb") as prompt:
+    with terminal("query_server", *flags, streams=streams, HOME=str(tmp_path), TERM="dumb") as prompt:
         output += prompt.read(b"> ")
         for keys, end in (
             (b"the cat\n", b"the cat\r\nthe cat\r\n> "),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 import tensorflow as tf
@@ -21,7 +24,7 @@ from programs import SMALL, refused, run, succeed, write_pairs
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
-KILL_RESUME = Path(__file__).parents[2] / "benchmarks" / "kill_resume.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HPARAMS = f"{SMALL},layer_prepostprocess_dropout=0.1,attention_dropout=0.1,relu_dropout=0.1"
 STEPS = 20
 TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
@@ -36,7 +39,9 @@ class Killed:
     data: Path
     unbroken: Path
     """The model folder of the undisturbed training run."""
-    result: subprocess.CompletedProcess[str]
+    code: object
+    """The exit code."""
+    output: str
 
     def flags(self, model: Path, data: Path | None = None) -> list[str]:
         """Returns the flags of t2t-trainer for the same training run in another model folder."""
@@ -53,12 +58,24 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     root = tmp_path_factory.mktemp("killed")
     train = write_pairs(root / "text", "train", range(1000, 1900))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
-    result = subprocess.run(
-        [sys.executable, str(KILL_RESUME), f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=5",
-         "--seed=24", f"--train_steps={STEPS}", f"--hparams={HPARAMS}", "--high_step=0"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return Killed(root / "text", root / "data", root / "unbroken", result)
+    arguments = [
+        "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=5", "--seed=24",
+        f"--train_steps={STEPS}", f"--hparams={HPARAMS}", "--high_step=0",
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output:
+        patch.syspath_prepend(str(BENCHMARKS))
+        kill_resume = importlib.import_module("kill_resume")
+        patch.setattr(kill_resume, "run", succeed)
+        patch.setattr(kill_resume, "subprocess", SimpleNamespace(Popen=fork))
+        kill_resume.flags.FLAGS(arguments)
+        with pytest.raises(SystemExit) as end:
+            kill_resume.main([])
+    return Killed(root / "text", root / "data", root / "unbroken", end.value.code, output.getvalue())
+
+
+def fork(command: Sequence[str], stderr: IO[bytes]) -> Process:
+    """Starts t2t-trainer without importing TensorFlow again."""
+    return start_program("trainer", *command[1:], files={"stderr": stderr.name})
 
 
 def steps(model: Path) -> list[int]:
@@ -96,9 +113,9 @@ def send_signal(process: Process, number: signal.Signals, is_due: Callable[[], A
 
 
 def test_five_kills_at_any_moment_change_nothing(killed: Killed) -> None:
-    assert killed.result.returncode == 0, killed.result.stdout + killed.result.stderr
-    assert killed.result.stdout.count("\nkill ") + killed.result.stdout.startswith("kill ") == 5
-    assert " nothing differs\n" in killed.result.stdout
+    assert not killed.code, (killed.code, killed.output)
+    assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 5
+    assert " nothing differs\n" in killed.output
     assert steps(killed.unbroken) == [5, 10, 15, 20]
     for model in killed.unbroken.parent.glob("killed_*[0-9]"):
         assert_same(model, killed.unbroken)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from programs import SMALL, TrainedModel, command, refused, run, succeed
+from programs import SMALL, TrainedModel, refused, run, succeed
 from t2t_repro.data.records import Records, find_shards
 from terminals import terminal
 
@@ -191,7 +191,7 @@ def test_a_dry_run_describes_the_training_and_writes_nothing(
 
 def test_a_terminal_shows_a_progress_bar(trained: TrainedModel, tmp_path: Path) -> None:
     arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0"]
-    with terminal([*command("trainer"), *arguments], ["stderr"]) as screen:
+    with terminal("trainer", *arguments, streams=["stderr"]) as screen:
         updates = screen.read().decode().split("\r")
     bars = [line for line in updates if "training:" in line and "target tokens/s" in line]
     assert bars and re.search(r"\d+/25 .*loss \d+\.\d+, rate \d\.\de-\d\d, [\d,]+ target tokens/s", bars[-1]), bars[-3:]
