@@ -1,4 +1,4 @@
-"""Finds published archives in a folder or downloads them, verifies them, and unpacks the files that a problem needs.
+"""Finds archives of text in a folder or downloads them, verifies them, and unpacks files from them.
 
 Files may be gigabytes large, so no function loads a whole file into memory. An interrupted download or extraction
 leaves no partial file under the final name.
@@ -22,9 +22,9 @@ from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 
 EXTRACTED = "extracted"
-"""Name of the folder for unpacked files. This folder lies in the folder that holds the archives."""
+"""Name of the folder of unpacked files. It is a subfolder of the folder that holds the archives."""
 READ_BYTES = 1 << 20
-"""Number of bytes that each read requests."""
+"""Number of bytes that a download or extraction reads at a time."""
 TIMEOUT = 60
 """Seconds without an answer from the server after which a download fails."""
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException)
@@ -60,13 +60,13 @@ class Archive:
 
 
 def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archive] = ()) -> list[Path]:
-    """Returns the verified paths of archives in `folder`. Downloads the missing archives.
+    """Returns the paths of archives in `folder`. Downloads the missing archives, and verifies all archives.
 
     Args:
-        others: archives that the caller will need later. If a download fails, the error message names them, too.
+        others: archives that the caller will need later. If a download fails, the message names these archives, too.
 
     Raises:
-        MissingArchiveError: if some archives are missing and cannot be downloaded. The message names all of them.
+        MissingArchiveError: if missing archives cannot be downloaded. The message names all missing archives.
         UserError: if an archive's size or checksum differs from the published value, or the disk is full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
@@ -88,18 +88,18 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
 def unpack(
     files: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
 ) -> Path:
-    """Unpacks files from tar archives, unless an earlier call has unpacked them. Unpacked archives may be deleted.
+    """Unpacks files from tar archives. Skips files that an earlier call has unpacked, even if their archive is deleted.
 
     Args:
         files: paths of the files inside each archive.
         folder: folder that holds the archives. Missing archives are downloaded to this folder.
-        others: files that the caller will need later, by archive; see `find`.
+        others: files that the caller needs later, by archive. If a download fails, the message names these archives.
 
     Returns:
         The folder of the unpacked files. A file has the same path in this folder as in its archive.
 
     Raises:
-        UserError: for the reasons of `find`, if an archive is damaged, or if an archive does not contain a file.
+        UserError: if `find` raises it for an archive, or an archive is damaged or lacks one of the files.
     """
     target = Path(folder, EXTRACTED)
     packed = _packed(target, files)
@@ -157,7 +157,7 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
         response = urllib.request.urlopen(archive.url, timeout=TIMEOUT)
     except UNREADABLE as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # Until it is closed, an HTTPError keeps the connection open.
+            error.close()  # The HTTPError holds an open connection.
         raise to_error(error) from None
     say(f"downloading {archive} to {path}")
     meter = Progress(archive.name, None if archive.size is None else -(-archive.size // READ_BYTES), "MiB")
@@ -174,7 +174,7 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
 
 
 def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], UserError]) -> Iterator[bytes]:
-    """Yields all data that `read` returns. Converts exceptions of `read`, which the caller thus tells from its own."""
+    """Yields all data that `read` returns. If `read` raises an exception, the caller gets `to_error(exception)`."""
     try:
         while data := read(READ_BYTES):
             yield data

@@ -17,10 +17,10 @@ Pair = dict[str, str]
 def read_pairs(
     source: str | Path, target: str | Path, read: Callable[[str], Iterator[str]] = read_lines
 ) -> Iterator[Pair]:
-    """Yields each line of the source file with the same line of the target file.
+    """Yields pairs of a line of the source file and its translation, the line with the same number in the target file.
 
     Args:
-        read: function that yields the sentences of the file at a path. By default, a sentence is a line.
+        read: function that yields the texts of the file at a path, by default its lines.
 
     Raises:
         UserError: if a file cannot be read, or the files have different numbers of lines.

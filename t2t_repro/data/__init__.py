@@ -1,1 +1,1 @@
-"""Turns text into batches of ids for training, by way of a vocabulary, record files and a plan of the steps."""
+"""Modules that turn text into files of subword ids, and these files into batches for training."""

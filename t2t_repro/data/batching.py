@@ -1,7 +1,7 @@
 """Plans which examples form each training step of an epoch.
 
-A step consists of blocks, and a block consists of examples of similar length. The plan depends only on the lengths, the
-seed and the epoch's number, so a resumed run needs no earlier steps. The plan shuffles the whole corpus.
+A step consists of blocks, and a block consists of examples of similar length. A resumed run makes the same plan again,
+because a plan depends only on the examples' lengths, the settings, the seed and the epoch's number.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCKS = 2
-"""Number of blocks in a step. A single block would need the least padding. But if all targets of a step end at the same
-position, the step's gradient teaches the decoder to end there, and translations become too short."""
+"""Number of blocks (groups of examples of similar length) in a training step. With one block, all targets of a step
+would have similar lengths. They would teach the decoder to end at that length, and translations would be too short."""
 
 JITTER = 0.1
-"""Maximum shift of the boundary between two blocks, as a share of a block. Each epoch draws new random shifts."""
+"""Maximum random shift of the boundary between two blocks, as a share of a block. Each epoch draws new shifts."""
 
 ROWS = 8
-"""The number of examples in a large block (a group of examples of similar length) is a multiple of this. CPUs and GPUs
-multiply matrices in groups of eight rows; on a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
+"""Divisor of the number of examples in a large block (a group of examples of similar length). CPUs and GPUs multiply
+matrices in groups of eight rows. On a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
 
 COUNTED_STEPS = 2000
-"""Maximum number of steps from which the share of padding is estimated. More steps hardly change the share."""
+"""Maximum number of steps of an epoch from which padding is estimated. More steps hardly change the estimate."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Plan:
     """The steps of one epoch.
 
     Attributes:
-        order: int32 [N], numbers of the examples, ordered so that neighbours have similar lengths.
+        order: int32 [N], indices of the examples, ordered so that neighbours have similar lengths.
         ends: int64 [blocks + 1], boundaries of the blocks in `order`. Block b is order[ends[b]:ends[b + 1]].
         shuffle: int32 [steps, blocks in a step], numbers of the blocks that form each step.
     """
@@ -52,12 +52,12 @@ class Plan:
 
 
 def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int) -> Plan:
-    """Plans the steps of an epoch. Each example occurs once, and a step has about `batch_size` target tokens.
+    """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than `max_length`.
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
         batch_size: approximate number of target tokens in a step.
-        max_length: maximum number of tokens on either side. The plan omits longer examples.
+        max_length: maximum number of tokens on each side. The plan omits longer examples.
         seed: determines which examples share a step, and the order of the steps.
         epoch: number of the epoch. Each epoch has a different plan.
 
@@ -75,7 +75,7 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     for part in _slices(len(short)):
         order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
     del key, short
-    # Blocks have nearly equal numbers of target tokens. A smaller last step would give its examples more weight.
+    # Give all blocks nearly equal numbers of target tokens. Examples of a smaller last step would get more weight.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
     steps = min(max(1, round(int(tokens[-1]) / batch_size)), count)
@@ -93,26 +93,24 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
 
 
 def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns sort keys, uint64 [len(short)], for the short examples. Sorting the keys sorts the examples by length.
+    """Returns uint64 keys of the examples whose indices are `short`. Sorting the keys sorts the examples by length.
 
-    From its highest to its lowest bits, a key consists of the length of the side in row 0 of `lengths`, the length
-    of the other side, a random number, and the example's position in `short`. Sorting integers is many times
-    faster than np.lexsort.
-
-    The second length rises while the first is even, and falls while the first is odd. So the second length changes
-    little where the first length grows by one, and a block that crosses this boundary needs little padding.
-
-    The random number shuffles examples of equal lengths, so that an example shares its step with other examples in
-    each epoch. (Random noise in the lengths would mix examples, too, but one longer sentence pads its whole batch.)
+    From its highest to its lowest bits, a key consists of:
+      - the example's length on the side in row 0 of `lengths`;
+      - its length on the other side, in ascending order if the length in row 0 is even, and otherwise descending, so
+        that neighbours have similar lengths on both sides and a block needs little padding;
+      - a random number, so that each epoch combines examples of equal lengths differently;
+      - the example's position in `short`.
+    Sorting integers is many times faster than np.lexsort.
     """
     longest = max(int(side[short].max()) for side in lengths)
     position_bits, length_bits = len(short).bit_length(), longest.bit_length()
     random_bits = 64 - position_bits - 2 * length_bits
     key = np.empty(len(short), np.uint64)
     for part in _slices(len(short)):
-        first, second = lengths[:, short[part]]
-        part_key = first.astype(np.uint64) << np.uint64(length_bits)
-        part_key |= np.where(first % 2 == 0, second, longest - second).astype(np.uint64)
+        major, minor = lengths[:, short[part]]
+        part_key = major.astype(np.uint64) << np.uint64(length_bits)
+        part_key |= np.where(major % 2 == 0, minor, longest - minor).astype(np.uint64)
         part_key <<= np.uint64(random_bits)
         part_key |= random.integers(0, 1 << random_bits, len(part_key), np.uint64)
         part_key <<= np.uint64(position_bits)
@@ -128,20 +126,21 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts a step's blocks into micro-batches with at most `max_tokens` positions on each side, counting padding.
+    """Cuts the blocks of a training step into micro-batches that fit into a device's memory.
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
         blocks: for each block of the step, the indices of its examples.
-        max_tokens: maximum number of positions. A longer example becomes a micro-batch with no other example.
+        max_tokens: maximum number of positions (tokens and padding) on each side of a micro-batch. An example with more
+            tokens becomes a micro-batch with no other example.
         replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some may be empty.
 
     Returns:
         For each micro-batch, the indices of its examples.
     """
-    # For each block, the length of the longer side of each example.
+    # For each example of each block, the length of the example's longer side.
     block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]
-    # Every block is cut into `count` micro-batches.
+    # Number of micro-batches in each block: enough for the block that needs the most.
     count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)
     while count * len(blocks) % replicas:
         count += 1
@@ -153,7 +152,7 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
 
 
 def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
-    """Returns the `count` + 1 boundaries that cut a block into micro-batches whose largest is as small as possible."""
+    """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as small as possible."""
     if count == 1:
         return [0, len(lengths)]
     low, high = 1, max_tokens
@@ -168,7 +167,7 @@ def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
 
 
 def _cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns the boundaries that cut a block into the fewest micro-batches of at most `limit` positions a side."""
+    """Returns the boundaries of micro-batches in a block: as few as possible, of at most `limit` positions per side."""
     cuts, longest = [0], 0
     for position, length in enumerate(lengths):
         longest = max(longest, length)
@@ -179,7 +178,7 @@ def _cuts(lengths: list[int], limit: int) -> list[int]:
 
 
 def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1) -> list[list[np.ndarray]]:
-    """Returns, for each of the first `COUNTED_STEPS` steps of an epoch, the step's micro-batches."""
+    """Returns the micro-batches of each step, for the first `COUNTED_STEPS` steps of an epoch."""
     steps = range(min(epoch.steps, COUNTED_STEPS))
     return [micro_batches(lengths, epoch.blocks(step), max_tokens, replicas) for step in steps]
 

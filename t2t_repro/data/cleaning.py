@@ -1,4 +1,4 @@
-"""Selects the pairs of a split to keep, and counts the dropped pairs by reason.
+"""Selects the sentence pairs of a split (train or dev) to keep, and counts the dropped pairs by reason.
 
 A pair with an empty side is always dropped, because it teaches nothing. The other rules are off by default, because
 the paper describes no cleaning.
@@ -22,7 +22,7 @@ class Cleaning:
 
     Args:
         max_words: drop a pair if either side has more than `max_words` words; 0 keeps all.
-        max_ratio: drop a pair if one side has more than `max_ratio` times the words of the other side; 0 keeps all.
+        max_ratio: drop a pair if one side has more than `max_ratio` times as many words as the other; 0 keeps all.
         drops_duplicates: True to drop a pair if an earlier pair has the same source and target.
     """
 
@@ -47,7 +47,7 @@ class Cleaning:
         return self._digest.hexdigest()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep. Also yields repeated pairs, because they are found only after the last pair."""
+        """Yields the pairs to keep, and also repeated pairs, which this method detects only after the last pair."""
         for pair in pairs:
             self.pairs_read += 1
             if reason := self._reason(pair):
@@ -56,7 +56,7 @@ class Cleaning:
             text = f"{pair['inputs']}\n{pair['targets']}\n".encode()
             self._digest.update(text)
             if self._drops_duplicates:
-                # The chance that any two of 36 million different pairs have the same 64-bit hash is 1 in 28,000.
+                # Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
                 self._hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
             yield pair
         if self._drops_duplicates:
@@ -64,18 +64,18 @@ class Cleaning:
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of several equal pairs is kept.
+        order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of equal pairs comes first.
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         self._is_repeat[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
         self._hashes = array.array("Q")
-        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # Adds no entry "duplicate" if the count is 0.
+        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
 
     def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep. `pairs` must be the same as in the first pass."""
+        """Yields the pairs to keep, without repeated pairs. `first_pass` must have read the same `pairs` before."""
         candidates = (pair for pair in pairs if not self._reason(pair))
         if not self._drops_duplicates:
             return candidates
-        # If the text has grown since the first pass, read and yield the new pairs, so that the caller can detect them.
+        # If the text has grown since the first pass, also yield the new pairs. So the caller can detect the change.
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(np.False_))
         return itertools.compress(candidates, (not repeat for repeat in is_repeat))
 

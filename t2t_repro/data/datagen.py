@@ -30,26 +30,26 @@ from t2t_repro.progress import progress, say
 
 SPLITS = ("train", "dev")
 FEW_PAIRS = 50_000
-"""If there are fewer pairs, a single process encodes them by default: starting more processes would take longer."""
+"""Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
 
 def generate_data(
     problem: Problem, data_dir: str | Path, tmp_dir: str, processes: int = 0, vocab_file: str | Path = ""
 ) -> Description:
-    """Generates the data of a problem. The files have the same bytes for any number of `processes`.
+    """Generates the data files of a problem. The files have the same bytes for any number of `processes`.
 
     Args:
         data_dir: folder to which the files are written.
         tmp_dir: folder of downloads and the problem's source files.
-        processes: number of processes that encode text. 0 means one per core, or a single one for a short text.
-        vocab_file: file of the vocabulary to use, or "" to learn a vocabulary. The size of a vocabulary in a file
-            replaces the setting vocab_size.
+        processes: number of processes that encode text. 0 means one per core, or 1 for fewer than `FEW_PAIRS` pairs.
+        vocab_file: file of the vocabulary to use, or "" to learn a vocabulary. If a file is given, the size of its
+            vocabulary replaces the setting vocab_size.
 
     Raises:
+        WorkerLostError: if an encoding process died. The finished shards stay, and the next run resumes.
         UserError: if a source is missing or damaged, a split is empty, the disk is full, `vocab_file` is not a
-            vocabulary with the problem's symbols, `vocab_file` is "" although the existing data was made with a
-            `vocab_file`, or a process died. After these errors, the run leaves no new file. But if a process died, the
-            finished shards stay.
+            vocabulary with the problem's symbols, or `vocab_file` is "" although existing data was made with a
+            `vocab_file`. The run leaves no new file.
     """
     problem.check()
     job = _prepare(problem, Path(data_dir), tmp_dir, vocab_file)
@@ -79,7 +79,7 @@ def generate_data(
 
 @dataclass(frozen=True)
 class Job:
-    """A problem to generate, its settings and folders, and the vocabulary if the user supplied a vocabulary."""
+    """Arguments of a run of t2t-datagen: the problem, its settings, the folders and the user's vocabulary, if any."""
 
     problem: Problem
     settings: Any
@@ -107,7 +107,7 @@ class Job:
 
 
 def _prepare(problem: Problem, data_dir: Path, tmp_dir: str, vocab_file: str | Path) -> Job:
-    """Returns the job. Loads the user's vocabulary, if any, and sets vocab_size to the size of that vocabulary."""
+    """Returns the Job of a run. If the user supplied a vocabulary, loads it and sets vocab_size to its size."""
     user_vocabulary, settings = None, problem.settings
     if vocab_file:
         user_vocabulary = Vocabulary.load(vocab_file)
@@ -138,23 +138,23 @@ def _has_user_vocabulary(job: Job) -> bool:
 
 @dataclass
 class Text:
-    """The results of reading all text for the first time."""
+    """Results of reading a problem's text for the first time. A run reads the text twice."""
 
     cleaning: dict[str, Cleaning]
     """For each split, the rules that select pairs, and the counts of kept and dropped pairs."""
     hashes: dict[str, int] = field(default_factory=dict)
-    """For each split, the hash of all pairs, with which the second reading checks that the text has not changed."""
+    """Hash of all pairs of each split. If the hash of the second reading differs, the text has changed meanwhile."""
     sample: list[str] = field(default_factory=list)
     """Texts from which the run learns the vocabulary. Empty if the user supplied a vocabulary."""
 
 
 class HashedPairs:
-    """Iterates over pairs, and computes a hash of the pairs on the way."""
+    """Iterable over pairs that computes a hash of all pairs that it has yielded."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._pairs = pairs
         self.hash = 0
-        """Hash of all pairs read so far. Python's `hash` is fast, but gives other values in another process."""
+        """Hash of all pairs yielded so far. Valid only in this process: Python's `hash` differs in other processes."""
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
@@ -163,7 +163,7 @@ class HashedPairs:
 
 
 def _read_all(job: Job) -> Text:
-    """Reads all text once. A mistake in the text, even in its last line, is thus found before the run writes a file."""
+    """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file."""
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
@@ -198,7 +198,7 @@ def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
     fingerprint = _fingerprint(job, text)
     job.description_path.unlink(missing_ok=True)
     _delete_temporary_files(job)
-    sample, text.sample = text.sample, []  # Lets Python free the sample when this function returns.
+    sample, text.sample = text.sample, []  # Lets Python free the large sample when this function returns.
     with contextlib.suppress(UserError):
         state, vocab = ResumeState.load(job.state_path), Vocabulary.load(job.vocabulary_path)
         if (state.fingerprint, state.vocabulary_fingerprint) == (fingerprint, vocab.fingerprint):
@@ -302,7 +302,7 @@ def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> De
 
 
 def _delete_temporary_files(job: Job) -> None:
-    """Deletes the temporary files that `whole_file` left behind when an earlier process was killed."""
+    """Deletes the temporary files that a killed run of t2t-datagen left behind."""
     for name in (f"{job.name}[-.]*", f".{job.name}.unfinished", f"vocab.{job.name}.*", summary.FILE_NAME):
         for path in job.data_dir.glob(f".{name}.{'?' * 8}"):
             path.unlink(missing_ok=True)

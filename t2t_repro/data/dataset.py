@@ -13,7 +13,7 @@ from t2t_repro.problem import Problem
 
 @dataclass(frozen=True)
 class Data:
-    """The output of t2t-datagen for one problem."""
+    """Data that t2t-datagen generated for one problem."""
 
     problem: Problem
     vocabulary: Vocabulary
@@ -23,7 +23,7 @@ class Data:
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
-    """Opens the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
+    """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
 
     Raises:
         UserError: if the data is missing or damaged.

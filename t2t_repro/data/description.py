@@ -46,7 +46,7 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 
 def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
-    """Returns an error which says that the data is missing, and which t2t-datagen command generates the data."""
+    """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
     settings = [

@@ -23,7 +23,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 PORTION_PAIRS = 2000
-"""Number of pairs in a portion. The last portion of a shard may be smaller."""
+"""Number of text pairs in a portion. The last portion of a shard may be smaller."""
 
 Portion = list[tuple[str, str]]
 """Pairs of source and target text that a process encodes in one call."""
@@ -40,12 +40,12 @@ class WorkerLostError(UserError):
 
 
 class Encoded(NamedTuple):
-    """The result of encoding a portion."""
+    """Result of encoding a portion (a list of text pairs)."""
 
     chunk: records.Chunk
     """The records of the portion's pairs."""
     counts: Counter[str]
-    """Number of the text's UTF-8 bytes ("text_bytes"), and of ids that stand for a single byte ("byte_pieces")."""
+    """Two counts: "text_bytes", UTF-8 bytes of the portion's text; "byte_pieces", its ids that stand for one byte."""
 
 
 class Encoder:
@@ -63,7 +63,7 @@ class Encoder:
         if self._processes == 1:
             _load(self._vocabulary.model)
         else:
-            # Spawn processes: if the calling process has loaded TensorFlow, a forked process does not work.
+            # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
             self._pool = ProcessPoolExecutor(
                 self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary.model,)
             )
@@ -84,7 +84,7 @@ class Encoder:
         return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
 
     def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Yields portions that the pool encodes. Submits few in advance, because a long text exceeds memory."""
+        """Yields encoded portions from the pool. Submits few portions in advance, to limit the use of memory."""
         pending: collections.deque[Future[Encoded]] = collections.deque()
         try:
             for portion in portions:
@@ -102,9 +102,10 @@ class Encoder:
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
-    """Submits a portion to the pool, with SIGINT blocked. If the pool starts a process, it inherits the block.
+    """Submits a portion of text to the pool. Returns the future of the encoded portion.
 
-    So Ctrl-C interrupts only the calling process, which then ends the other processes.
+    SIGINT is blocked during the call, and a process that the pool starts inherits the block. So Ctrl-C interrupts only
+    the calling process, which then ends the other processes.
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -118,7 +119,7 @@ _is_byte: np.ndarray
 
 
 def _load(model: bytes) -> None:
-    """Sets the vocabulary with which `_encode` encodes in this process."""
+    """Sets the vocabulary that `_encode` uses in this process. `model` holds the vocabulary file's contents."""
     global _vocabulary, _is_byte
     _vocabulary = Vocabulary(model)
     _is_byte = _vocabulary.is_byte
@@ -130,7 +131,7 @@ def _start_process(model: bytes) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent ends. Otherwise a process whose parent was killed would wait forever."""
+    """Ends this encoding process when its parent ends. Otherwise it would wait forever after its parent is killed."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)

@@ -1,6 +1,6 @@
-"""Builds the batch of ids for each training step. A thread builds the next few batches while a step is trained.
+"""Builds the batch of ids for each training step. A thread builds the next batches during the current step.
 
-Shapes: B examples, S longest source, T longest target.
+In shapes, B is the number of examples, S the length of the longest source, and T the length of the longest target.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
 AHEAD = 4
-"""Number of batches that the thread builds in advance."""
+"""Number of batches that a background thread builds in advance."""
 
 MicroBatch = tuple[np.ndarray, np.ndarray]
-"""Source ids, int32 [B, S], and target ids, int32 [B, T]. Rows are padded with 0."""
+"""Source ids, int32 [B, S], and target ids, int32 [B, T], of B examples. Shorter rows end with padding, id 0."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Batch:
     micro_batches: list[MicroBatch]
     """The step's examples, cut into micro-batches that fit into a device's memory."""
     examples: np.ndarray
-    """Numbers of the step's examples within the train split, from 0."""
+    """Indices of the step's examples in the train split."""
     source_tokens: int
     """Number of source tokens in the step, counting end tokens but not padding."""
     target_tokens: int
@@ -45,7 +45,7 @@ class Pipeline:
 
     Args:
         records: the examples of the train split.
-        hparams: batch_size and max_length are used. Examples with a side longer than max_length are skipped.
+        hparams: supplies batch_size and max_length. Examples with more than max_length tokens on a side are skipped.
         seed: determines which examples share a step, and the order of the steps.
         max_tokens: maximum number of positions on each side of a micro-batch, including padding.
         replicas: number of replicas. The number of micro-batches in a step is a multiple of `replicas`.
@@ -61,7 +61,7 @@ class Pipeline:
         self._records, self._hparams, self._seed = records, hparams, seed
         self._epoch, self._plan = 0, self._make_plan(0)
         self.first_epoch = self._plan
-        """Plan of the first epoch."""
+        """Plan of the steps of the first epoch."""
         self.too_long = len(records) - len(self._plan.order)
         """Number of examples that are skipped because a side is longer than max_length."""
         if not self._plan.steps:
@@ -103,7 +103,7 @@ class Pipeline:
 
 
 def pad(records: Records, examples: np.ndarray) -> MicroBatch:
-    """Returns the examples with the given numbers as a micro-batch. Pads each side with 0 to the side's longest row."""
+    """Returns the records with the indices `examples` as a micro-batch. Pads the ids of each side to equal length."""
     pairs = [records[int(example)] for example in examples]
     sides = []
     for side in range(2):

@@ -2,7 +2,7 @@
 
 A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets". Shards of tensor2tensor have the same
 format, so this module can read them. The index "<shard>.index" is a numpy array with a row for each record: byte offset
-and size of the record's data, source length, target length. If an index is missing, it is rebuilt from the shard.
+and size of the record's data, source length, target length. If an index is missing, `read_index` rebuilds it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shard
 
 
 def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """Returns the existing shards and index files of a split, in the order of their names."""
+    """Returns the paths of the existing shards and index files of a split, sorted by name."""
     digits = "[0-9]" * 5
     pattern = f"{problem}-{split}-{digits}-of-{digits}"
     return sorted(path for suffix in ("", ".index") for path in Path(data_dir).glob(pattern + suffix))
 
 
 def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """Returns all shards of a split, in the order of their numbers, or an empty list if no shard exists.
+    """Returns the paths of all shards of a split, ordered by number, or an empty list if no shard exists.
 
     Raises:
         UserError: if some shards are missing, or shards of different runs are mixed.
@@ -59,7 +59,7 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
 
 
 Chunk = tuple[bytes, np.ndarray]
-"""Bytes of consecutive records of a shard, and an index of the records. Offsets count from the first of the bytes."""
+"""Bytes of consecutive records of a shard, and their index. Offsets in the index count from the start of the chunk."""
 
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
@@ -78,7 +78,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
     """Writes chunks as a shard, and writes the shard's index. Returns the index.
 
     Args:
-        digest: hashlib object that is updated with the bytes of the shard, or None.
+        digest: hashlib object to update with the bytes of the shard, or None.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written. No partial file is left.
@@ -112,9 +112,9 @@ def serialize(source: Ids, target: Ids) -> bytes:
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
-    """Returns an entry of the protobuf map `Features.feature`, from `name` to a Feature with an int64_list of ids.
+    """Returns a map entry of a `tf.train.Example` as protobuf bytes: the name, and a Feature with the ids.
 
-    The protobuf field numbers are 1 for the name, 2 for the Feature, 3 for the int64_list and 1 for the packed ids.
+    Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3 for the int64_list.
     """
     packed = b"".join(map(_varint, ids))
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
@@ -132,7 +132,7 @@ def _varint(number: int) -> bytes:
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source ids and the target ids of a serialized Example, as int32 arrays."""
+    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays."""
     import tensorflow as tf
 
     feature = tf.train.Example.FromString(data).features.feature
@@ -179,7 +179,7 @@ def read_index(path: Path) -> np.ndarray:
 
 
 def _build_index(path: Path) -> np.ndarray:
-    """Builds the index of a shard from the shard's bytes. Verifies the checksums of all records.
+    """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all records.
 
     Raises:
         UserError: if the shard is damaged.
@@ -199,7 +199,7 @@ def _build_index(path: Path) -> np.ndarray:
 
 
 def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
-    """Verifies a record and returns its data.
+    """Returns a record's data: `size` bytes at `offset` in a shard's `contents`. Verifies the record's checksums.
 
     Raises:
         UserError: if the record is cut off, or a checksum does not match the record's length or data.
@@ -216,7 +216,7 @@ def _damaged(path: Path, record: int) -> UserError:
 
 
 class Records:
-    """All records of a split. A record's number counts from 0 through all shards, in the order of `paths`.
+    """All records of a split, by number. Numbers start at 0 and continue from shard to shard, in the order of `paths`.
 
     Args:
         paths: paths of the split's shards.
@@ -237,7 +237,7 @@ class Records:
         ]
         self._indexes = indexes
         self.lengths = np.empty((2, len(self)), np.int32)
-        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each record, with end tokens."""
+        """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
         sides = ("target", "source") if was_reversed else ("source", "target")
         for index, start in zip(indexes, self._starts, strict=False):
             for row, side in zip(self.lengths, sides, strict=True):

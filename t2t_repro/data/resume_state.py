@@ -1,4 +1,4 @@
-"""Stores the progress of an unfinished run of t2t-datagen in `.<problem>.unfinished`. The next run resumes from it."""
+"""Stores the progress of an unfinished run of t2t-datagen in `.<problem>.unfinished`. The next run resumes it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from t2t_repro.hparam import JsonFile
 
 @dataclass
 class ResumeState(JsonFile):
-    """The vocabulary of a run of t2t-datagen, and the shards that the run has finished."""
+    """Progress of a run of t2t-datagen: hashes of its input and vocabulary, and the shards that it has finished."""
 
     fingerprint: str
     """Hash of the text, the settings and the user's vocabulary. A run with another fingerprint does not resume."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary."""
     shards: dict
-    """For each finished shard, by file name: "sha256" of the shard, "index_sha256" of its index, and the counts of
-    `encoding.Encoded`, summed over the shard."""
+    """Dict for each finished shard, by file name. It holds "sha256" (hash of the shard), "index_sha256" (hash of the
+    shard's index) and the sums of the counts of `encoding.Encoded`."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file."""
 
     def add(self, shard: Path, sha256: str, counts: dict[str, int]) -> None:
-        """Records that a shard and its index are finished."""
+        """Marks a shard and its index as finished. `sha256` is the hash of the shard."""
         self.shards[shard.name] = {"sha256": sha256, "index_sha256": _sha256(records.index_path(shard)), **counts}
 
     def counts(self) -> Counter[str]:
-        """Returns the counts of `encoding.Encoded`, summed over all finished shards."""
+        """Returns "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all finished shards."""
         total = Counter[str]()
         for shard in self.shards.values():
             total.update({name: count for name, count in shard.items() if not name.endswith("sha256")})

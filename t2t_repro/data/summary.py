@@ -1,4 +1,4 @@
-"""Summarizes generated data for the terminal and, as datagen.json in the data directory, for other programs."""
+"""Summarizes generated data: as lines for the terminal, and as datagen.json in the data directory for programs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from t2t_repro.textfile import read_lines, whole_file
 
 FILE_NAME = "datagen.json"
 MAX_TOKENS = 4096
-"""Maximum positions on each side of the micro-batches in which padding is counted, as by default in t2t-trainer."""
+"""Maximum number of positions on each side of a micro-batch when padding is counted: the default of t2t-trainer."""
 
 
 def summarize(
     data_dir: str | Path, problem: str, cleaning: dict[str, Cleaning], counts: Counter[str], vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """Returns the summary of a problem's data.
+    """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
     Args:
-        cleaning: for each split, an object with the counts of kept and dropped pairs.
-        counts: the counts of `encoding.Encoded`, summed over all shards.
+        cleaning: counts of kept and dropped pairs, by split.
+        counts: "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all shards.
     """
     splits = {}
     for split, split_cleaning in cleaning.items():
@@ -54,7 +54,7 @@ def summarize(
 
 
 def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
-    """Returns steps, padding and skipped pairs of an epoch in which the paper's base model trains on the data."""
+    """Returns the number of steps, share of padding and number of skipped pairs of an epoch of transformer_base."""
     hparams = HParams()
     epoch = batching.plan(lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
     return {
@@ -70,7 +70,7 @@ def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
     """Writes the summary to datagen.json. Keeps the summaries of other problems in that file."""
     path = Path(data_dir) / FILE_NAME
     summaries = None
-    with contextlib.suppress(UserError, json.JSONDecodeError):  # Overwrite a damaged file.
+    with contextlib.suppress(UserError, json.JSONDecodeError):  # If the file is missing or damaged, write a new one.
         summaries = json.loads("\n".join(read_lines(str(path))))
     if not isinstance(summaries, dict):
         summaries = {}

@@ -11,7 +11,7 @@ from t2t_repro.textfile import read_lines, whole_file
 
 
 def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
-    """Returns the paths of a test set's sources and targets. A reversed problem has the same paths, not swapped."""
+    """Returns the paths of a test set's source and target files. The order is the same for a reversed problem."""
     stem = f"{problem.base_name}.{name.replace('/', '_')}"
     return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
 
@@ -51,7 +51,7 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
     """Writes the test sets whose files do not exist, and checks the files of all test sets.
 
     Returns:
-        The paths that `write` returns.
+        For each test set, the paths of its sources and its references, as `write` returns them.
 
     Raises:
         UserError: if no test set is available, a test set is empty, its two files have different numbers of lines, or
@@ -71,7 +71,7 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
 
 
 def delete(problem: Problem, data_dir: str | Path) -> None:
-    """Deletes the files of all test sets."""
+    """Deletes the files that `write` wrote for all test sets of a problem."""
     for name in _names(problem):
         for path in paths_of(problem, data_dir, name):
             path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 Each rule has a function in Python and a function in TensorFlow, whose name starts with `graph_`. Only the `graph_`
 functions import TensorFlow, so that programs without a graph start fast.
 
-Shapes: B texts, n outputs per text, L longest output.
+In shapes, B is the number of texts, n the number of outputs per text, and L the length of the longest output.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 PAD_ID = 0
-"""Id of padding, which fills rows up to the length of the longest row."""
+"""Id of padding, which fills each row of a batch up to the length of the longest row."""
 EOS_ID = 1
-"""Id that ends a text."""
+"""Id of the end token, the last token of a text."""
 
 
 def is_empty(text: str) -> bool:

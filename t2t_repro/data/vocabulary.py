@@ -5,7 +5,7 @@ spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding r
 text contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and id 1 is the end of a text, as in
 tensor2tensor.
 
-Shapes: V size of the vocabulary.
+In shapes, V is the size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Vocabulary:
             raise UserError(
                 f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
             )
-        # SentencePiece loads some truncated files without an error, so test the vocabulary with a text.
+        # SentencePiece loads some truncated files without an error, so test the vocabulary with a probe text.
         if self.decode(self.encode([PROBE])) != [PROBE]:
             raise UserError(
                 f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
@@ -87,7 +87,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of ids."""
+        """Number of ids in the vocabulary."""
         return int(self._processor.GetPieceSize())
 
     @property
@@ -97,16 +97,16 @@ class Vocabulary:
 
     @property
     def is_byte(self) -> np.ndarray:
-        """bool [V]: True for ids that stand for a single byte. Such ids encode characters outside the alphabet."""
+        """bool [V]: True for each id that stands for a single byte of a character outside the alphabet."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        """Returns the `symbols` that are not a piece of the vocabulary. For symbols, see `train`."""
+        """Returns the strings in `symbols` that are not single pieces of the vocabulary."""
         unknown_id = self._processor.unk_id()
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """Returns the ids of each text, with the end id as the last. num_threads=-1 means one thread per core."""
+        """Returns the ids of each text, including the end id. num_threads=-1 means one thread per core."""
         ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         return ids
 
@@ -116,12 +116,12 @@ class Vocabulary:
         return pieces
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Returns the text of each sequence of ids. Ignores the ids from the first end or padding id on."""
+        """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""
         return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:
-    """Learns a vocabulary of `vocab_size` pieces. A short text gives fewer pieces.
+    """Returns a vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
 
     Args:
         symbols: strings that the vocabulary always encodes as a single piece.
@@ -137,7 +137,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=max(vocab_size, 10),  # Below 10, SentencePiece raises an error that `_reason` does not know.
+            vocab_size=max(vocab_size, 10),  # For sizes below 3, SentencePiece's error would not name the minimum.
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -167,9 +167,8 @@ def _reason(message: str) -> str:
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
     """Returns at most `max_bytes` of UTF-8 text, sampled evenly from `texts`. The same texts give the same sample.
 
-    Whenever the sample exceeds the limit, the function drops two of every three sampled texts. From then on it samples
-    texts a third as often. It keeps a third, not half: if sources and targets alternate in `texts`, every second text
-    would be a source.
+    Whenever the sample exceeds the limit, the function keeps only every third text of the sample, and from then on
+    samples texts a third as often. Keeping every second text would keep only sources if sources and targets alternate.
     """
     sampled: list[str] = []
     size, stride = 0, 1

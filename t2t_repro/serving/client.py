@@ -22,11 +22,11 @@ LONGEST_PAUSE = 30.0
 """Maximum pause before a request is repeated, in seconds."""
 
 SIGNATURE_INPUTS = {"inputs": "string"}
-"""Names and types of the inputs that a signature must have, so that the client can use it."""
+"""Names and types of the inputs of every signature that the client can use."""
 
 
 class RequestError(UserError):
-    """One request failed. Requests with other texts may succeed."""
+    """Raised if one request fails. Requests with other texts may succeed."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Answer:
     """The model's outputs for one text. An empty text has no outputs."""
 
     outputs: tuple[str, ...]
-    """Hypotheses, best first. The signature serving_default returns one per text."""
+    """Hypotheses (candidate translations), best first. The signature serving_default gives only one."""
     scores: tuple[float, ...]
     """Score of each hypothesis: its log-probability in nats, divided by the length penalty."""
 
     @property
     def text(self) -> str:
-        """The best output, or "" if there is none."""
+        """The best output, or "" if the text has no outputs."""
         return self.outputs[0] if self.outputs else ""
 
 
@@ -54,7 +54,7 @@ class Client(contextlib.AbstractContextManager):
         server: host, or host:port.
         servable_name: the model's name on the server.
         rest: True for TensorFlow Serving's REST API, False for gRPC.
-        signature_name: serving_default, or nbest for n hypotheses.
+        signature_name: serving_default, or nbest for n hypotheses per text.
         version: version of the model; None for the latest.
         timeout_secs: maximum duration of a request, in seconds.
         retries: maximum number of times that a request is repeated while the server is unavailable.
@@ -101,7 +101,7 @@ class Client(contextlib.AbstractContextManager):
             texts: the texts to translate, each without a line break.
 
         Raises:
-            RequestError: this request failed, e.g. by a timeout; another one may succeed.
+            RequestError: this request failed, e.g. by a timeout. Another request may succeed.
             UserError: the server cannot be reached, the server does not have the model or the signature, or the
                 signature has other inputs or outputs.
         """
@@ -118,7 +118,7 @@ class Client(contextlib.AbstractContextManager):
         return answers
 
     def _retry(self, call: Callable[[], dict[str, list]]) -> dict[str, list]:
-        """Returns the result of `call`. While the server is unavailable, calls again, at most `retries` times."""
+        """Returns the result of `call`. While the server is unavailable, repeats `call` at most `retries` times."""
         for number, pause in enumerate(self._pauses):
             try:
                 return call()
@@ -136,7 +136,7 @@ class Client(contextlib.AbstractContextManager):
         for texts, scores in zip(outputs.get("outputs", []), outputs.get("scores", []), strict=False):
             pairs = list(zip(_row(texts), _row(scores), strict=False))
             if pairs and all(isinstance(text, str) for text, _ in pairs):
-                # If a text has fewer than n hypotheses, the model adds empty ones with score -inf.
+                # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop them.
                 hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
                 answers.append(Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)))
         if len(answers) != count:
@@ -162,7 +162,7 @@ class Client(contextlib.AbstractContextManager):
         return mismatch or RequestError(f"{self._server}: {error.detail}; see the server's log")
 
     def _mismatch(self) -> UserError | None:
-        """Asks the server for the model's signatures. Returns an error if the model or signature cannot be used."""
+        """Returns an error if the server lacks the model or the signature, or the signature has other inputs."""
         model = self._servable.name
         try:
             signatures = self._transport.metadata(self._servable).signatures

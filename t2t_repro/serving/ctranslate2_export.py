@@ -1,8 +1,8 @@
 """Exports a model for CTranslate2, a fast C++ engine: the weights under CTranslate2's names, and the vocabulary.
 
-CTranslate2 does not support two features of our model. The export changes the weights so that they have the same
-effect: if d_k and d_v differ, the smaller is padded with zeros, and the target-space embedding is added to the table of
-source positions.
+CTranslate2 does not support heads whose d_k and d_v differ, or a target-space embedding. So the export pads the smaller
+of d_k and d_v with zero weights, and adds the target-space embedding to the table of source positions. The exported
+model computes the same outputs.
 
 In shapes, D is the model's width, H is the number of heads, d_k and d_v are the channels of a head, and d is the larger
 of d_k and d_v.
@@ -23,22 +23,22 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
-"""Minimum number of rows in the position tables. CTranslate2 refuses sources and outputs with more tokens than rows."""
+"""Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
 """File name of the vocabulary in the exported folder."""
 MIN_VERSION = (4, 7)
 """First version of ctranslate2 whose encoder supports heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""Quantizations that CTranslate2 writes only with PyTorch, and the quantization to request instead.
+"""For each quantization for which CTranslate2 would need PyTorch, the quantization that the export requests instead.
 
-The export then converts the remaining float32 weights to bfloat16 itself.
+`_to_bfloat16` then converts the remaining float32 weights to bfloat16.
 """
 
 
 def export_ctranslate2(
     folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str = "float32"
 ) -> Path:
-    """Writes a CTranslate2 model to a new version under `export_dir`; returns the version's folder.
+    """Writes a CTranslate2 model to a new version, a numbered folder in `export_dir`. Returns the folder's path.
 
     Args:
         folder: the model folder.
@@ -136,7 +136,7 @@ def _decoder(model: Any) -> Any:
 
 
 def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
-    """Returns the specification of an encoder or decoder: its table of positions is set, its layers' weights are not.
+    """Returns the specification of an encoder or decoder, with its table of positions but without layer weights.
 
     `position` is the model's method that returns the vectors of a range of positions.
     """
@@ -147,7 +147,7 @@ def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any
 
 
 def _head_width(sizes: Any) -> int:
-    """Returns d, the larger of d_k and d_v. `sizes` is an HParams or an attention layer."""
+    """Returns d, the width of an exported head: the larger of d_k and d_v. `sizes` is an HParams or attention layer."""
     return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
 
 
@@ -166,12 +166,12 @@ def _set_cross_attention(spec: Any, layer: Any) -> None:
 
 def _set_output(spec: Any, layer: Any) -> None:
     spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
-    # CTranslate2's default scale is d ** -0.5. The model uses d_k ** -0.5.
+    # CTranslate2 would scale by d ** -0.5, the padded width. The model scales queries by d_k ** -0.5.
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
 def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
-    """Appends rows of zeros to the rows of each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
+    """Returns a kernel with rows of zeros added to each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
     rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
     rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])

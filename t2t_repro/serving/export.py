@@ -1,7 +1,7 @@
-"""Exports a SavedModel for TensorFlow Serving. The graph contains the tokenizer: raw text goes in and comes out.
+"""Exports a SavedModel for TensorFlow Serving. The graph contains the tokenizer: its inputs and outputs are raw text.
 
-In shapes, B is the number of texts in a request, W of them are not empty, S is the source length, T the target length,
-n the number of hypotheses per text, and L the length of the longest output.
+In shapes, B is the number of texts in a request, W the number of nonempty texts, S the source length, n the number
+of hypotheses per text, and L the length of the longest output.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
-    """A translator as a TensorFlow graph, with the same tokenizer and the same search.
+    """A TensorFlow graph that translates texts as `translator` does, with the translator's tokenizer and search.
 
-    No text makes a request fail. Bytes that are not UTF-8 are read as U+FFFD. A text is cut if it has more tokens than
-    `max_input_size`, or than the model's max_length if max_input_size is 0.
+    The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each text to max_input_size
+    tokens or, if max_input_size is 0, to the model's max_length.
 
     Args:
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
@@ -69,26 +69,26 @@ class Served(tf.Module):
         return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
 
     def translate_nbest(self, inputs: Any) -> dict[str, Any]:
-        """Returns the n best translations of strings [B], best first: "outputs" and "scores", both [B, n].
+        """Returns the n best translations of texts, strings [B], best first: "outputs" and "scores", both [B, n].
 
-        If a text has fewer than n translations, the rest of its row is empty outputs of score -inf. For an empty text,
-        all outputs are empty and all scores are 0.
+        If a text has fewer than n translations, its row ends with empty outputs of score -inf. For an empty text, all
+        outputs are empty and all scores are 0.
         """
         return self._translate(inputs, self._nbest_params)
 
     def translate_tokens(self, inputs: Any) -> dict[str, Any]:
-        """Translates subword ids.
+        """Translates texts that are encoded as subword ids.
 
         Args:
             inputs: int32 [B, S]. Each row ends at its first 1, the end token; later ids in the row are ignored. Ids
                 that are not in the vocabulary are dropped.
 
         Returns:
-            "outputs": int32 [B, L], including the end token, padded with 0.
+            "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
             "scores": float32 [B], as in `translate`.
         """
         inputs = self._clean(inputs)
-        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # row numbers, [W, 1]
+        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # row indices, [W, 1]
         best = generate_outputs(self._translator.model, self._best_params, tf.gather_nd(inputs, not_empty))
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
@@ -113,10 +113,10 @@ class Served(tf.Module):
     def _translate(self, inputs: Any, params: DecodeHParams) -> dict[str, Any]:
         """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
         texts = utf8(inputs)
-        not_empty = tf.where(~graph_is_empty(texts))  # row numbers, [W, 1]
+        not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         sources = self._encode(tf.gather_nd(texts, not_empty))
         best = generate_outputs(self._translator.model, params, sources)
-        # The tokenizer takes one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
+        # The tokenizer needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         lengths = tf.reshape(graph_output_length(best.ids), [-1])
         ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [tf.size(lengths), tf.shape(best.ids)[2]]), lengths)
         outputs = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), tf.shape(best.scores))
@@ -127,7 +127,7 @@ class Served(tf.Module):
         }
 
     def _encode(self, texts: Any) -> Any:
-        """Returns ids int32 [B, S] of strings [B]: cut to the maximum length, with the end token, padded with 0."""
+        """Returns the ids of strings [B] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
         ids = self._tokenizer.tokenize(texts)
         if self._max_length:
             ids = ids[:, : self._max_length - 1]
@@ -135,9 +135,9 @@ class Served(tf.Module):
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
     def _clean(self, ids: Any) -> Any:
-        """Removes from each row of ids [B, S] the invalid ids and those after its first end token.
+        """Returns ids [B, S] without invalid ids and without the ids after the first end token of each row.
 
-        The remaining ids are cut to the maximum length and padded with 0.
+        Cuts the rows to the maximum length and pads them with 0.
         """
         has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1, exclusive=True) > 0
         is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.size) & ~has_ended
@@ -156,12 +156,12 @@ def utf8(texts: Any) -> Any:
 def export(
     translator: Translator, export_dir: str | Path, add_files: Callable[[Path], None] = lambda folder: None
 ) -> Path:
-    """Writes a SavedModel to a new version under `export_dir`; returns the version's folder.
+    """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's path.
 
     Args:
         translator: the translator to export.
         export_dir: folder of the versions.
-        add_files: function that is called with the folder after the SavedModel is written, before a server can see it.
+        add_files: function that adds files to the SavedModel's folder, before a server can see the folder.
 
     Raises:
         UserError: the version cannot be written, the model has no methods for decoding, or the beam is larger than the
@@ -172,6 +172,6 @@ def export(
         try:
             tf.saved_model.save(served, str(temporary), signatures=served.functions)
             add_files(temporary)
-        except tf.errors.OpError as error:  # e.g. because the disk is full
+        except tf.errors.OpError as error:  # TensorFlow cannot write a file, e.g. on a full disk.
             raise OSError(str(error).strip().splitlines()[0]) from None
     return version

@@ -1,4 +1,4 @@
-"""Writes files for TensorFlow Serving: its configuration, and warm-up requests, which it runs when it loads a model."""
+"""Writes files for TensorFlow Serving: its configuration, and the requests with which it warms up a loaded model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_repro.textfile import whole_file
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""
 WARMUP_TEXTS = 100
-"""Maximum number of warm-up texts. Each signature gets a request per text, and a server reads at most 1,000."""
+"""Maximum number of warm-up texts. Each signature gets one request per text; a server reads at most 1,000 requests."""
 WARMUP_BATCH = 32
 """Maximum number of texts in a warm-up request. A server with a smaller max_batch_size refuses to load the model."""
 
@@ -76,7 +76,7 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files: users edit them."""
+    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit."""
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
             with whole_file(export_dir / name, "w") as file:

@@ -1,6 +1,6 @@
-"""Two ways for the client to reach TensorFlow Serving: gRPC, and the REST API, which does not import TensorFlow.
+"""The client's connections to TensorFlow Serving: `Grpc`, and `Rest`, which does not import TensorFlow.
 
-Neither way encrypts requests or uses a proxy. In shapes, B is the number of texts in a request and n is the number of
+Connections are not encrypted and use no proxy. In shapes, B is the number of texts in a request and n is the number of
 hypotheses per text.
 """
 
@@ -28,7 +28,7 @@ class Metadata(NamedTuple):
 
     version: str
     signatures: dict[str, dict[str, str]]
-    """Types of the inputs, by signature name and input name."""
+    """For each signature, the types of its inputs, by input name."""
 
 
 class Transport(Protocol):
@@ -37,7 +37,7 @@ class Transport(Protocol):
     def __init__(self, server: str, timeout_secs: float) -> None: ...
 
     def predict(self, servable: Servable, signature: str, texts: Sequence[str]) -> dict[str, list]:
-        """Sends `texts` [B] to the signature's input "inputs". Returns its outputs by name, each [B] or [B, n]."""
+        """Sends `texts` [B] to a signature. Returns the signature's outputs by name, each [B] or [B, n]."""
 
     def metadata(self, servable: Servable) -> Metadata:
         """Returns the server's description of a model."""
@@ -84,7 +84,7 @@ class Grpc(Transport):
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.enable_http_proxy", 0),
-                # A channel that waits to reconnect fails every call immediately. Keep the wait short, because the
+                # While gRPC waits to reconnect, every call fails immediately. Keep this wait short, because the
                 # client decides when to retry.
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 400),
@@ -160,7 +160,7 @@ class Rest(Transport):
         text = data.decode("utf-8", errors="replace")
         try:
             response = json.loads(text, strict=False)
-        except ValueError:  # the answer is an error page, or an old server's error, which is not valid JSON
+        except ValueError:  # The answer is an error page, or an old server's invalid JSON.
             response = None
         if status == 200 and isinstance(response, dict):
             return response
@@ -180,12 +180,11 @@ class Rest(Transport):
             except TimeoutError:
                 connection.close()
                 raise TransportError("DEADLINE_EXCEEDED", "timed out") from None
-            except UnicodeError:  # part of the host name is empty or too long
+            except UnicodeError:  # A part of the host name is empty or too long.
                 raise TransportError("UNAVAILABLE", "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()
-                # If the connection was open before, the server may have closed it while it was idle: try once more with
-                # a new one.
+                # The server may have closed an open connection while it was idle: try once more with a new connection.
                 if not was_open:
                     detail = error.strerror or str(error) if isinstance(error, OSError) else "its answer is not HTTP"
                     raise TransportError("UNAVAILABLE", detail) from None

@@ -14,10 +14,10 @@ from t2t_repro.errors import UserError
 
 @contextmanager
 def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
-    """Yields a temporary folder to write to, and the path to which it is moved when the block ends.
+    """Yields a temporary folder, and the path to which this function moves the folder when the `with` block ends.
 
     The number of the new version is one higher than the highest in `export_dir`; the first is 1. If the block raises an
-    exception, the temporary folder is deleted. An OSError, e.g. for a full disk, is raised as UserError.
+    exception, the temporary folder is deleted. An OSError, e.g. for a full disk, becomes a UserError.
     """
     export_dir = Path(export_dir)
     temporary = ""
