@@ -1,4 +1,4 @@
-"""Runs texts in batches of similar length, and halves a batch that is too large for memory."""
+"""Batches of texts of similar length. A batch that does not fit in memory is halved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _say_once = functools.cache(say)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns rows of ids as one array, int32 [number of rows, longest row], padded with 0."""
+    """Returns lists of token ids as one array, int32 [number of lists, longest length], padded with 0."""
     array = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, np.int32)
     for array_row, row in zip(array, rows, strict=True):
         array_row[: len(row)] = row
@@ -28,16 +28,16 @@ def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def unpadded(ids: list[int]) -> list[int]:
-    """Cuts ids after their end token or, if they have none, before their padding."""
+    """Returns the ids up to and including the end token. Without an end token, returns the ids before the padding."""
     length = output_length(ids)
     has_end = ids[length : length + 1] == [EOS_ID]
     return ids[: length + has_end]
 
 
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yields batches of indices of `lengths`, the longest texts first.
+    """Yields batches as lists of indices of texts, the longest texts first. `lengths` are the texts' numbers of tokens.
 
-    A batch has at most `batch_size` tokens, counting padding. A text with more tokens is the only one in its batch.
+    A batch has at most `batch_size` tokens, counting padding. A text with more tokens is the only text in its batch.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -52,14 +52,14 @@ def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 def run_in_batches(
     run: Callable[[list[Item]], list[Result]], items: Sequence[Item], lengths: Sequence[int], batch_size: int
 ) -> Iterator[tuple[int, Result]]:
-    """Yields (index, result) for each item, in no particular order.
+    """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
     Args:
         run: function that returns the results for the items of one batch.
         lengths: number of tokens of each item.
         batch_size: largest number of tokens in a batch; see `batches`.
 
-    Raises UserError if one item is too large for memory.
+    Raises UserError if a batch of a single item does not fit in memory.
     """
 
     def run_batch(batch: list[int]) -> Iterator[tuple[int, Result]]:

@@ -1,8 +1,8 @@
 """An Apache Beam pipeline that translates corpora of millions of lines.
 
 The pipeline reads the input once, in order, and cuts it into batches of lines. A worker translates a batch and writes
-it as a shard, whose name is the batch's position in the input. So the shards need no sorting. If a runner repeats a
-batch, or gives it to two workers, they write the same file.
+the translations to a file, the batch's shard. The shard's name contains the number of the batch's first line, so shards
+sorted by name are in the order of the input. If Beam processes a batch twice, both shards have the same name.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ from t2t_repro.textfile import decode_lines
 COUNTERS = ("lines", "shards", "translated in segments", "truncated")
 """Names of the counters that Beam sums over all workers."""
 EXISTING = "existing shards"
-"""Name of the counter of shards that a resumed run skips."""
+"""Name of the counter of batches that a resumed run skips because their shards exist."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of a run, which each worker receives."""
+    """The settings of a pipeline run, which Beam sends to each worker."""
 
     output_dir: str
-    """The model folder, or several separated by commas; see `open_folders`."""
+    """Path of the model folder. Several paths, separated by commas, make an ensemble."""
     checkpoints: str
-    """A checkpoint for each model folder, separated by commas."""
+    """Path of a checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """How to decode, and which columns to write."""
+    """Settings of the search. `num_best` and `write_beam_scores` also decide which columns a shard has."""
     decode_to_file: str
-    """Prefix of the shards' paths."""
+    """Beginning of the shards' paths; see `shard_name`."""
     long_lines: str = "split"
-    """Treatment of long lines; see `Translator.translate`."""
+    """Treatment of lines that are too long for the model: "split", "truncate" or "error"."""
     t2t_usr_dir: str = ""
-    """Folder of the user's problems and models."""
+    """Folder with Python modules that define the user's problems and models; empty for none."""
     resume: bool = False
-    """True to skip batches whose shards exist."""
+    """True to skip batches whose shards an earlier run has written."""
 
 
 @dataclass(frozen=True)
 class LineBatch:
-    """Consecutive lines of a file, whose translations become a shard."""
+    """Consecutive lines of an input file, whose translations are written to one shard."""
 
     path: str
     file_number: int
     """Index of the file among the input files, from 0."""
     first_line: int
-    """Number of the first line in the file, from 0."""
+    """Line number of the batch's first line in the file, from 0."""
     lines: list[str]
 
 
@@ -83,17 +83,17 @@ class LoadedModel:
 
 
 class Translate(beam.DoFn):
-    """Translates a `LineBatch`, writes its shard and yields the shard's name."""
+    """The pipeline step that translates a `LineBatch`, writes its shard and yields the shard's path."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._shared = job, Shared()
 
     def setup(self) -> None:
-        """Loads the model, unless another thread of the process has loaded it."""
+        """Loads the model, unless another thread of this process has already loaded it."""
         self._loaded = self._shared.acquire(lambda: load(self._job))
 
     def process(self, batch: LineBatch) -> Iterator[str]:
-        """Translates a batch and writes its shard, unless the run is resumed and the shard exists."""
+        """Translates a batch, writes its shard and yields the shard's path. A resumed run keeps existing shards."""
         shard = shard_name(self._job.decode_to_file, batch)
         if self._job.resume and match(shard):
             Metrics.counter(Translate, EXISTING).inc()
@@ -112,14 +112,14 @@ class Translate(beam.DoFn):
 
 
 def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Translates files, plain or .gz, into shards (see `shard_name`). Returns the counters that the runner reports.
+    """Translates plain or .gz files and writes shards (see `shard_name`). Returns the values of the counters by name.
 
     Args:
         paths: the input files, in order.
         batch_lines: lines per shard; the last shard of a file may have fewer.
         options: Beam's PipelineOptions.
 
-    Raises UserError if a worker raises a UserError.
+    Raises UserError if a worker raises one, for example because an input file is damaged.
     """
     pipeline = beam.Pipeline(options=options)
     _ = (
@@ -129,14 +129,14 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
         | "spread" >> beam.Reshuffle()
         | "translate" >> beam.ParDo(Translate(job))
     )
-    for name in ("common", "worker"):  # the error they would log is raised below
+    for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     try:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
-        # A runner raises another error than the worker's. Its text contains the worker's message, either in a traceback
-        # or followed by the name of the pipeline's step.
+        # If a worker raises UserError, Beam raises an error of another class. The text of Beam's error contains the
+        # worker's message, followed by the end of the line or by "[while running" and the name of the pipeline step.
         message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
         if message:
             raise UserError(message[1]) from None
@@ -147,15 +147,15 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
 
 @contextlib.contextmanager
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
-    """Marks the output as unfinished while the shards are written, by the file `decode_to_file`.unfinished.
+    """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
 
-    The file holds a fingerprint of everything that the shards depend on, so that a resumed run can recognize its
-    shards. It is deleted when all shards exist, or when the run fails before it has written a shard.
+    The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. If
+    the block fails after it has written a shard, the file remains.
 
-    Raises UserError if shards of another run exist, or the file cannot be written.
+    Raises UserError if shards of another run exist, or if the file cannot be written.
     """
     path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
-    # The fingerprint ignores batch_size and resume, which do not change translations.
+    # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
@@ -175,12 +175,12 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:
-    """Yields the lines of a file, `batch_lines` at a time. (Beam's text source provides no line numbers.)
+    """Yields a file's lines in batches of `batch_lines`. (Beam's own text source provides no line numbers.)
 
     Args:
-        numbered_path: the index of the file in the input, and its path.
+        numbered_path: (index of the file among the input files, path of the file).
 
-    Raises UserError if the file is missing, unreadable, damaged, or not UTF-8; the message names file and line.
+    Raises UserError if the file is missing, unreadable, damaged, or not UTF-8; the message names the file.
     """
     file_number, path = numbered_path
     first_line, lines = 0, list[str]()
@@ -194,7 +194,7 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields lines as `textfile.read_lines` does, from any file system that Beam can read."""
+    """Yields the lines of a plain or .gz file, without line ends, from any file system that Beam can read."""
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw:
             file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
@@ -206,7 +206,7 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def load(job: Job) -> LoadedModel:
-    """Loads a job's model and problem, after the user's modules."""
+    """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
     usr_dir = Path(job.t2t_usr_dir).expanduser().resolve()
     if job.t2t_usr_dir and usr_dir.name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
@@ -218,14 +218,14 @@ def load(job: Job) -> LoadedModel:
 def shard_name(prefix: str, batch: LineBatch) -> str:
     """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN.
 
-    FFFFF is the index of the file, and NNNNNNNNNNNN the number of the batch's first line, both counted from 0. So
+    FFFFF is the index of the input file, and NNNNNNNNNNNN the number of the batch's first line, both counted from 0. So
     sorted paths are in the order of the input.
     """
     return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
 
 
 def write(path: str, lines: Iterable[str]) -> None:
-    """Writes lines to a file in any file system that Beam can write. A failure leaves no part of the file.
+    """Writes lines to a file in any file system that Beam can write. If this fails, no partial file remains.
 
     Raises UserError if the file cannot be written.
     """
@@ -244,7 +244,7 @@ def write(path: str, lines: Iterable[str]) -> None:
 
 
 def match(pattern: str) -> list[str]:
-    """Returns the files that match a pattern such as "x-*.en", in the order of their names."""
+    """Returns the sorted paths of the files that match a pattern such as "x-*.en"."""
     try:
         (result,) = FileSystems.match([pattern])
     except BeamIOError:

@@ -24,68 +24,68 @@ MISSING = float("-inf")
 
 
 class Scoring(NamedTuple):
-    """The functions that score tokens and outputs."""
+    """The functions with which beam search and sampling score tokens and hypotheses."""
 
     step: Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
-    """Takes (last ids [R, K], t, cache, memory). Returns the next token's logits [R, K, V], and the cache with one more
-    position."""
+    """Function of (last token of each hypothesis [R, K], t, cache, memory). Returns the logits of each hypothesis's
+    next token [R, K, V], and the cache with the new position added."""
     normalize: bool = True
-    """True if `step` returns logits, which the search normalizes; false if `step` returns log-probabilities."""
+    """True if `step` returns logits, false if `step` returns log-probabilities."""
     adjust: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor] | None = None
-    """Takes (logits [R, K, V], ids [R, K, t], t, memory). Returns the logits by which the search ranks tokens; it may
-    lower logits but not raise them."""
+    """Function of (logits [R, K, V], tokens of the hypotheses [R, K, t], t, memory). Returns the logits by which the
+    search ranks tokens. The function may lower logits but not raise them."""
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
-    """Takes (cache, memory). Returns [R, K], 0 or less, which the search adds to the score of each hypothesis that ends
-    at this position."""
+    """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, which the search adds to the
+    hypothesis's score when the hypothesis ends or reaches the length limit."""
 
 
 class Hypotheses(NamedTuple):
-    """The n best outputs of each sentence, best first."""
+    """The n outputs of each sentence and their scores. Beam search puts the best output first."""
 
     ids: tf.Tensor
-    """int32 [B, n, L], including the end token, padded with 0."""
+    """Token ids, int32 [B, n, L]. Each output includes its end token and is padded with 0."""
     scores: tf.Tensor
-    """float32 [B, n], log P / length penalty plus the bonus; -inf for outputs that do not exist."""
+    """float32 [B, n]: log-probability / length penalty + `Scoring.bonus`; -inf for outputs that do not exist."""
 
 
 class State(NamedTuple):
-    """The state of the search after t positions."""
+    """The state of beam search or sampling after t positions."""
 
     t: tf.Tensor
     """int32 [], number of positions decoded so far."""
     rows: tf.Tensor
-    """int32 [R], indices in the original batch of the sentences that are not done."""
+    """int32 [R], the index in the original batch of each sentence that is not done."""
     limits: tf.Tensor
-    """int32 [R], maximum output length of each sentence."""
+    """int32 [R], maximum output length of each sentence, counting the end token."""
     alive_ids: tf.Tensor
     """int32 [R, K, t], tokens of the alive hypotheses."""
     alive_log_probs: tf.Tensor
-    """float32 [R, K], log-probabilities of the alive hypotheses, best first."""
+    """float32 [R, K], log-probabilities of the alive hypotheses; in beam search, best first."""
     finished_ids: tf.Tensor
     """int32 [R, K, t], tokens of the finished hypotheses, padded with 0."""
     finished_scores: tf.Tensor
-    """float32 [R, K], scores of the finished hypotheses, best first."""
+    """float32 [R, K], scores of the finished hypotheses; in beam search, best first."""
     cache: Any
-    """Tensors [R * K, ...], one row per alive hypothesis; `Scoring.step` reads and extends them."""
+    """Tensors [R * K, ...] with a row for each alive hypothesis, such as the keys and values of earlier positions."""
     memory: Any
-    """Tensors [R, ...], one row per sentence; `Scoring.step` reads them."""
+    """Tensors [R, ...] with a row for each sentence, such as the encoded source."""
     result: Hypotheses
-    """The outputs of the sentences that are done, in the order of the original batch."""
+    """The outputs of the sentences that are done. Each sentence has the row that it had in the original batch."""
 
 
 PER_SENTENCE = ("rows", "limits", "alive_ids", "alive_log_probs", "finished_ids", "finished_scores", "memory")
-"""Names of the state's fields that have one row per sentence."""
+"""Names of the fields of `State` whose tensors have a row for each sentence that is not done."""
 
 
 class Candidates(NamedTuple):
-    """The best extensions of each sentence's alive hypotheses by one token, best first."""
+    """The C best hypotheses that extend an alive hypothesis of a sentence by one token, best first."""
 
     parents: tf.Tensor
     """int32 [R, C], index of the alive hypothesis that each candidate extends."""
     tokens: tf.Tensor
     """int32 [R, C], the token that each candidate adds."""
     log_probs: tf.Tensor
-    """float32 [R, C], log-probability of each candidate with its new token."""
+    """float32 [R, C], log-probability of each candidate, including its new token."""
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -96,29 +96,28 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
 def beam_search(
     scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Searches for the outputs with the highest scores: log P / length penalty, plus the bonus if there is one.
+    """Returns each sentence's n outputs with the highest scores: log P / length penalty + bonus.
+
+    If fewer than n outputs get an end token within the length limit, the best outputs without an end token follow.
 
     Args:
-        cache: tensors [B * K, ...], one row per hypothesis, which `scoring.step` reads and extends.
-        memory: tensors [B, ...], one row per sentence, which `scoring.step` reads.
+        cache: tensors [B * K, ...] with a row for each hypothesis, which `scoring.step` reads and extends.
+        memory: tensors [B, ...] with a row for each sentence, which `scoring.step` reads.
         limits: int32 [B], 1 or more: the maximum length of each sentence's outputs, counting the end token.
         decode_hparams: the search uses `beam_size` (K), `alpha` and `num_best` (n).
-
-    Returns:
-        The n best outputs. If fewer than n outputs finish within the limit, unfinished outputs follow, best first.
     """
 
     def advance(state: State) -> State:
         state, parents = grow(state, scoring, decode_hparams)
         return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
-    # At the start all hypotheses are empty. Only the first may grow, because the others would become copies of it.
+    # All K hypotheses start empty. Only the first may grow (log P = 0, not -inf): the others would become copies of it.
     log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
     return advance_until_done(advance, start_state(cache, memory, limits, log_probs, decode_hparams.num_best))
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """Returns the state before the first position. `log_probs` has the initial value for each of the K hypotheses."""
+    """Returns the state before the first position. `log_probs` are the initial log-probabilities of K hypotheses."""
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
     return State(
@@ -139,8 +138,8 @@ def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[floa
 
 
 def advance_until_done(advance: Callable[[State], State], state: State) -> Hypotheses:
-    """Repeats `advance`, which adds a position, until all sentences are done. Returns their outputs."""
-    # The numbers of sentences and positions change from step to step; only the ranks of the tensors are fixed.
+    """Calls `advance`, which decodes one position, until all sentences are done. Returns the sentences' outputs."""
+    # The loop needs shapes that fit all steps. Numbers of sentences and positions change, so only ranks are fixed.
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * tensor.shape.rank), state)
     (state,) = tf.while_loop(
         lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
@@ -149,29 +148,28 @@ def advance_until_done(advance: Callable[[State], State], state: State) -> Hypot
 
 
 def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple[State, tf.Tensor]:
-    """Adds a position: keeps the K best hypotheses that continue and the K best that have finished.
+    """Decodes one position. Keeps the K best alive and the K best finished hypotheses of each sentence.
 
     Returns:
-        The new state, and the parents, int32 [R, K]: the index of the old hypothesis that each alive hypothesis
-        extends. The rows of the state's cache are still in the order of the old hypotheses.
+        The new state, and the parents, int32 [R, K]: the index of the old hypothesis that each new alive hypothesis
+        extends. The rows of the new state's cache are still in the order of the old hypotheses.
     """
     beam_size = decode_hparams.beam_size
-    # [R, K] ids of the last position --> C candidates: parents, tokens, log_probs [R, C]
     candidates, cache = find_candidates(state, scoring, beam_size)
-    is_end = candidates.tokens == EOS_ID  # [R, C]
+    is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
 
-    # The K best candidates that continue: [R, C] --> [R, K]
+    # The K best of the C candidates without an end token: [R, C] --> [R, K]
     alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
 
-    # The K best candidates that end here: [R, C] --> [R, K]
+    # The K best of the C candidates with an end token: [R, C] --> [R, K]
     scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
     if scoring.bonus:
         scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
     ending_scores, ending = tf.math.top_k(scores, beam_size)
 
-    # The K best of all hypotheses that end here or finished before: [R, K] + [R, K] --> [R, 2K] --> [R, K]
+    # The K best finished hypotheses, of K earlier ones and K new ones: [R, K] + [R, K] --> [R, 2K] --> [R, K]
     finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
-    # The ids of these K hypotheses: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1] --> [R, K, t + 1]
+    # The tokens of the K earlier and the K new finished hypotheses: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1]
     earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
     finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
 
@@ -187,23 +185,23 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
-    """Returns the C best extensions of each sentence's hypotheses, and the cache with one more position."""
-    # The next token's logits: [R, K] --> [R, K, V]
+    """Returns the C best extensions of each sentence's hypotheses by one token, and the cache with the new position."""
+    # The logits of each hypothesis's next token [R, K, V], and the logarithm of their softmax's denominator [R, K, 1].
     logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
-    normalizer = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if scoring.normalize else 0.0  # [R, K, 1]
+    normalizer = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if scoring.normalize else 0.0
     if scoring.adjust:
         logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
 
-    # At most one candidate per hypothesis ends, so at least K of the C = 2K candidates continue. Greedy search (K = 1)
-    # has a single candidate, and ends when this candidate's token is the end token.
+    # C = 2K: at most one candidate of each of the K hypotheses has the end token, so at least K candidates have another
+    # token. Greedy search (K = 1) needs only one candidate, because it stops when this candidate has the end token.
     count = 2 * beam_size if beam_size > 1 else 1
-    # The C best tokens of each hypothesis are enough, even if all C candidates extend the same hypothesis. So
-    # log-probabilities are computed only for these tokens, not for all V.
+    # Only the C best tokens of a hypothesis can be among a sentence's C candidates. So log-probabilities are computed
+    # only for these tokens, not for the whole vocabulary.
     best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
-    best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # [R, K, V] --> [R, K, C]
+    best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # C best of V tokens: [R, K, V] --> [R, K, C]
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
 
-    # The C best of all hypotheses of a sentence: [R, K, C] --> [R, K * C] --> [R, C]
+    # The C best candidates of each sentence, of C for each of K hypotheses: [R, K, C] --> [R, K * C] --> [R, C]
     flat_shape = [tf.shape(state.rows)[0], beam_size * best_per_hypothesis]
     log_probs, best = tf.math.top_k(tf.reshape(log_probs, flat_shape), count)
     tokens = tf.gather(tf.reshape(tokens, flat_shape), best, batch_dims=1)
@@ -211,10 +209,11 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
 
 
 def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:
-    """Returns the ids [R, K, t + 1] of the candidates with indices `selected` [R, K].
+    """Returns the tokens of K candidates per sentence, int32 [R, K, t + 1].
 
     Args:
-        ids: int32 [R, K, t], the hypotheses that the candidates extend.
+        ids: int32 [R, K, t], the tokens of the hypotheses that the candidates extend.
+        selected: int32 [R, K], the indices of the K candidates.
     """
     parents, tokens = (tf.gather(x, selected, batch_dims=1) for x in (candidates.parents, candidates.tokens))
     return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
@@ -226,9 +225,9 @@ def last_ids(state: State) -> tf.Tensor:
 
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns bool [R], true for sentences whose n best outputs cannot change any more."""
-    # No alive hypothesis can reach a higher score: its log-probability, which is negative, can only fall, and the
-    # length penalty that divides it is largest at the length limit.
+    """Returns bool [R], true for sentences at their length limit, or whose n best outputs cannot change any more."""
+    # The highest score that an alive hypothesis can still reach. Its log-probability is negative and can only fall, and
+    # the score is this log-probability divided by the length penalty, which is largest at the length limit.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
     worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
     return (state.t >= state.limits) | (worst_of_best > best_possible)
@@ -237,7 +236,7 @@ def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
 def remove_done(
     state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> State:
-    """Moves the sentences that are done to the result, and reorders the cache of the others by `parents` [R, K]."""
+    """Moves the sentences that are done into the result. In the cache, gives each hypothesis its parent's row."""
     any_done = tf.reduce_any(is_done)
     result = tf.cond(
         any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, scoring), lambda: state.result
@@ -250,7 +249,7 @@ def remove_done(
         lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences),
         lambda: sentences,
     )
-    # Row r * K + k of the cache belongs to hypothesis k of sentence r: [R * K, ...] --> [(R - D) * K, ...]
+    # Select the parents' rows of the cache. Row r * K + k is for hypothesis k of sentence r: [R * K] --> [(R - D) * K]
     beam_size = tf.shape(parents, tf.int64)[1]
     cache_rows = tf.reshape(remaining[:, None] * beam_size + tf.cast(tf.gather(parents, remaining), tf.int64), [-1])
     cache = tf.nest.map_structure(lambda tensor: tf.gather(tensor, cache_rows), state.cache)
@@ -260,18 +259,19 @@ def remove_done(
 def add_outputs(
     state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> Hypotheses:
-    """Returns `state.result` with the outputs of the sentences that are done added."""
-    done = tf.where(is_done)[:, 0]  # [D]
-    finished_scores = tf.gather(state.finished_scores, done)  # [R, K] --> [D, K]
+    """Returns `state.result` together with the outputs of the sentences that are done."""
+    # Select the rows of the D sentences that are done: [R, ...] --> [D, ...]
+    done = tf.where(is_done)[:, 0]
+    finished_scores = tf.gather(state.finished_scores, done)
     alive_scores = tf.gather(state.alive_log_probs, done) / length_penalty(state.t, decode_hparams.alpha)
-    alive_ids = tf.gather(state.alive_ids, done)  # [R, K, t] --> [D, K, t]
+    alive_ids = tf.gather(state.alive_ids, done)
     if scoring.bonus:
-        # The cache is not reordered yet: its rows belong to the parents.
-        alive_bonus = tf.gather(scoring.bonus(state.cache, state.memory), parents, batch_dims=1)  # [R, K]
+        # The cache's rows are still in the order of the parents, so a hypothesis takes its parent's bonus [R, K].
+        alive_bonus = tf.gather(scoring.bonus(state.cache, state.memory), parents, batch_dims=1)
         alive_scores, order = tf.math.top_k(alive_scores + tf.gather(alive_bonus, done), tf.shape(parents)[1])
         alive_ids = tf.gather(alive_ids, order, batch_dims=1)
 
-    # Finished hypotheses come first, even if unfinished ones have higher scores: [D, K] + [D, K] --> [D, 2K] --> [D, n]
+    # Select n outputs, finished before unfinished ones, whatever their scores: [D, K] + [D, K] --> [D, 2K] --> [D, n]
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
     is_finished = tf.concat([finished_scores > MISSING, tf.zeros_like(alive_scores, tf.bool)], axis=1)

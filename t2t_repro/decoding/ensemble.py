@@ -1,4 +1,4 @@
-"""Combines several models into one model, which averages their log-probabilities.
+"""An ensemble: several models that decode together, with the mean of their log-probabilities.
 
 Shapes: B batch, K hypotheses, H heads, T target length, S source length, V vocabulary.
 """
@@ -12,9 +12,9 @@ import tensorflow as tf
 
 
 class Ensemble:
-    """A `DecodingModel` whose log-probabilities are means over its members.
+    """A `DecodingModel` made of several models, its members, which returns the mean of their log-probabilities.
 
-    Its memory and its cache are lists with one element for each member.
+    The memory and the cache of an ensemble are lists with one member's memory or cache in each element.
     """
 
     name = "ensemble"
@@ -27,21 +27,21 @@ class Ensemble:
         self.trainable_variables = [variable for model in self.models for variable in model.trainable_variables]
 
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns the log-probabilities [B, T, V] of the tokens at each position of `targets`; see `Model`."""
+        """Returns log-probabilities [B, T, V] of all V tokens at each position of `targets`; see `Model`."""
         return _mean([model(inputs, targets, seed) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
-        """Encodes source ids [B, S]. Returns each member's memory."""
+        """Returns each member's memory of the source ids [B, S]."""
         return [model.encode(inputs) for model in self.models]
 
     def start(self, hypotheses: tf.Tensor) -> list[Any]:
-        """Returns each member's empty cache of `hypotheses` = B * K hypotheses."""
+        """Returns an empty cache for each member. `hypotheses` is the number of hypotheses, B * K."""
         return [model.start(hypotheses) for model in self.models]
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: list[Any], memory: list[Any], save_weights_to: list | None = None
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Returns the log-probabilities [B, K, V] of position t, and each member's cache; see `DecodingModel`."""
+        """Returns log-probabilities [B, K, V] of all V tokens at position t, and each member's new cache."""
         options = self._options(save_weights_to)
         steps = [
             model.decode_step(ids, t, model_cache, model_memory, **model_options)
@@ -50,7 +50,7 @@ class Ensemble:
         return _mean([logits for logits, _ in steps], options, save_weights_to), [cache for _, cache in steps]
 
     def decode(self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None) -> tf.Tensor:
-        """Returns the log-probabilities [B, T, V] of the tokens at each position of `targets`; see `DecodingModel`."""
+        """Returns log-probabilities [B, T, V] of all V tokens at each position of `targets`; see `DecodingModel`."""
         options = self._options(save_weights_to)
         logits = [
             model.decode(targets, model_memory, **model_options)
@@ -59,17 +59,17 @@ class Ensemble:
         return _mean(logits, options, save_weights_to)
 
     def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
-        """Returns keyword arguments for each member: a new list `save_weights_to`, if the caller saves weights."""
+        """Returns each member's keyword arguments: an empty list `save_weights_to`, or none if no weights are saved."""
         return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
 
 
 def _mean(
     logits: Sequence[tf.Tensor], options: Sequence[dict[str, list]] = (), save_weights_to: list | None = None
 ) -> tf.Tensor:
-    """Returns the members' mean log-probabilities, given their logits.
+    """Returns the mean of the members' log-probabilities, computed from the members' `logits`.
 
-    If `save_weights_to` is a list, this function appends the mean attention weights [B, 1, T, S]: the mean over the
-    heads of each member's last layer, then over the members.
+    If `save_weights_to` is a list, this function appends the mean attention weights [B, 1, T, S] to the list. The mean
+    is over the heads of each member's last layer, then over the members.
     """
     if save_weights_to is not None:
         weights = [option["save_weights_to"][-1] for option in options]

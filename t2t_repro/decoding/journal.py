@@ -15,7 +15,7 @@ from t2t_repro.progress import Progress
 
 
 def journal_path(output: Path) -> Path:
-    """Returns the path of an output file's journal."""
+    """Returns the path of the journal of an output file: the output's path with ".unfinished" at its end."""
     return output.with_name(f"{output.name}.unfinished")
 
 
@@ -24,11 +24,11 @@ class Journal:
 
     Args:
         output: the output file.
-        settings: everything that the translations depend on. Journals whose settings differ in `repr` do not match.
-        resume: true to read the finished translations, false to start again.
-        strict: if `resume`, true to refuse a journal with other settings, false to start again.
+        settings: everything that the translations depend on. The journal stores a hash of `repr(settings)`.
+        resume: true to read the translations in an existing journal, false to start with an empty journal.
+        strict: if a journal to resume has other settings, true to raise UserError, false to start with an empty one.
 
-    Raises UserError if the journal is damaged, has other settings and is refused, or cannot be written.
+    Raises UserError if the journal is damaged, has other settings (if `strict`), or cannot be read or written.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -38,7 +38,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             content = self._read(head) if resume and self.path.exists() else b""
             self.done = dict(self._translations(content))
-            """Finished translations by the number of their text."""
+            """The finished translations. A key is the number of a text, its value the text's translation."""
             self._file: IO[bytes] = open(self.path, "ab" if content else "wb")  # noqa: SIM115, closed by __exit__
             self._file.truncate(len(content))
             if not content:
@@ -48,17 +48,17 @@ class Journal:
             raise self._unwritable(error) from None
 
     def add(self, number: int, translation: Translation) -> None:
-        """Writes the translation of text `number`. Raises UserError if the journal cannot be written."""
+        """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
         try:
             fields = dataclasses.asdict(translation)
-            fields["pieces"] = fields.pop("segments")  # journals of earlier versions have this name
+            fields["pieces"] = fields.pop("segments")  # the field's name in journals of earlier versions
             self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
         except OSError as error:
             raise self._unwritable(error) from None
 
     def delete(self) -> None:
-        """Deletes the file. Call this when the output is complete."""
+        """Deletes the journal. Callers do this when the output file is complete."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
@@ -72,9 +72,9 @@ class Journal:
                 raise self._unwritable(close_error) from None
 
     def _read(self, head: bytes) -> bytes:
-        """Returns the journal's complete lines, or nothing if its first line is not `head` and `strict` is false."""
+        """Returns the complete lines. If the first one is not `head`, returns b"" or, if `strict`, raises UserError."""
         content = self.path.read_bytes()
-        content = content[: content.rfind(b"\n") + 1]  # a killed process can leave half of a line
+        content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
         if not content or content.startswith(head):
             return content
         if not self._strict:
@@ -106,11 +106,12 @@ def translate_all(
     journal: Journal | None,
     label: str,
 ) -> list[Translation]:
-    """Returns the translations of texts 0 to `count` - 1. Translations in the journal are not computed again.
+    """Returns the translations of texts 0 to `count` - 1. Translates only texts that are not in the journal.
 
     Args:
-        stream: translates the texts whose numbers are in a list. Yields (index in the list, translation) in any order.
-        journal: stores each translation as soon as it is finished; None to store no translations.
+        stream: function that translates the texts with the numbers in a list, and yields (index in the list,
+            translation) in any order.
+        journal: holds earlier translations and stores each new one as soon as it is finished; None for no journal.
         label: label of the progress bar.
 
     Raises UserError if the journal cannot be written.

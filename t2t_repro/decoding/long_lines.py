@@ -1,4 +1,4 @@
-"""Splits, truncates or refuses texts that are longer than the texts in training."""
+"""Treatment of texts that are longer than the texts in training: they are split, truncated or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from t2t_repro.errors import UserError, unknown
 LONG_LINES = ("split", "truncate", "error")
 
 SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])[」』”’）]*")  # noqa: RUF001
-"""Matches the white space after a sign that ends a sentence. After Chinese and Japanese signs it may be missing."""
+"""Pattern of what separates two sentences: after a punctuation mark, closing quotes and brackets, then white space. A
+Chinese or Japanese mark needs no white space after it."""
 SPACE = re.compile(r"(?<=\S)\s+")
 
 
@@ -24,19 +25,19 @@ class Segment:
     """A whole text, or a part of a long text. Each segment is translated separately."""
 
     text_index: int
-    """Index of the text among all texts."""
+    """Index of the segment's text in the list of all texts, from 0."""
     number: int
-    """Index of the segment in its text."""
+    """Index of the segment among the segments of its text, from 0."""
     line_number: int
-    """Line number of the text in its file."""
+    """Line number, from 0, of the segment's text in the input file."""
     string: str
-    """The segment, including the white space around it."""
+    """The segment's text, including the white space around it."""
     ids: list[int]
-    """The segment's tokens. White space around the segment has no tokens."""
+    """Token ids of the segment without the white space around it, ended by the end token."""
     prefix_ids: Sequence[int] = ()
-    """The required beginning of the output, without an end token."""
+    """Token ids with which the output must begin, without an end token; empty for no requirement."""
     is_truncated: bool = False
-    """True if the end of the text was dropped."""
+    """True if the text was too long and its end was dropped."""
 
 
 def cut_texts(
@@ -46,10 +47,10 @@ def cut_texts(
 
     Args:
         longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
-        long_lines: treatment of a text with more tokens: "split", "truncate", or "error" to refuse it.
-        input_file: the file that the texts come from.
+        long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or raise an "error".
+        input_file: the file that the texts come from, for line numbers and error messages.
 
-    Raises UserError if `long_lines` is unknown, or if it is "error" and a text is too long.
+    Raises UserError if `long_lines` is unknown, or if `long_lines` is "error" and a text is too long.
     """
     if long_lines not in LONG_LINES:
         raise unknown("long_lines", long_lines, LONG_LINES)
@@ -82,15 +83,14 @@ def cut_texts(
 def split_text(
     text: str, longest: int, count: Callable[[str], int], separators: Sequence[re.Pattern[str]] = (SENTENCE_END, SPACE)
 ) -> list[str]:
-    """Splits a text into strings of at most `longest` tokens whose concatenation is the text.
+    """Returns consecutive parts of a text that have at most `longest` tokens each. Their concatenation is the text.
 
-    The text is split after sentences, a sentence that is too long between words, and a word that is too long between
-    characters.
+    The text is split between sentences. A sentence that is still too long is split between words, and a word that is
+    still too long between characters.
 
     Args:
         count: function that returns the number of tokens of a text.
-        separators: patterns. The text is split after the matches of the first pattern. Parts that are still too long
-            are split after the matches of the next pattern, and so on.
+        separators: patterns of the text between two sentences and between two words.
     """
     if count(text) <= longest:
         return [text]
@@ -103,7 +103,7 @@ def split_text(
 
 
 def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:
-    """Concatenates neighboring parts if the result has at most `longest` tokens."""
+    """Returns the parts after concatenating neighbors, as long as a result has at most `longest` tokens."""
     merged = [parts[0]]
     for part in parts[1:]:
         if not part.strip() or count(merged[-1] + part) <= longest:
@@ -114,7 +114,7 @@ def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[
 
 
 def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
-    """Joins the translations of segments. Two are joined with a space if white space separates their sources."""
+    """Joins translations of segments, with a space between two translations if white space separates their sources."""
     result = texts[0]
     for text, before, after in zip(texts[1:], sources[:-1], sources[1:], strict=True):
         result += (" " if before[-1:].isspace() or after[:1].isspace() else "") + text
@@ -122,9 +122,10 @@ def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
 
 
 def join_translations(parts: Sequence[Translation], segments: Sequence[Segment]) -> Translation:
-    """Joins the translations of a text's segments.
+    """Returns the translation of a text, joined from the translations of the text's segments.
 
-    Joins the best hypotheses of all segments, then the second best, and so on until a segment has no more hypotheses.
+    The best hypotheses of all segments are joined to the text's best hypothesis, the second best to the text's second
+    best, and so on until a segment has no more hypotheses.
     """
     if len(parts) == 1:
         return parts[0]

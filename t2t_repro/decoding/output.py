@@ -16,11 +16,7 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Replaces the text of each output with the one that `Problem.finish` returns for it.
-
-    Returns:
-        The new translations, and the report of `Problem.finish`.
-    """
+    """Returns the translations, whose texts `Problem.finish` has changed, and the report of `Problem.finish`."""
     sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
     outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
     finished_outputs, report = problem.finish(sources, outputs)
@@ -34,10 +30,11 @@ def finish_translations(
 
 
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
-    """Returns a line with the only output, or with columns separated by tabs if `num_best` > 1 or `write_beam_scores`.
+    """Returns one line with the outputs of one source.
 
-    Each output has a column for its text. `write_beam_scores` adds two columns, for its score and number of tokens. If
-    the line has columns, tabs in the text become spaces.
+    If `num_best` is 1 and `write_beam_scores` is false, the line is the text of the only output. Otherwise the line has
+    columns separated by tabs: for each output its text, in which tabs become spaces, and, if `write_beam_scores`, its
+    score and its number of tokens.
     """
     has_columns = decode_hparams.num_best > 1 or decode_hparams.write_beam_scores
     cells = []
@@ -49,10 +46,9 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
 
 
 def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
-    """Returns a translation as a JSON object; docs/decoding.md lists the fields.
+    """Returns a translation as a JSON object in one line; docs/decoding.md lists the fields.
 
-    Args:
-        has_attention: true to include the fields about attention.
+    If `has_attention`, the object includes the fields "source_tokens" and "attention".
     """
     hypotheses = translation.hypotheses
     fields = {
@@ -69,10 +65,10 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Returns a line with a pair's log-probability, in total and per token.
+    """Returns a line with the log-probability of `target` as the translation of `source`, in total and per token.
 
     Args:
-        output_format: "text" for columns separated by tabs, "jsonl" for a JSON object.
+        output_format: "text" for total, mean and number of tokens, separated by tabs; "jsonl" for a JSON object.
     """
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
@@ -89,6 +85,6 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
 
 
 def to_json(fields: dict) -> str:
-    """Returns one line of JSON. Escapes the characters that some programs take for the end of a line."""
+    """Returns a JSON object in one line. Escapes the Unicode characters that some programs read as line ends."""
     text = json.dumps(fields, ensure_ascii=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -11,38 +11,38 @@ import tensorflow as tf
 from t2t_repro.data.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
-"""Lower bound of a source token's attention, so that its logarithm is finite."""
+"""Smallest attention of a source token in the coverage penalty, so that the logarithm of the attention is finite."""
 
 
 def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """Returns the logits [R, K, V] of position t. A prefix with a token at this position allows only this token.
+    """Returns the logits [R, K, V] of position t. If a prefix has a token at position t, all other tokens get -inf.
 
     Args:
-        logits: the model's logits, returned for the prefix's token even if other rules forbid this token.
-        adjusted: the logits after other rules, returned if the prefix has no token at position t.
+        logits: the model's logits. The prefix's token keeps its logit from here even if other rules forbid this token.
+        adjusted: the logits after other rules, used for sentences whose prefix has no token at position t.
         prefix: int32 [R, P], the tokens with which each sentence's outputs must begin, padded with 0.
     """
-    forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]
-    mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))  # [R, V]
+    forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]: prefix token at t, or 0
+    mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))  # [R, V]: 0 for `forced`
     return tf.where(forced[:, None, None] == PAD_ID, adjusted, logits + mask[:, None])
 
 
 def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float) -> tf.Tensor:
-    """Subtracts `penalty` from the logits [R, K, V] of tokens that would repeat an n-gram of their hypothesis.
+    """Returns the logits [R, K, V], lowered by `penalty` for tokens that would repeat an n-gram of their hypothesis.
 
     Args:
         ids: int32 [R, K, t], the tokens of the hypotheses.
-        size: n, the number of tokens in an n-gram; 1 or more.
+        size: n, the number of tokens in an n-gram, at least 1.
     """
     shape, length = tf.shape(logits), tf.shape(ids)[2]
     num_ngrams = tf.maximum(length - size + 1, 0)
-    # bool [R, K, W], true for earlier n-grams that begin with the hypothesis's last n - 1 tokens
+    # bool [R, K, W]: true for an n-gram whose first n - 1 tokens are the hypothesis's last n - 1 tokens
     is_match = tf.ones_like(ids[:, :, :num_ngrams], tf.bool)
     for offset in range(size - 1):
         latest = tf.maximum(length - size + 1 + offset, 0)
         is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
-    # The last token of each matching n-gram gets the penalty, only once even if several of them end with this token.
-    # [R, K, W] --> [R * K * V] --> [R, K, V]
+    # Each token that ends a matching n-gram gets the penalty. If a token ends several matching n-grams, the maximum
+    # gives the token only one penalty. Matches [R, K, W] --> penalties [R * K * V] --> [R, K, V]
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     hypotheses = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
     penalties = tf.math.unsorted_segment_max(
@@ -52,11 +52,11 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
 
 
 def coverage(attention: tf.Tensor, is_token: tf.Tensor, beta: float) -> tf.Tensor:
-    """Returns beta times the sum over source tokens of log(min(attention, 1)): [R, K] (Wu et al. 2016, equation 14).
+    """Returns the coverage penalty [R, K] of Wu et al. (2016): beta * sum of log(min(attention, 1)) over source tokens.
 
     Args:
         attention: [R, K, S], the attention that each source token has received, summed over the output's positions.
-        is_token: bool [R, S], false for padding.
+        is_token: bool [R, S], true for source tokens, false for padding.
     """
     logs = tf.math.log(tf.clip_by_value(attention, MINIMUM_COVERAGE, 1.0))
     return beta * tf.reduce_sum(tf.where(is_token[:, None], logs, 0.0), axis=2)

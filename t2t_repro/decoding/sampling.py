@@ -30,15 +30,15 @@ from t2t_repro.hparam import DecodeHParams
 
 
 def random_numbers(seed: int, line: int, segment: int, length: int, count: int) -> np.ndarray:
-    """Returns the numbers in [0, 1), float32 [count, length], that decide the random outputs of a segment.
+    """Returns the random numbers in [0, 1) from which the outputs of a segment are drawn, float32 [count, length].
 
-    A larger `count` only adds rows, and a larger `length` only adds columns.
+    The numbers depend only on the arguments. A larger `count` or `length` adds numbers and does not change the others.
 
     Args:
         seed: decode_hparams.sampling_seed.
         line: number of the segment's line in the input file.
         segment: number of the segment in its line; 0 if the line is not split.
-        length: numbers for each output.
+        length: number of random numbers per output, one for each position.
         count: number of outputs.
     """
     streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
@@ -48,11 +48,11 @@ def random_numbers(seed: int, line: int, segment: int, length: int, count: int) 
 def sample(
     scoring: Scoring, cache: Any, memory: dict[str, Any], limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Draws random outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
+    """Returns random outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
 
     Args:
         scoring, cache, limits: as for `beam_search`, but `scoring.bonus` must be None.
-        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the number that decides each token.
+        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the random number for each token.
         decode_hparams: the function uses `num_best` (K), `alpha` and the fields `sampling_...`.
 
     Returns:
@@ -61,17 +61,17 @@ def sample(
     count, alpha = decode_hparams.num_best, decode_hparams.alpha
 
     def advance(state: State) -> State:
-        # The next token's logits: [R, K] --> [R, K, V]
+        # The logits of each output's next token [R, K, V], and the logarithm of their softmax's denominator [R, K].
         logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
-        normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0  # [R, K]
+        normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0
         if scoring.adjust:
             logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
-        # Draw a token for each output that has not ended: [R, K, V] --> [R, K]
+        # Draw the next token of each output, padding for outputs that have ended: [R, K, V] --> [R, K]
         is_alive = state.alive_log_probs > MISSING
         tokens = tf.where(is_alive, draw(logits, state.memory["random"][:, :, state.t], decode_hparams), PAD_ID)
         log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - normalizer
         is_end = is_alive & (tokens == EOS_ID)
-        # Append the tokens: [R, K, t] --> [R, K, t + 1]
+        # Append the tokens to the outputs: [R, K, t] --> [R, K, t + 1]
         ids = tf.concat([state.alive_ids, tokens[:, :, None]], axis=2)
         finished_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
         state = state._replace(
@@ -82,19 +82,20 @@ def sample(
             finished_scores=tf.where(is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores),
             cache=cache,
         )
-        is_done = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)  # [R]
-        parents = tf.range(count)[None] + tf.zeros_like(tokens)  # [R, K]: each output extends itself
+        # A sentence is done at its length limit, or when all its outputs have ended: bool [R]
+        is_done = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)
+        parents = tf.range(count)[None] + tf.zeros_like(tokens)  # [R, K]: each output is its own parent
         return remove_done(state, parents, is_done, decode_hparams, scoring)
 
     return advance_until_done(advance, start_state(cache, memory, limits, [0.0] * count, count))
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns int32 [R, K], the next token of each output, drawn from the distribution of its logits.
+    """Returns the next token of each output, int32 [R, K], drawn at random from the softmax of the logits.
 
     Args:
         logits: [R, K, V].
-        random: [R, K] in [0, 1), the number that decides each token.
+        random: [R, K] in [0, 1), the random number for each token.
         decode_hparams: the function uses temperature, top-k and top-p.
     """
     top_k, top_p = decode_hparams.sampling_keep_top_k, decode_hparams.sampling_keep_top_p
@@ -104,12 +105,12 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
         logits, tokens = tf.math.top_k(logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary)
     probabilities = tf.nn.softmax(logits)
     cumulative = tf.cumsum(probabilities, axis=2)
-    if top_p < 1:  # keep a token if all likelier tokens together have a probability below top_p
+    if top_p < 1:  # keep a token if the likelier tokens have a total probability below top_p
         is_kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
         cumulative = tf.cumsum(probabilities * is_kept, axis=2)
     threshold = random[:, :, None] * cumulative[:, :, -1:]
-    # Draw the first token whose cumulative probability is larger than the threshold. Rounding can make the threshold
-    # equal to the total; then draw the last token whose probability is not 0.
+    # Draw the first token whose cumulative probability is larger than the threshold. If rounding has made the threshold
+    # equal to the total probability, draw the last token whose probability is not 0.
     index = tf.minimum(
         tf.math.count_nonzero(cumulative <= threshold, axis=2, dtype=tf.int32),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2, dtype=tf.int32),

@@ -1,4 +1,4 @@
-"""Generates a model's outputs as decode_hparams require, and scores given targets. Texts are arrays of token ids.
+"""Generation of outputs by beam search or sampling, and scoring of given targets. Texts are arrays of token ids.
 
 The translator and the exported model for serving call these functions.
 
@@ -27,12 +27,12 @@ def generate_outputs(
     prefix: tf.Tensor | None = None,
     random: tf.Tensor | None = None,
 ) -> Hypotheses:
-    """Returns n = decode_hparams.num_best outputs of each source: the best ones, or random ones.
+    """Returns n = decode_hparams.num_best outputs of each source, by beam search or, if `is_random`, by sampling.
 
     Args:
-        inputs: int32 [B, S], each row ended by the end token and padded with 0.
+        inputs: the sources, int32 [B, S], each ended by the end token and padded with 0.
         prefix: int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin.
-        random: float32 [B, n, L] in [0, 1), the numbers that decide the outputs if decode_hparams.is_random.
+        random: float32 [B, n, L] in [0, 1), the random number for each token of each output; None for beam search.
     """
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
@@ -43,7 +43,7 @@ def generate_outputs(
         limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
-        cache["attention"] = tf.zeros([hypotheses, length])  # summed over the positions decoded so far
+        cache["attention"] = tf.zeros([hypotheses, length])  # of each source token so far
     scoring = _scoring(model, decode_hparams, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
@@ -52,7 +52,7 @@ def generate_outputs(
 
 
 def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bool) -> Scoring:
-    """Returns functions that score as decode_hparams require. They use the cache and memory of `generate_outputs`."""
+    """Returns the functions with which `generate_outputs` scores tokens and outputs, with penalties and prefixes."""
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:
@@ -61,12 +61,12 @@ def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bo
             return logits, {"model": model_cache}
         weights: list[tf.Tensor] = []
         logits, model_cache = model.decode_step(ids, t, cache["model"], memory["model"], save_weights_to=weights)
-        # The mean over the heads of the last layer: [R, H, K, S] --> [R, K, S] --> [R * K, S]
+        # The last layer's attention, averaged over its heads: [R, H, K, S] --> [R, K, S] --> [R * K, S]
         attention = tf.reshape(tf.reduce_mean(weights[-1], axis=1), tf.shape(cache["attention"]))
         return logits, {"model": model_cache, "attention": cache["attention"] + attention}
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Any) -> tf.Tensor:
-        allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # forbids padding
+        allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # -inf for padding
         if ngram_size:
             allowed = without_repeats(allowed, ids, ngram_size, decode_hparams.repeat_ngram_penalty)
         return with_prefix(logits, allowed, memory["prefix"], t) if has_prefix else allowed
@@ -80,26 +80,27 @@ def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bo
 
 
 def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the log-probability of each token of given targets, and the source token with the largest attention.
+    """Returns for each target token its log-probability, and the source token that gets the most attention.
 
     Args:
-        model: a `Model`; if it has attention, also a `DecodingModel`.
-        inputs: int32 [B, S], each row ended by the end token and padded with 0.
-        targets: int32 [B, T], each row ended by the end token and padded with 0.
+        model: a `DecodingModel` with attention, or any `Model` without attention.
+        inputs: the sources, int32 [B, S], each ended by the end token and padded with 0.
+        targets: the targets, int32 [B, T], each ended by the end token and padded with 0.
 
     Returns:
-        Log-probabilities, float32 [B, T] in nats, 0 for padding. Source positions, int32 [B, T]: the one that the last
-        decoder layer attends to most (mean over the heads) when it predicts the token; [B, 0] without attention.
+        Log-probabilities in nats, float32 [B, T], 0 for padding. And for each target token the position of the source
+        token with the largest attention weight in the last decoder layer, averaged over its heads: int32 [B, T], or
+        [B, 0] if the model has no attention.
     """
     weights: list[tf.Tensor] = []
     if model.has_attention:
-        logits = model.decode(targets, model.encode(inputs), save_weights_to=weights)  # [B, T, V]
+        logits = model.decode(targets, model.encode(inputs), save_weights_to=weights)  # [B, T, V], for all V tokens
     else:
         logits = model(inputs, targets)
-    log_probs = tf.gather(logits, targets, batch_dims=2)  # [B, T]
+    log_probs = tf.gather(logits, targets, batch_dims=2)  # [B, T], for the target's tokens
     if not model.is_normalized:
         log_probs -= tf.reduce_logsumexp(logits, axis=2)
-    if weights:  # [B, H, T, S] --> [B, T, S] --> [B, T]
+    if weights:  # mean over the heads, then the source position with the largest: [B, H, T, S] --> [B, T, S] --> [B, T]
         attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2, output_type=tf.int32)
     else:
         attention = tf.zeros([tf.shape(targets)[0], 0], tf.int32)

@@ -1,4 +1,4 @@
-"""Results of decoding: translations with their hypotheses, and scores of given pairs."""
+"""Results of decoding: translations with their hypotheses, and scores of pairs of a source and a target."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An output of the model."""
+    """An output of the model for a source, with its score."""
 
     text: str
     """The output as one line of text."""
     score: float
-    """log P / length penalty in nats, including other penalties. For a text in segments, the sum of their scores."""
+    """Log-probability / length penalty, in nats, after other penalties. For a split text, the sum over its segments."""
     ids: tuple[int, ...] = ()
-    """The output's tokens. The last one is the end token, unless the output reached the length limit."""
+    """The output's token ids. The last id is the end token, unless the output reached the length limit."""
     token_scores: tuple[float, ...] = ()
-    """Log-probability of each token in nats, if the translator computed `details`; otherwise empty."""
+    """Log-probability of each token in nats; empty unless `Translator.translate` got details=True."""
     attention: tuple[int, ...] = ()
-    """For each token, index of the source token that the decoder's last layer attends to most, if the translator
-    computed `details`; otherwise empty."""
+    """For each token, index of the source token that the decoder's last layer attends to most; empty unless
+    `Translator.translate` got details=True."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The outputs for one text. The translation of an empty text is `EMPTY`."""
+    """The model's outputs for one text; `EMPTY` for an empty text."""
 
     hypotheses: tuple[Hypothesis, ...]
-    """One or more outputs, best first; random outputs in the order in which they were drawn."""
+    """One or more outputs. Beam search puts the best first; random outputs are in the order in which they are drawn."""
     source_ids: tuple[int, ...] = ()
-    """Tokens of the source. Each of its segments ends with an end token."""
+    """Token ids of the source. Each segment of the source ends with an end token."""
     segments: int = 1
     """Number of segments into which the source was split; 1 if it was not split."""
     is_truncated: bool = False
-    """True if the source was too long, so that its end was dropped."""
+    """True if the source was too long and its end was dropped."""
 
     @property
     def text(self) -> str:
-        """The best output's text."""
+        """Text of the first output."""
         return self.hypotheses[0].text
 
     @property
     def score(self) -> float:
-        """The best output's score."""
+        """Score of the first output."""
         return self.hypotheses[0].score
 
 
@@ -54,12 +54,13 @@ EMPTY = Translation((Hypothesis("", 0.0),))
 
 @dataclass(frozen=True)
 class PairScore:
-    """The model's log-probability of a given target, token by token."""
+    """The model's log-probability of each token of a target, given the source."""
 
     token_scores: tuple[float, ...]
-    """Log-probability of each target token in nats, including the end token."""
+    """Log-probability of each target token in nats; the last token is the end token."""
     attention: tuple[int, ...]
-    """For each target token, index of the source token that the decoder's last layer attends to most."""
+    """For each target token, index of the source token that the decoder's last layer attends to most; empty if the
+    model has no attention."""
 
     @property
     def log_prob(self) -> float:
@@ -68,21 +69,21 @@ class PairScore:
 
     @property
     def mean(self) -> float:
-        """Log-probability per token, in nats."""
+        """Mean log-probability of a target token, counting the end token, in nats."""
         return self.log_prob / len(self.token_scores)
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """The file from which texts were read."""
+    """The name of a file from which texts were read, and the texts' line numbers."""
 
     name: str = "texts"
-    """The file's name in error messages."""
+    """Name of the file, for error messages."""
     line_numbers: Sequence[int] | None = None
-    """Line number of each text, from 0. Random outputs depend on it. By default 0, 1, 2, ..."""
+    """Line number of each text, from 0; None for 0, 1, 2, ... A text's random outputs depend on its line number."""
 
     def line_number(self, index: int) -> int:
-        """Returns the line number of the text with this index."""
+        """Returns the line number, from 0, of the text with this index."""
         return index if self.line_numbers is None else self.line_numbers[index]
 
 

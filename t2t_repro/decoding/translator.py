@@ -1,4 +1,4 @@
-"""The translator: tokenizes texts, sorts and batches them, searches, restores their order, and detokenizes.
+"""The translator, which tokenizes texts, batches texts of similar length, searches for outputs, and detokenizes them.
 
 Shapes: B batch, S source length, T target length, n hypotheses, L longest output.
 """
@@ -37,10 +37,11 @@ class Translator:
     """Translates text with a trained model.
 
     Args:
-        model: a `DecodingModel`; for `score` a `Model` is enough.
+        model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode.
         vocabulary: the model's vocabulary.
-        decode_hparams: how to decode.
-        max_length: number of tokens in the longest source of training, counting the end token; 0 for no limit.
+        decode_hparams: settings of the search and of batches.
+        max_length: longest source that is translated whole if `max_input_size` is 0, in tokens counting the end token;
+            0 for no limit.
     """
 
     def __init__(
@@ -58,14 +59,14 @@ class Translator:
 
     @classmethod
     def from_dir(cls, output_dir: str, checkpoint_path: str = "", **decode_hparams: Any) -> Translator:
-        """Returns a translator with the model in a model folder.
+        """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
 
         Args:
-            output_dir: the model folder, or several, separated by commas, for an ensemble.
-            checkpoint_path: see `ModelFolder.checkpoint`; for an ensemble one per folder, separated by commas.
-            decode_hparams: fields of `DecodeHParams` that differ from the problem's defaults.
+            output_dir: path of the model folder. Several paths are separated by commas.
+            checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
+            decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
-        Raises UserError if a folder or checkpoint does not exist, files do not belong together, or a field is unknown.
+        Raises UserError if a folder or checkpoint is missing or damaged, or vocabularies differ, or a field is unknown.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         return cls.from_folders(folders, checkpoints, _replace(folders[0].problem.decode_hparams, decode_hparams))
@@ -74,7 +75,7 @@ class Translator:
     def from_folders(
         cls, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
     ) -> Translator:
-        """Returns a translator with the model of a folder, or with an ensemble of the models of several folders."""
+        """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders."""
         models = [folder.model(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
         return cls(
             models[0] if len(models) == 1 else Ensemble(models),
@@ -96,13 +97,13 @@ class Translator:
         """Returns the translation of each text, in order.
 
         Args:
-            texts: one line each.
-            prefixes: the required beginning of each output, "" for none.
+            texts: the texts to translate, one line each.
+            prefixes: for each text, the required beginning of its outputs or ""; empty if no text has a prefix.
             long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
                 and join their translations, "truncate" to drop its end, or "error" to raise UserError.
-            details: true to compute token scores and attention, too.
-            advance: function that is called with the number of newly translated texts.
-            decode_hparams: fields of `DecodeHParams` that differ from this translator's.
+            details: true to compute the token scores and attention of each hypothesis, too.
+            advance: function that this method calls with the number of texts translated since the last call.
+            decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
         Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, or if
         `long_lines` is "error" and a text is too long.
@@ -129,8 +130,8 @@ class Translator:
 
         Args:
             texts, prefixes, long_lines, details: as for `translate`.
-            input_file: the file from which the texts were read.
-            changes: fields of `DecodeHParams` that differ from this translator's.
+            input_file: the file from which the texts were read, for line numbers and error messages.
+            changes: values for fields of `DecodeHParams`; other fields have this translator's values.
 
         Raises UserError as `translate` does.
         """
@@ -141,7 +142,7 @@ class Translator:
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary, longest, long_lines, input_file)
         for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode(prefixes), strict=False):
-            if segments:  # only the first segment has the prefix, without its end token
+            if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
 
@@ -162,11 +163,11 @@ class Translator:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], advance: Callable[[int], None] = lambda count: None
     ) -> list[PairScore]:
-        """Returns the probability of each target as the translation of its source.
+        """Returns the log-probability of each target as the translation of its source.
 
         Args:
             sources, targets: one line each.
-            advance: function that is called with the number of newly scored pairs.
+            advance: function that this method calls with the number of pairs scored since the last call.
 
         Raises UserError if the numbers of sources and targets differ.
         """
@@ -176,7 +177,7 @@ class Translator:
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Raises UserError if this model cannot decode with `decode_hparams`, or a field is only for t2t-decoder."""
+        """Raises UserError if this model cannot decode with `decode_hparams`, or if a field is only for t2t-decoder."""
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
@@ -190,7 +191,7 @@ class Translator:
     def _translate(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
     ) -> list[Translation]:
-        """Translates a batch of segments."""
+        """Returns the translations of a batch of segments."""
         arrays = {"inputs": padded([segment.ids for segment in segments])}
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
@@ -202,8 +203,8 @@ class Translator:
             )
         best = self._search(decode_hparams, arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
-        exists = scores > MISSING  # bool [B, n]; a small vocabulary or a low limit leaves fewer than n outputs
-        exists[:, 0] = True  # even if its score is NaN, as for a diverged model
+        exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
+        exists[:, 0] = True  # the first output exists even if its score is NaN because the model has diverged
         outputs = [unpadded(output) for output in ids[exists].tolist()]
         if details:
             sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]
@@ -223,7 +224,7 @@ class Translator:
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a graph, and keeps one graph for each combination of options and arrays."""
+        """Runs `generate_outputs` as a TensorFlow graph. Keeps a graph for each combination of settings and arrays."""
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
@@ -237,7 +238,7 @@ class Translator:
     def _score_all(
         self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None
     ) -> list[PairScore]:
-        """Scores pairs in batches, because the logits of all positions need much memory."""
+        """Returns the scores of the pairs. Uses batches, because the logits of all pairs may not fit in memory."""
         scores, lengths = dict[int, PairScore](), [max(len(source), len(target)) for source, target in pairs]
         for index, score in run_in_batches(self._score, pairs, lengths, batch_size):
             scores[index] = score
@@ -245,7 +246,7 @@ class Translator:
         return [scores[index] for index in range(len(pairs))]
 
     def _score(self, pairs: Sequence[Pair]) -> list[PairScore]:
-        """Scores a batch of pairs."""
+        """Returns the scores of one batch of pairs."""
         sources, targets = zip(*pairs, strict=True)
         log_probs, attention = (x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets)))
         return [
@@ -255,10 +256,7 @@ class Translator:
 
 
 def _replace(decode_hparams: DecodeHParams, changes: dict[str, Any]) -> DecodeHParams:
-    """Returns `decode_hparams` with changes.
-
-    Raises UserError if a name is unknown; the message suggests the nearest name.
-    """
+    """Returns `decode_hparams` with changes. Raises UserError if a field is unknown or its value is out of range."""
     for name in changes:
         if name not in vars(decode_hparams):
             raise unknown("field of DecodeHParams", name, vars(decode_hparams))

@@ -1,1 +1,1 @@
-"""The building blocks of the paper, one idea per file, written with keras.ops only."""
+"""The layers of the paper's model, one idea per file, written with keras.ops only."""

@@ -21,28 +21,28 @@ class KeysValues(NamedTuple):
     """The keys and values of one attention layer, for all heads."""
 
     keys: Tensor
-    """[B, H, S, d_k], compared with the queries."""
+    """Keys [B, H, S, d_k], which are multiplied by the queries."""
     values: Tensor
-    """[B, H, S, d_v], averaged with the attention weights."""
+    """Values [B, H, S, d_v], which are averaged with the attention weights."""
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns softmax(q k^T / sqrt(d_k) + bias), the weight of each value in each output: [B, H, T, S] in float32.
+    """Returns the attention weights softmax(q k^T / sqrt(d_k) + bias), float32 [B, H, T, S].
 
     Args:
-        q: queries [B, H, T, d_k], which the caller has divided by sqrt(d_k).
+        q: queries [B, H, T, d_k], which the caller has already divided by sqrt(d_k).
         k: keys [B, H, S, d_k].
-        bias: mask that broadcasts to [B, H, T, S]: 0 for keys that a query may see, ILLEGAL for others; None for 0.
+        bias: mask that broadcasts to [B, H, T, S]: 0 for keys a query may see, ILLEGAL for others; None for no mask.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     return ops.softmax(logits if bias is None else logits + bias)
 
 
 class MultiHeadAttention(Layer):
-    """Concat(head_1, ..., head_h) W^O, where each head has its own projections (section 3.2.2).
+    """The base class of multi-head attention, Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    The projections have no biases, as in tensor2tensor. This class has the output projection W^O; subclasses have the
-    projections of queries, keys and values.
+    This class has the output projection W^O. Its subclasses have the projections of queries, keys and values. The
+    projections have no biases, as in tensor2tensor.
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
@@ -80,7 +80,7 @@ class SelfAttention(MultiHeadAttention):
 
     Args:
         hparams: if `self_attention_neighborhood` is not 0, each position attends only to nearby positions (section 4).
-        is_masked: if true, no position attends to later ones, as in the decoder (section 3.2.3).
+        is_masked: if true, no position attends to later positions, as in the decoder (section 3.2.3).
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
@@ -90,16 +90,16 @@ class SelfAttention(MultiHeadAttention):
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Projects x [B, T, D] to queries, keys and values, each [B, H, T, d]."""
+        """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
         cuts = (self.key_channels, 2 * self.key_channels)
         q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
         return self.queries(q), self.split(k), self.split(v)
 
     def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
-        """Attends from each position of x [B, T, D] to the positions of x. Returns [B, T, D].
+        """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the positions of x.
 
         Args:
-            bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None to hide no padding.
+            bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None if attention may see padding.
         """
         q, k, v = self._project(x)
         if self.neighborhood:
@@ -112,10 +112,10 @@ class SelfAttention(MultiHeadAttention):
         return self.concatenate(self.attend(q, k, v, bias, seeds))
 
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
-        """Attends from the new position of each hypothesis to the positions in the cache and to the new position.
+        """Computes attention for a new position of each hypothesis, which attends to the cache and to itself.
 
         Args:
-            x: [B, K, D], the new position of each hypothesis.
+            x: [B, K, D], the vector of each hypothesis at the new position.
             cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of the earlier positions.
 
         Returns:
@@ -139,19 +139,19 @@ class CrossAttention(MultiHeadAttention):
         self.kv_kernel = self.kernel("kv", hparams.hidden_size, (self.key_channels, self.value_channels))
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
-        """Projects the encoder output [B, S, D] to keys [B, H, S, d_k] and values [B, H, S, d_v]."""
+        """Returns the keys [B, H, S, d_k] and values [B, H, S, d_v] of the encoder output [B, S, D]."""
         k, v = ops.split(self.product(encoder_output, self.kv_kernel), (self.key_channels,), axis=-1)
         return KeysValues(self.split(k), self.split(v))
 
     def call(
         self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Attends from each position of x [B, T, D] to the memory. Returns [B, T, D].
+        """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the memory.
 
         Args:
             memory: the keys and values that `keys_values` returned.
             bias: mask [B, 1, 1, S]: 0 for source tokens, ILLEGAL for padding.
-            save_weights_to: list to which this method appends the attention weights [B, H, T, S], without dropout.
+            save_weights_to: list to which this method appends the attention weights [B, H, T, S] before dropout.
         """
         q = self.queries(self.product(x, self.q_kernel))
         if save_weights_to is not None:

@@ -20,17 +20,16 @@ class Layer(keras.layers.Layer):
     """
 
     def __init__(self, precision: str, name: str) -> None:
-        # With autocast, Keras would also cast layer norms, and masks (-1e9, which float16 cannot hold), to 16 bits.
+        # Keras's autocast would also cast layer norms and masks to 16 bits, but float16 cannot hold the -1e9 of masks.
         super().__init__(name=name, dtype=precision, autocast=False)
         self.built = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of `call`."""
-        # This replaces Keras's __call__, which casts weights and refuses arguments that are not tensors.
+        """Returns the result of `call`. Keras's own method would cast weights, and accept only tensors as arguments."""
         return self.call(*args, **kwargs)
 
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """Returns x @ kernel in compute_dtype: x [..., D] and kernel [D, E] -> [..., E]."""
+        """Returns the product x @ kernel [..., E] of x [..., D] and kernel [D, E], in the layer's compute_dtype."""
         # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
@@ -39,7 +38,7 @@ class Layer(keras.layers.Layer):
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int]) -> Any:
         """Returns a new weight [width_in, sum(widths_out)], which holds one kernel for each output width, side by side.
 
-        Each kernel gets the initial values (Glorot and Bengio 2010) that it would get as a separate weight.
+        Each kernel is initialized as if it were a separate weight (Glorot and Bengio 2010).
         """
         widths = [widths_out] if isinstance(widths_out, int) else list(widths_out)
 
@@ -51,5 +50,5 @@ class Layer(keras.layers.Layer):
 
 
 def float32(x: Tensor) -> Tensor:
-    """Casts x to float32, because 16 bits are too few for sums, norms and softmaxes."""
+    """Returns x as float32, because 16 bits are too few for sums, norms and softmaxes."""
     return ops.cast(x, "float32")

@@ -12,13 +12,13 @@ class Seeds(keras.random.SeedGenerator):
     """A sequence of seeds, one for each call of `dropout` in the model, in the order of the calls.
 
     Args:
-        seed: int32 [2] from which all seeds of the sequence derive. Each micro-batch of each step has another one.
+        seed: int32 [2] from which all seeds of the sequence derive. Each micro-batch of each step has a different seed.
     """
 
     def __init__(self, seed: Tensor) -> None:
         # Keras's generator counts calls in a variable, which checkpoints would have to store and replicas would share.
-        # This class counts calls in Python while TensorFlow traces the graph. So each call of dropout always has the
-        # same number, and only `seed` changes from step to step.
+        # This class counts calls in Python while TensorFlow traces the graph. So each call of dropout has the same
+        # number in all steps, and only `seed` changes from step to step.
         self._seed = seed
         self._count = 0
 
@@ -30,17 +30,17 @@ class Seeds(keras.random.SeedGenerator):
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
-    """Sets each element to 0 with probability `rate`, and divides the others by 1 - rate.
+    """Returns `x` with each element set to 0 with probability `rate`, and the other elements divided by 1 - rate.
 
     Args:
         x: floats of any shape.
-        seeds: the seeds of this training step. Outside training it is None, and `x` is returned unchanged.
+        seeds: the seeds of this training step; None outside training, to return `x` unchanged.
     """
     if seeds is None or rate == 0.0:
         return x
-    # One 32-bit random number decides three elements, because only matrix products take more of a step's time than
-    # random numbers. The number is shifted left by 0, 8 and 16 bits, and each result is compared with a threshold.
-    # After the last shift, 16 random bits remain, so that rates are exact to 1 in 65,536.
+    # Random numbers take much of a step's time. So one 32-bit random number decides three elements. The number is
+    # shifted left by 0, 8 and 16 bits, and each result is compared with a threshold. After the last shift, 16 random
+    # bits remain, so that the probability of a 0 is exact to 1 in 65,536.
     size = ops.size(x)
     bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
     # The comparison uses floats, because TensorFlow compares int32 on the CPU even if the model is on a GPU.

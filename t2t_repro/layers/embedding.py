@@ -9,7 +9,7 @@ from t2t_repro.layers.base import Layer, Tensor, float32
 
 
 class Embedding(Layer):
-    """A matrix with one row for each token. Its transpose is the linear layer before the softmax."""
+    """The embedding matrix, with one row for each token. Its transpose is the linear layer before the softmax."""
 
     def __init__(self, vocab_size: int, width: int, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -18,10 +18,10 @@ class Embedding(Layer):
         self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")
 
     def call(self, ids: Tensor) -> Tensor:
-        """Returns the rows of ids [B, T], multiplied by sqrt(d_model): [B, T, D]. Padding (id 0) gives zeros."""
+        """Returns the embeddings [B, T, D] of ids [B, T], multiplied by sqrt(d_model). Padding (id 0) gives zeros."""
         rows = ops.take(self.table, ids, axis=0)
         return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Returns the logits of all tokens for the vectors x [..., D]: [..., V] in float32."""
+        """Returns the logits of all V tokens, float32 [..., V], for decoder outputs x [..., D]."""
         return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))

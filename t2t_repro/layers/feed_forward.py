@@ -10,7 +10,7 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 
 class FeedForward(Layer):
-    """max(0, x W1 + b1) W2 + b2, with the same weights at each position."""
+    """The feed-forward network max(0, x W1 + b1) W2 + b2, with the same weights at each position."""
 
     def __init__(self, hparams: HParams, precision: str, name: str = "feed_forward") -> None:
         super().__init__(precision, name)
@@ -22,7 +22,7 @@ class FeedForward(Layer):
         self.bias2 = self.add_weight(shape=(width,), initializer="zeros", name="bias2")
 
     def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:
-        """Applies the network to x [B, T, D]: [B, T, D]. Dropout applies to the inner activations [B, T, d_ff]."""
+        """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B, T, d_ff]."""
         inner = self.product(x, self.kernel1)
         inner = dropout(ops.relu(inner + ops.cast(self.bias1, inner.dtype)), self.rate, seeds)
         return float32(self.product(inner, self.kernel2)) + self.bias2

@@ -1,4 +1,4 @@
-"""Position signals (section 3.5): sinusoids, or a learned vector for each position."""
+"""Position signals, which are added to embeddings (section 3.5): sinusoids, or a learned vector for each position."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def position_signal(hparams: HParams) -> Layer:
 class Sinusoids(Layer):
     """Sines and cosines whose wavelengths grow geometrically from 2 pi to 10000 * 2 pi.
 
-    The paper interleaves sines and cosines, with exponent 2i/d. This layer follows the authors' code: all sines come
-    before all cosines, and the exponent is i/(d/2 - 1).
+    The paper alternates sines and cosines, and divides positions by 10000^(2i/d). This layer follows the authors' code:
+    all sines come before all cosines, and positions are divided by 10000^(i/(d/2 - 1)).
     """
 
     def __init__(self, width: int) -> None:

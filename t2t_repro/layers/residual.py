@@ -13,7 +13,7 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 
 class LayerNorm(Layer):
-    """Normalizes each vector to mean 0 and variance 1, then scales and shifts it (Ba et al. 2016)."""
+    """Layer normalization: gives each vector mean 0 and variance 1, then scales and shifts it (Ba et al. 2016)."""
 
     def __init__(self, hparams: HParams, name: str = "norm") -> None:
         super().__init__("float32", name)
@@ -22,14 +22,14 @@ class LayerNorm(Layer):
         self.bias = self.add_weight(shape=(hparams.hidden_size,), initializer="zeros", name="bias")
 
     def call(self, x: Tensor) -> Tensor:
-        """Normalizes the last dimension of x [..., D]."""
+        """Returns x [..., D], normalized over its last dimension."""
         centered = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         return centered * (ops.rsqrt(variance + self.epsilon) * self.scale) + self.bias
 
 
 class Residual(Layer):
-    """LayerNorm(x + Dropout(Sublayer(x))), or x + Dropout(Sublayer(LayerNorm(x))) if hparams.norm_before."""
+    """LayerNorm(x + Dropout(Sublayer(x))). If hparams.norm_before is true: x + Dropout(Sublayer(LayerNorm(x)))."""
 
     def __init__(self, hparams: HParams, name: str) -> None:
         super().__init__("float32", name)
@@ -38,7 +38,7 @@ class Residual(Layer):
             self.norm = LayerNorm(hparams)
 
     def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], seeds: Seeds | None) -> Tensor:
-        """Applies `sublayer` with its residual connection to x [B, T, D]. Returns [B, T, D]."""
+        """Returns the output [B, T, D] of `sublayer` with its residual connection, for x [B, T, D]."""
         return self.add(x, sublayer(self.sublayer_input(x)), seeds)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
