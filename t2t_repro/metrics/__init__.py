@@ -1,1 +1,1 @@
-"""Metrics that score outputs against references, and published test sets."""
+"""Metrics that score a model's outputs against references, and a reader of published test sets."""

@@ -1,8 +1,8 @@
 """BLEU and chrF of translations against references, with signatures that state how each score was computed.
 
-sacreBLEU's BLEU (Post 2018) and chrF (Popović 2015) take plain text; newer papers report them. The paper's Table 2
-used another method, that of tensor2tensor's get_ende_bleu.sh: multi-bleu.perl over Moses tokens, in which hyphenated
-words are split.
+Newer papers report sacreBLEU's BLEU (Post 2018) and chrF (Popović 2015), which take untokenised text. The BLEU in the
+paper's Table 2 was computed by another method, that of tensor2tensor's get_ende_bleu.sh: Moses tokenises the text,
+hyphenated words are split, and multi-bleu.perl scores the tokens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
 
     Args:
-        translations: untokenised text, one line per translation.
-        references: line n is the reference of translation n.
-        language: two or three letters that select the Moses rules of the paper's method; see `moses_tokens`.
+        translations: untokenised translations.
+        references: untokenised references; reference n belongs to translation n.
+        language: code of the translations' language, for example "de". The paper's method tokenises by its rules.
 
     Raises:
         UserError: if Moses has no rules for the language.
-        ValueError: if there are no translations, or their number differs from that of the references.
+        ValueError: if there are no translations, or the numbers of translations and references differ.
     """
     return [
         _score("BLEU", BLEU(), translations, references),
@@ -41,14 +41,13 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
 
 
 def paper_bleu(translations: Sequence[str], references: Sequence[str], language: str = "de") -> Score:
-    """Returns BLEU by the paper's method: cased, over Moses tokens with split compounds, without smoothing.
+    """Returns BLEU by the paper's method: cased and unsmoothed, over Moses tokens in which hyphenated words are split.
 
-    Translations and references are tokenised in the same way, and quotation marks are not replaced. tensor2tensor's
-    authors scored newstest2014 against a reference in which they had replaced typographic quotation marks by hand
-    (their issue 317). Scores against that reference are not comparable with this score. Arguments and errors are those
-    of `scores`.
+    Quotation marks are not replaced. tensor2tensor's authors scored newstest2014 against a reference in which they had
+    replaced typographic quotation marks by hand (their issue 317). Scores against that reference are not comparable
+    with this score. Arguments and errors are those of `scores`.
     """
-    # Without tokenisation and smoothing, sacreBLEU computes the same as multi-bleu.perl.
+    # Without its own tokenisation and smoothing, sacreBLEU computes the same score as multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     tokenised = [
         [split_compounds(tokens) for tokens in moses_tokens(lines, language)] for lines in (translations, references)
@@ -89,8 +88,8 @@ def split_compounds(tokens: str) -> str:
 def _score(
     label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
 ) -> Score:
-    """Returns the metric's score. If `tokeniser` is not empty, the signature names it as the text's tokeniser."""
-    if not translations or len(translations) != len(references):  # sacreBLEU ignores extra lines
+    """Returns the metric's score. In the signature, a non-empty `tokeniser` replaces the metric's own tokeniser."""
+    if not translations or len(translations) != len(references):  # sacreBLEU would ignore surplus lines
         raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
     result = metric.corpus_score(translations, [references])
     signature = metric.get_signature()

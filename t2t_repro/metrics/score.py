@@ -14,7 +14,7 @@ class Score:
     """The score of a whole text, such as a test set, by one metric.
 
     Attributes:
-        label: name of the metric. A variant follows after a comma: "BLEU, lower-cased".
+        label: name of the metric, with its variant after a comma: "BLEU, lower-cased".
         score: 0 to 100; higher is better.
         signature: how the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal
             signatures are comparable.
@@ -31,10 +31,10 @@ class Score:
 
 
 def exact_matches(outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """Returns the percentage of outputs that equal their references.
+    """Returns a score: the percentage of outputs that equal their references.
 
     Raises:
-        ValueError: if there are no outputs, or if their number differs from that of the references.
+        ValueError: if there are no outputs, or the numbers of outputs and references differ.
     """
     if not outputs or len(outputs) != len(references):
         raise ValueError(f"{len(outputs)} outputs but {len(references)} references")

@@ -1,4 +1,4 @@
-"""Reads the test sets on which published scores are computed: sources and references, under sacreBLEU's names."""
+"""A reader of published test sets, each with sources and references, under the names that sacreBLEU gives them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def names(language_pair: str) -> list[str]:
 def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> list[tuple[str, ...]]:
     """Returns the source and the references of each sentence in a test set, as plain text.
 
-    The text is read from sacreBLEU's own folder ($SACREBLEU, by default ~/.sacrebleu). If that folder lacks the set,
-    sacreBLEU first writes it there, from the set's archives.
+    The text is read from sacreBLEU's own folder ($SACREBLEU, by default ~/.sacrebleu). If the test set is missing
+    there, sacreBLEU first extracts it from the archives in `folder`.
 
     Args:
         name: sacreBLEU's name of the test set.
         language_pair: for example "en-de".
-        folder: folder of the archives, under their published names. Missing archives are downloaded into it.
+        folder: folder of the test set's archives under their published names. Missing archives are downloaded.
 
     Raises:
-        UserError: if the name or the language pair is unknown, or the set's files are damaged or cannot be downloaded.
+        UserError: if the name or the language pair is unknown, or the test set is damaged or cannot be downloaded.
     """
     if name not in DATASETS:
         raise unknown("test set", name, DATASETS)
@@ -48,13 +48,13 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
         counts = ", ".join(f"{path} has {len(lines):,} lines" for path, lines in zip(paths, columns, strict=True))
         raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} and try again")
-    if isinstance(dataset, FakeSGMLDataset):  # sacreBLEU keeps SGML entities such as &amp; in the text
+    if isinstance(dataset, FakeSGMLDataset):  # in these test sets, sacreBLEU keeps entities such as &amp;
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))
 
 
 def _files(dataset: Dataset, language_pair: str, folder: str | Path) -> list[str]:
-    """Returns the paths of a set's text files in sacreBLEU's folder: source, then references. Creates missing files."""
+    """Returns the paths of a test set's source and references in sacreBLEU's folder. Creates missing files."""
     urls = dataset.data or []
     checksums = [f"md5:{md5}" for md5 in dataset.md5 or []] or [""] * len(urls)
     published = [Archive(url, checksum=checksum) for url, checksum in zip(urls, checksums, strict=True)]

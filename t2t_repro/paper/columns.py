@@ -1,4 +1,4 @@
-"""The columns of t2t-paper's tables, and which of them it shows by default."""
+"""The columns that t2t-paper's tables can have, and the columns that each table has by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from t2t_repro.tables import Column, Table
 ALL = "all"
 """The value of --columns that shows every column."""
 TEST_SET_PREFIX = "measured_bleu:"
-"""Prefix of the names of columns with measured BLEU; the rest of the name is the test set."""
+"""Prefix of the name of a column with a test set's measured BLEU, for example "measured_bleu:wmt14/full"."""
 _count = "{:,}".format
 _one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
 
@@ -21,7 +21,7 @@ def _power(value: float) -> str:
 
 
 COLUMNS = (
-    # Figures and descriptions that the paper prints.
+    # Columns with figures and descriptions that the paper prints.
     Column("row", "row", is_key=True),
     Column("training", "training"),
     Column("hparams_set", "hparams_set", is_key=True),
@@ -44,7 +44,7 @@ COLUMNS = (
     Column("paper_flops_ende", "FLOPs EN-DE", _power),
     Column("paper_flops_enfr", "FLOPs EN-FR", _power),
     Column("paper_f1", "F1", _one_decimal),
-    # Figures that are computed from the hparams sets.
+    # Columns with figures that are computed from the hparams sets.
     Column("vocab_size", "our vocabulary", _count),
     Column("parameters", "our params", _count),
     Column("paper_difference", "paper - base (M)", lambda value: f"{value / 1e6:+.0f}"),
@@ -58,7 +58,7 @@ COLUMNS = (
     Column("flops_by_products", "FLOPs by products", _power),
     Column("parameters_enfr", "params EN-FR", _count),
     Column("flops_by_products_enfr", "FLOPs EN-FR by products", _power),
-    # Facts and measured figures of a model folder.
+    # Columns with a model folder's description and measured figures.
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
     Column("measured_steps", "steps taken", _count),
@@ -72,25 +72,25 @@ COLUMNS = (
     Column("hardware", "hardware"),
     Column("measured_flops_by_time", "FLOPs by time, measured", _power),
 )
-"""All columns except those of measured test sets, which `all_columns` inserts before "measured_f1"."""
+"""All columns except those with the measured BLEU of a test set, which `all_columns` inserts before "measured_f1"."""
 FIGURES = {
     "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "flops_by_products"),
     "3": ("paper_perplexity", "paper_bleu_dev", "paper_parameters", "parameters"),
     "4": ("paper_f1", "parameters"),
     "": (),
 }
-"""By table: the columns of figures that t2t-paper shows by default. "" is the table of folders that fit no row."""
+"""Columns of figures that each table shows by default. The key "" is the table of model folders that fit no row."""
 VARIATION = tuple(f"paper_{name}" for name in ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls", "note"))
-"""Columns that describe the variations in Table 3. By default, only tables without model folders show them."""
+"""Columns that describe the variations in Table 3. By default, a table with model folders does not show them."""
 MEASURED = (
     *("output_dir", "problem", "measured_steps", "measured_perplexity", "measured_bleu_dev", "measured_f1"),
     *("train_seconds", "measured_flops_by_time"),
 )
-"""Columns that tables with model folders show by default, besides the columns of measured test sets."""
+"""Columns that a table with model folders shows by default, besides a BLEU column for each measured test set."""
 
 
 def all_columns(tables: Sequence[Table]) -> list[Column]:
-    """Returns `COLUMNS` with a column for each test set that was measured."""
+    """Returns `COLUMNS` and, for each test set with measured BLEU in the tables, a column of this BLEU."""
     names = {name: None for table in tables for line in table.lines for name in line}
     test_sets = [
         Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals)
@@ -102,7 +102,7 @@ def all_columns(tables: Sequence[Table]) -> list[Column]:
 
 
 def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-    """Returns the columns in the order of `names`, or all columns if a name is "all".
+    """Returns the columns that `names` lists, in the same order, or all columns if `names` contains "all".
 
     Raises UserError for an unknown name.
     """
@@ -114,7 +114,7 @@ def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
 
 
 def compared_only(table: Table) -> Table:
-    """Returns the table with only its default columns: at most 120 characters wide, unless it shows model folders."""
+    """Returns the table with only its default columns: at most 120 characters wide if it has no model folders."""
     has_models = any("output_dir" in line for line in table.lines)
     names = ("row", "training", "hparams_set", *FIGURES[table.name], *(MEASURED if has_models else VARIATION))
     lines = [

@@ -1,6 +1,6 @@
 """Compares the paper's Tables 2, 3 and 4 with figures computed from our hparams sets and measured on trained models.
 
-Nothing is trained here: formulas give the number of parameters and operations of each hparams set.
+This module trains nothing: formulas give the number of parameters and operations of each hparams set.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def compare(
 
     Args:
         tables: numbers of the tables.
-        output_dirs: model folders. Their figures appear in the row that they were trained for.
-        vocab_size: vocabulary size with which the parameters of all rows are counted; 0 means `Row.vocab_size`.
-        tflops: sustained TFLOPS (10^12 operations per second) by GPU name, which override the paper's values.
+        output_dirs: model folders. A model's figures appear in the row that has its hparams set and problem.
+        vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own `vocab_size`.
+        tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
 
     Raises UserError if a table is unknown, a path is no model folder, results.json is damaged, a model was neither
     evaluated nor trained to the end, or `tflops` names a GPU that trained none of the models.
@@ -79,7 +79,7 @@ class TrainedModel:
 
     @classmethod
     def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
-        """Reads a model folder.
+        """Returns the model in a model folder, with its results.
 
         Raises UserError if the path is no model folder, results.json is damaged, or the model was neither evaluated nor
         trained to the end.
@@ -87,7 +87,7 @@ class TrainedModel:
         folder, results = ModelFolder(path), read_results(path)
         steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps
         if results and steps and results.steps != steps:
-            results = None  # training has continued after results.json was written
+            results = None  # outdated: training continued after results.json was written
         if not results and steps < end:
             raise UserError(
                 f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
@@ -129,7 +129,7 @@ class TrainedModel:
         }
 
     def notes(self) -> list[str]:
-        """Returns notes to print below the table: the scores' signatures, and facts that limit a comparison."""
+        """Returns notes to print below the table: the scores' signatures, and facts that limit comparability."""
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
         if origin.precision != "float32":
@@ -148,7 +148,7 @@ class TrainedModel:
         return [f"{self.path}: {note}" for note in notes]
 
     def data_notes(self) -> list[str]:
-        """Returns a list with one note, which names the changed data settings, or an empty list if all are defaults."""
+        """Returns one note that names the changed data settings, or no note if all settings are defaults."""
         settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
         return [f"{self.path}: its data was generated with {settings}"] if settings else []
 
@@ -156,7 +156,7 @@ class TrainedModel:
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
     """Returns the sustained TFLOPS of a GPU, or None if unknown.
 
-    The user's values override the paper's. If several names match the hardware, the longest name counts.
+    The user's values override the paper's. If several GPU names occur in `hardware`, the longest name counts.
     """
     for values in (user_values, rows.SUSTAINED_TFLOPS):
         for name in sorted(values, key=len, reverse=True):
@@ -182,7 +182,7 @@ def _check_hardware(tflops: Mapping[str, float], models: Sequence[TrainedModel])
 
 
 def _same_experiment(hparams: HParams, other: HParams) -> bool:
-    """Returns True if two sets differ at most in training length, save interval and averaging."""
+    """Returns True if two hparams sets differ at most in train_steps, local_eval_frequency and num_last_checkpoints."""
     same = {name: getattr(other, name) for name in MAY_DIFFER}
     return dataclasses.replace(hparams, **same) == other
 
@@ -209,7 +209,7 @@ def _printed(row: Row) -> Line:
 
 
 def _computed(row: Row, vocab_size: int) -> Line:
-    """Returns the cells that are computed from a row's hparams set. Rows of other systems have no set and no cells."""
+    """Returns the cells computed from a row's hparams set, by column name. The result is empty for other systems."""
     if not row.hparams_set:
         return {}
     hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size

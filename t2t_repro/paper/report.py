@@ -14,7 +14,7 @@ from t2t_repro.training.averaging import averaged_count
 
 
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
-    """Returns the report of a model that was trained with an hparams set and decoded with `search`."""
+    """Returns the report of a model that was trained with `hparams_set` and decoded with `search`, in Markdown."""
     settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
     defaults = registry.hparams(hparams_set)
     hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(defaults, name)]
@@ -65,7 +65,7 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
 
 
 def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
-    """Returns remarks that limit the comparison with the paper, one per line."""
+    """Returns the reasons why figures are missing or not comparable with the paper's, one per line."""
     printed = printed_figures(hparams_set, folder.problem.name)
     missing = [name for name in folder.problem.test_sets if name not in scores]
     remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []

@@ -30,18 +30,20 @@ from t2t_repro.training.averaging import average_checkpoints, averaged_count
 F1 = "F1"
 """Label of the parsing score that is comparable with the paper's."""
 Scores = dict[str, list[Score]]
-"""Scores by name of the test set."""
+"""The scores of a model on each test set, by name of the test set."""
 
 
 def evaluate(
     folder: ModelFolder, data_dir: str, tmp_dir: str, search: DecodeHParams | None = None
 ) -> tuple[Scores, Results]:
-    """Averages the checkpoints, decodes and scores the test sets, and stores the results in the model folder.
+    """Returns the scores of a model's outputs on the test sets, and the model's results. Writes results.json.
+
+    Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work.
 
     Args:
         folder: the model folder.
         data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
-        tmp_dir: folder of downloads, from which test sets that are missing in data_dir are written.
+        tmp_dir: folder of downloads. Test sets that are missing in data_dir are extracted from these.
         search: settings of the beam search; by default, the problem's decode_hparams.
 
     Raises UserError if the folder has no checkpoint, or no test set is available.
@@ -70,15 +72,15 @@ def evaluate(
 
 
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
-    """Returns True if a set is decoded with the last checkpoint, as in Table 3, not with the average.
+    """Returns True if a test set is the dev set of a problem that also has other test sets.
 
-    This is the case for the dev set of a problem that has other test sets.
+    Such a dev set is decoded with the last checkpoint, as in Table 3. Other test sets are decoded with the average.
     """
     return test_set == problem.dev_set and len(problem.test_sets) > 1
 
 
 def last_checkpoint(folder: ModelFolder) -> str:
-    """Returns the path of the last checkpoint that training wrote, or of the average if the folder has nothing else.
+    """Returns the path of the last checkpoint that training wrote, or of the average if no checkpoint is left.
 
     Raises UserError if the folder has no checkpoint.
     """
@@ -94,18 +96,18 @@ def averaged(folder: ModelFolder) -> str:
     if not checkpoints:
         return folder.checkpoint()
     path = folder.path / "averaged" / Path(checkpoints[-1]).name
-    # The average may contain more checkpoints than the folder, because users may delete checkpoints after averaging.
+    # An average of more checkpoints than the folder still has is valid: users may have deleted checkpoints since then.
     if not min(count, len(checkpoints)) <= averaged_count(str(path)) <= count:
         average_checkpoints(folder, 0)
     return str(path)
 
 
 class _Decoder:
-    """Decodes the test sets of one model folder. Loads the model only if the file of outputs is missing for a test set.
+    """The decoder of a model folder's test sets. It loads the model only if a test set has no file of outputs yet.
 
     Attributes:
         averaged: path of the averaged checkpoint.
-        changes: decode_hparams that affect outputs and differ from the problem's, as "name=value".
+        changes: decode_hparams that affect outputs and differ from the problem's own, as "name=value".
     """
 
     def __init__(self, folder: ModelFolder, averaged: str, search: DecodeHParams) -> None:
@@ -127,15 +129,15 @@ class _Decoder:
         name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
-            journal_path(path).unlink(missing_ok=True)  # journal of a process that was killed at the end
+            journal_path(path).unlink(missing_ok=True)  # left by a process that was killed after writing `path`
         else:
             self._decode(checkpoint, test_set, sources, path)
         return list(read_lines(str(path)))
 
     def _decode(self, checkpoint: str, test_set: str, sources: list[str], path: Path) -> None:
-        """Decodes a test set into a file. If an earlier process was interrupted, continues from its journal."""
+        """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
         translator = self._translator(checkpoint)
-        settings = (path.name, replace(self._search, batch_size=1))  # any batch size may continue a journal
+        settings = (path.name, replace(self._search, batch_size=1))  # lets a run with another batch size resume
         with Journal(path, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
@@ -158,7 +160,7 @@ class _Decoder:
 
 
 def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
-    """Returns eight hex digits that identify the source text and the weights, whose checksums are in the index file."""
+    """Returns eight hex digits that identify the source text and the weights (by the checksums in the index file)."""
     digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
     digest.update("\n".join(sources).encode())
     return digest.hexdigest()[:8]

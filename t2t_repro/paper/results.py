@@ -24,12 +24,12 @@ class Results:
         steps: training steps taken.
         dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
         dev_bleu: BLEU on the dev split, computed by the paper's method.
-        bleu: BLEU by test set, computed by the paper's method.
+        bleu: BLEU on each test set by its name, computed by the paper's method.
         f1: labelled F1 in percent, computed as EVALB does.
         train_seconds: wall time of the training in seconds.
         hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.
         gpu_count: number of devices; None if the training moved between machines.
-        signatures: how the score of each test set was computed, as "test set: signature of the score".
+        signatures: "NAME: SIGNATURE" for each test set. The signature states how the score was computed.
         search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
 
@@ -84,7 +84,7 @@ def write_results(folder: str | Path, results: Results) -> None:
 
 
 def read_results(folder: str | Path) -> Results | None:
-    """Returns the results in a model folder, or None if the folder has no results.json. Ignores unknown keys.
+    """Returns the results in a model folder, or None if it has no results.json. Unknown keys are ignored.
 
     Raises UserError if the file holds no JSON object or a value has the wrong type.
     """
@@ -128,4 +128,4 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
     ),
 }
-"""By type of a field of `Results`: a description of valid values, and the function that checks a value."""
+"""For each type of a field of `Results`: a description of valid values, and a function that recognises them."""

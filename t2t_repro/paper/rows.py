@@ -1,4 +1,4 @@
-"""The figures of the paper's Tables 2, 3 and 4, one row each, with the hparams set that reproduces the row.
+"""The rows of the paper's Tables 2, 3 and 4: the figures that the paper prints, and our hparams set for each row.
 
 The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5). None marks a cell that the paper leaves empty.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from t2t_repro.errors import unknown
 
 PREFIX = "transformer_"
-"""Prefix of the names of our hparams sets. Users may omit the prefix."""
+"""Prefix of the names of our hparams sets. Users of t2t-reproduce may omit it in --row."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained single-precision TFLOPS (10^12 operations per second) of GPUs, from a footnote in section 6.1."""
 HARDWARE, GPU_COUNT = "P100", 8
@@ -18,18 +18,18 @@ HARDWARE, GPU_COUNT = "P100", 8
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
-    """Returns the training cost by Table 2's method: time x number of GPUs x sustained operations per second."""
+    """Returns a training's operations by Table 2's method: time x number of GPUs x sustained operations per second."""
     return seconds * gpu_count * tflops * 1e12
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A training corpus, with the mean lengths that the number of operations in a step depends on.
+    """A training corpus, with mean lengths for computing the number of operations in a training step.
 
     Attributes:
         problem: registered name of the problem.
-        source_length: mean tokens of a source, including the end token.
-        target_length: mean tokens of a target, including the end token.
+        source_length: mean number of tokens in a source sentence, including the end token.
+        target_length: mean number of tokens in a target sentence, including the end token.
     """
 
     problem: str
@@ -37,16 +37,16 @@ class Corpus:
     target_length: int
 
 
-# Mean lengths are tokens per pair: EN-DE has about 130 M tokens per side in 4.5 M pairs, EN-FR about 1.1 G in 36 M.
-# Both sides have the same length, because the paper's steps have as many source as target tokens (section 5.1).
+# Mean lengths are estimates: EN-DE has about 130 M tokens in 4.5 M sentences, EN-FR about 1.1 G in 36 M. Source and
+# target have the same length, because the paper's batches have as many source tokens as target tokens (section 5.1).
 EN_DE = Corpus("wmt_ende", 29, 29)
 EN_FR = Corpus("wmt_enfr", 31, 31)
-# Mean lengths were measured on the treebank's free sample with a vocabulary of 8,000 entries.
+# These mean lengths were measured on the treebank's free sample with a vocabulary of 8,000 entries.
 PARSING = Corpus("wsj_parsing", 31, 63)
 PARSING_SEMI = Corpus("wsj_parsing_semi", 31, 63)
 
-# The paper gives about 37,000 entries for EN-DE (section 5.1). No single vocabulary size reproduces all of Table 3's
-# parameter counts: big needs 35,368 to 36,344 entries, and all other rows need 41,004 to 41,208.
+# Vocabulary sizes for counting parameters. The paper states about 37,000 entries for EN-DE (section 5.1), but no single
+# size reproduces all parameter counts in Table 3: big needs 35,368 to 36,344 entries, all other rows 41,004 to 41,208.
 BASE_VOCABULARY, BIG_VOCABULARY = 41_100, 36_000
 EN_FR_VOCABULARY = 32_000
 
@@ -61,18 +61,17 @@ class Row:
         hparams_set: our hparams set for this row; "" for other systems.
         hparams_set_enfr: our hparams set for EN-FR; only in Table 2, where `hparams_set` is for EN-DE.
         corpus: training corpus of `hparams_set`.
-        vocab_size: size of the shared vocabulary. With this size, our number of parameters rounds to `parameters`. Rows
-            without `parameters` have the size of base or big. Our parsers have the size that the paper states for them.
-            Rows of other systems have 0.
+        vocab_size: size of the shared vocabulary; 0 for other systems. Our parsers have the paper's sizes.
+            For translation, we chose two sizes (base's and big's) with which our parameter counts round to the paper's.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
         note: description of Table 3's row (E), the only variation that is not a number.
-        steps: training steps.
+        steps: training steps that the paper prints.
         perplexity: perplexity per word-piece on newstest2013.
         bleu_dev: BLEU on newstest2013.
         parameters: number of parameters, rounded to millions.
         bleu_ende, bleu_enfr: BLEU on newstest2014.
         flops_ende, flops_enfr: training cost in floating-point operations.
-        hours: training time on HARDWARE (section 5.2), the same for both language pairs.
+        hours: training time in hours on `GPU_COUNT` GPUs (section 5.2), the same for both language pairs.
         training: Table 4's second column, the kind of training data: "WSJ only".
         f1: labelled F1 on section 23.
     """
@@ -114,7 +113,7 @@ def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: 
 def _variation(
     row: str, name: str, perplexity: float, bleu_dev: float, millions: int | None = None, **changes: float | str
 ) -> Row:
-    """Returns a row of Table 3 that varies base: (A) to (E)."""
+    """Returns one of Table 3's rows (A) to (E), which differs from base in `changes`."""
     parameters = None if millions is None else millions * 10**6
     return Row(
         3, row, PREFIX + name, vocab_size=BASE_VOCABULARY, perplexity=perplexity, bleu_dev=bleu_dev,
@@ -191,7 +190,7 @@ ROWS = (
 def find_hparams_set(row: str, problem: str) -> str:
     """Returns the name of the hparams set that reproduces a row on a problem.
 
-    The set may depend on the problem: row "big" has transformer_big, but transformer_big_enfr on wmt_enfr.
+    On the problem wmt_enfr, row "big" has the set transformer_big_enfr; on any other problem, transformer_big.
 
     Args:
         row: name of an hparams set in `ROWS`, with or without `PREFIX`.
@@ -208,18 +207,18 @@ def find_hparams_set(row: str, problem: str) -> str:
 
 
 def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
-    """Returns the paper's figures for an hparams set and a problem: "steps", "perplexity", and a score per test set.
+    """Returns the paper's figures for an hparams set on a problem. Keys are "steps", "perplexity" and test sets' names.
 
-    The paper's scores on newstest2014 are under "wmt14/full", the test set with all 3,003 pairs; see docs/data.md.
+    The paper's scores on newstest2014 have the key "wmt14/full", the test set with all 3,003 pairs; see docs/data.md.
     """
     figures: list[tuple[str, float | None]] = []
     for row in ROWS:
         if (row.hparams_set, row.corpus.problem) == (hparams_set, problem):
-            steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell of Table 3: base's value
+            steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell means base's value
             figures += [("steps", steps), ("perplexity", row.perplexity)]
             figures += [("wmt13", row.bleu_dev), ("wmt14/full", row.bleu_ende), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
-            # The models of both language pairs trained for the same number of steps (section 5.2).
+            # A model for EN-FR was trained for as many steps as the model of the same size for EN-DE (section 5.2).
             steps = next(other.steps for other in (BASE, BIG) if other.hours == row.hours)
             figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

@@ -1,4 +1,4 @@
-"""The words and brackets of a tree as EVALB sees them, and the counts of matching and crossing brackets."""
+"""The words and brackets that EVALB compares, and the counts of matching and crossing brackets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Span = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Bracket:
-    """A constituent. It spans the words from `start` up to, but not including, `end` of `BracketedSentence.words`."""
+    """A constituent of a sentence. It contains the words `BracketedSentence.words[start:end]`."""
 
     label: str
     start: int
@@ -26,7 +26,7 @@ class Bracket:
 
 @dataclass(slots=True)
 class Quote:
-    """A quotation mark. If its tag is in `delete_label`, it may have to be inserted into the counted words.
+    """A quotation mark, with the facts that `insert_quote` needs if `delete_label` has deleted the mark.
 
     Attributes:
         tag: part of speech of the mark.
@@ -48,8 +48,8 @@ class BracketedSentence:
     """The words and brackets of a sentence on one line of the gold file or the test file.
 
     Attributes:
-        words: the counted words, each as tag and word. A word counts if its tag is not in `delete_label`.
-        brackets: all constituents, in the order of their first words.
+        words: the words that EVALB counts, each as (tag, word): those whose tag is not in `delete_label`.
+        brackets: all constituents in the order of their first words, outer before inner.
         quotes: the quotation marks whose tag is in `quote_label`.
         length: number of words whose tag is not in `delete_label_for_length`.
     """
@@ -64,7 +64,7 @@ class BracketedSentence:
         """Returns the words and brackets of the trees on one line, from left to right."""
         sentence = cls()
         open_brackets: list[Bracket] = []
-        # A Bracket on the stack marks the end of a constituent, whose remaining parts are above the Bracket.
+        # The stack holds unvisited trees. Below a constituent's children, a Bracket marks the end of the constituent.
         stack: list[Tree | Bracket] = list(reversed(trees))
         while stack:
             item = stack.pop()
@@ -90,7 +90,7 @@ class BracketedSentence:
             self.words.append((leaf.label, leaf.word))
 
     def insert_quote(self, number: int) -> None:
-        """Inserts quotation mark `number` into the counted words. Shifts the positions of brackets and later marks."""
+        """Inserts `quotes[number]` into `words`. Shifts the positions of brackets and later quotation marks."""
         quote = self.quotes[number]
         self.words.insert(quote.position, (quote.tag, quote.word))
         for bracket in self.brackets[quote.brackets_before :]:
@@ -102,7 +102,7 @@ class BracketedSentence:
             later_quote.position += 1
 
     def spans(self, parameters: Parameters) -> list[Span]:
-        """Returns the brackets that contain a counted word and whose label is not in `delete_label`."""
+        """Returns the spans of the brackets that contain a counted word and whose label is not in `delete_label`."""
         spans = []
         for bracket in self.brackets:
             label = bracket.label.partition("-")[0].partition("=")[0]
@@ -113,7 +113,7 @@ class BracketedSentence:
 
 
 def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
-    """Undoes the deletion of each quotation mark that only one of the two trees deletes (EVALB's fix of 2006)."""
+    """Inserts each quotation mark that `delete_label` has deleted from only one of two trees (EVALB's fix of 2006)."""
     deleted = parameters.delete_label
     for i, quote in enumerate(test.quotes):
         position = quote.position  # `test.insert_quote` below changes quote.position
@@ -141,7 +141,7 @@ def count_matches(gold: Sequence[Span], test: Sequence[Span], parameters: Parame
 
 
 def count_crossings(gold: Sequence[Span], test: Sequence[Span]) -> int:
-    """Returns how many test brackets overlap a gold bracket without either containing the other."""
+    """Returns how many test brackets cross a gold bracket: the two overlap, and neither contains the other."""
     gold_spans = {(start, end) for _, start, end in gold}
     return sum(
         any(left < start < right < end or start < left < end < right for left, right in gold_spans)

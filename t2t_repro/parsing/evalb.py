@@ -39,9 +39,9 @@ class Counts:
         matched: gold brackets that the test tree also has.
         gold: brackets in the gold tree.
         test: brackets in the test tree.
-        crossing: test brackets that overlap a gold bracket without either containing the other.
+        crossing: test brackets that cross a gold bracket: the two overlap, and neither contains the other.
         words: words whose tag is not in `delete_label`.
-        correct_tags: those of `words` that have the same tag in both trees.
+        correct_tags: words that are counted in `words` and have the same tag in both trees.
     """
 
     matched: int = 0
@@ -66,12 +66,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Sentence(Counts):
-    """EVALB's row for one sentence.
+    """The counts of one sentence, as in a row of EVALB's output.
 
     Attributes:
         number: line number, starting at 1.
         length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (no word of the test line counts).
+        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (no word of the test line is counted).
         message: description of the error; "" if there is none.
     """
 
@@ -111,7 +111,7 @@ class Summary(Counts):
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
-    """Returns the summary of `sentences`. For EVALB's second summary, pass those of at most `cutoff_len` words."""
+    """Returns the summary of `sentences`. EVALB's second summary has only those of at most `cutoff_len` words."""
     sentences = list(sentences)
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
     sums = {field.name: sum(getattr(sentence, field.name) for sentence in valid) for field in fields(Counts)}
@@ -130,10 +130,10 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 
 
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
-    """Scores two files that have one tree per line.
+    """Yields the counts of each sentence in two files that have one tree per line.
 
-    A test line that is no tree gets status ERROR; EVALB itself may stop at such a line. A test line without words gets
-    status SKIP.
+    A test line that is no tree gets status ERROR, but EVALB itself may stop at such a line. A test line without words
+    gets status SKIP.
 
     Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is no tree, or
     there are more errors than `parameters.max_error` allows.
@@ -169,7 +169,7 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
 
 
 def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = COLLINS, number: int = 1) -> Sentence:
-    """Scores one sentence.
+    """Returns the counts of one sentence.
 
     Args:
         gold: the trees on a line of the gold file, usually one.
@@ -208,7 +208,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _parse_line(line: str) -> tuple[list[Tree], str]:
-    """Returns the trees in a line and "", or no trees and an error message. Like EVALB, ignores empty brackets."""
+    """Returns the trees in a line and "", or no trees and an error message. Empty brackets are ignored, as in EVALB."""
     count = 1
     while count:
         line, count = EMPTY_BRACKET.subn("", line)

@@ -19,12 +19,12 @@ class Parameters:
     """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the Penn Treebank.
 
     Attributes:
-        max_error: allowed number of sentences with errors. Like EVALB, scoring stops at error `max_error` + 2.
+        max_error: allowed number of sentences with errors. As in EVALB, scoring stops only after one more error.
         cutoff_len: maximum number of words of the sentences in EVALB's second summary.
         labeled: True if only brackets with the same label match; False if the same span is enough.
-        delete_label: labels of constituents and tags of words that do not count. A constituent's children still count.
+        delete_label: labels of constituents, and tags of words, that do not count. Such a constituent's children count.
         delete_label_for_length: tags of words that do not count in a sentence's length.
-        quote_label: tags of quotation marks. A mark that `delete_label` deletes in only one tree counts in both trees.
+        quote_label: tags of quotation marks. A mark that is deleted by `delete_label` in only one tree counts in both.
         eq_label: pairs of labels that count as equal.
         eq_word: pairs of words that count as equal.
     """
@@ -53,8 +53,8 @@ COLLINS = Parameters()
 def read_parameters(path: str) -> Parameters:
     """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#" starts a comment.
 
-    Omitted parameters have the values with which EVALB runs without a file: it deletes no labels, and different labels
-    or words never count as equal.
+    A parameter that the file omits has EVALB's own default: no labels are deleted, and different labels or words never
+    count as equal.
 
     Raises UserError if the file is missing, or a line has an unknown name, an invalid value, or DEBUG above 0.
     """

@@ -31,9 +31,9 @@ FORMS = {
     "$": ["$", "US$", "C$"],
     "#": ["#"],
 }
-"""By tag: the punctuation marks, brackets and signs that always have this tag."""
+"""Punctuation marks, brackets and signs, listed under the tag that they always have."""
 TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
-"""The tag of each word in `FORMS`. An apostrophe has no entry: it can be a possessive (POS) or a quotation mark."""
+"""Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a quotation mark."""
 
 
 @dataclass
@@ -43,19 +43,19 @@ class Repairs:
     trees: int = 0
     """Trees that needed at least one repair."""
     words_missing: int = 0
-    """Words for which the output has no symbol."""
+    """Words of the source sentence for which the output has no symbol."""
     words_extra: int = 0
-    """Symbols in the output for which there is no word; they were dropped."""
+    """Dropped symbols: symbols in the output for which the source sentence has no word."""
     brackets_closed: int = 0
-    """Constituents whose closing bracket is too late in the output, or missing."""
+    """Constituents that `delinearise` closed, because their closing bracket is missing or comes too late."""
     brackets_dropped: int = 0
     """Dropped brackets: closing brackets without an open constituent of that label, and brackets without a label."""
     constituents_empty: int = 0
-    """Constituents that contain no word; they were removed."""
+    """Constituents without a word, which `delinearise` removed."""
     roots_joined: int = 0
     """Trees that got the root TOP, because the output was not a single constituent."""
     tags_changed: int = 0
-    """Words that got another tag, because with the model's tag EVALB would delete a word or count punctuation."""
+    """Words whose tag was replaced, because the model's tag would make EVALB delete a word or count punctuation."""
 
     def __add__(self, other: Repairs) -> Repairs:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -65,13 +65,13 @@ class Repairs:
         return any(dataclasses.astuple(self))
 
     def __str__(self) -> str:
-        """Returns the counts above 0: "trees: 3, words missing: 5"."""
+        """Returns the counts above 0, for example "trees: 3, words missing: 5", or "none"."""
         counts = dataclasses.asdict(self).items()
         return ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts if count) or "none"
 
 
 def words_of(line: str) -> list[str]:
-    """Returns the words of a line in the treebank's spelling: brackets become -LRB- and -RRB-."""
+    """Returns the words of a line, in which "(" and ")" become -LRB- and -RRB-, the treebank's spelling."""
     return WORD.findall(line.replace("(", "-LRB-").replace(")", "-RRB-"))
 
 
@@ -86,7 +86,7 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
     Args:
         tree: a tree as `trees.prepare` returns it.
         word_symbol: "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
-            tag and other words as XX (see `tag_of`), as in Vinyals et al. (section 3.2 and figure 1).
+            tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015.
     """
     return tree.fold(
         lambda leaf: leaf.label if word_symbol == "tag" else tag_of(leaf.word),
@@ -95,27 +95,27 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
 
 
 def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> tuple[Tree, Repairs]:
-    """Converts any output of a model to a tree over exactly the given words. Returns the tree and counts of repairs.
+    """Returns a tree over exactly `words`, converted from any output of a model, and the counts of repairs.
 
-    An output that needs no repair is converted by the inverse of `linearise`. No repair adds a constituent that EVALB
-    scores:
+    For an output without faults, this is the inverse of `linearise`. Faults are repaired by the rules below. No repair
+    adds a constituent that EVALB scores.
 
-    - If there are as many symbols as words, symbol n belongs to word n. Otherwise the fewest edits align symbols and
-      words, and a punctuation mark only aligns with its own symbol. A word without a symbol goes beside the word before
-      it; if it is the first word, it goes beside the word after it. A symbol without a word is dropped.
-    - A closing bracket closes the innermost open constituent with the same label, and all constituents inside that one.
-      A closing bracket without such a constituent is dropped, and so is a bracket without a label. Constituents that
-      are still open at the end of the text are closed there.
+    - If there are as many symbols as words, symbol n belongs to word n. Otherwise, symbols and words are aligned with
+      the fewest faults. A fault is a word without a symbol, a symbol without a word, or a punctuation mark aligned with
+      another mark or an ordinary word. A symbol without a word is dropped. A word without a symbol joins the
+      constituent of the previous word; if no previous word has a symbol, it joins that of the first symbol.
+    - A closing bracket closes the innermost open constituent with the same label, and every open constituent inside.
+      If no open constituent has this label, the closing bracket is dropped. A bracket without a label is dropped.
+      Constituents that are still open at the end of the text are closed there.
     - A constituent without a word is removed.
-    - If the result is not a single constituent, TOP is put around it.
+    - If the result is not a single constituent, a constituent TOP is put around it.
     - A word's tag is its symbol. If the symbol is XX or missing, the tag is `tag_of(word)`.
 
     Args:
         text: the model's output.
         words: at least one word, without white space or brackets; see `words_of`.
-        tags_by_form: True to give punctuation marks, and no other words, a tag of punctuation. EVALB deletes words by
-            their tags, and does not score a sentence if it deletes a word in only one of the two trees. One wrong tag
-            would therefore lose the sentence. An apostrophe may have either kind of tag.
+        tags_by_form: True to replace a tag with which EVALB would delete a word or count a punctuation mark. EVALB does
+            not score a sentence if such a tag deletes a word in only one of the two trees.
     """
     if not words:
         raise ValueError("a tree needs a word")
@@ -132,7 +132,7 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
 
 
 def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
-    """Returns the tagged words that replace each symbol in the tree. Without symbols, returns one list of all words."""
+    """Returns the tagged words that replace each symbol in the tree, or one list of all words if no symbols exist."""
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     place = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
@@ -152,7 +152,7 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
 def _build(
     tokens: Sequence[str], leaves_by_symbol: Sequence[list[Tree]], roots: list[Tree], repairs: Repairs
 ) -> list[Tree]:
-    """Adds the constituents that the tokens describe to the list `roots`, and returns this list."""
+    """Returns the list `roots` after appending the constituents and words that the tokens describe."""
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
     def close() -> None:
@@ -183,20 +183,20 @@ def _build(
 
 
 def _fits(tag: str, word: str) -> bool:
-    """Returns False if, with this tag, EVALB and COLLINS.prm would count a punctuation mark or delete another word."""
+    """Returns False if the tag makes EVALB (with COLLINS.prm) count a punctuation mark or delete another word."""
     if tag_of(word) in PUNCTUATION:
         return tag in PUNCTUATION
     return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or word == "'")
 
 
 def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
-    """Returns the position of each word's symbol, or None for a word without a symbol."""
+    """Returns, for each word, the position of its symbol in `symbols`, or None if the word has no symbol."""
     if len(symbols) == len(words):
         return list(range(len(words)))
     kinds = [symbol if symbol in PUNCTUATION else ANY for symbol in symbols]
     forms = [form if form in PUNCTUATION else ANY for form in map(tag_of, words)]
-    # edits[i][j] is the smallest number of deletions, insertions and substitutions that turn the kinds of the first
-    # i symbols into the forms of the first j words.
+    # edits[i][j] is the smallest number of skipped symbols, skipped words and mismatches if the first i symbols are
+    # aligned with the first j words.
     edits = [list(range(len(words) + 1))]
     for kind in kinds:
         above, row = edits[-1], [len(edits)]
@@ -206,8 +206,8 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     positions: list[int | None] = [None] * len(words)
     i, j = len(symbols), len(words)
     while i and j:
-        # The loop goes from the end to the start and skips a word or symbol as early as possible. If several equal
-        # words compete for a symbol, the last of them therefore stay unaligned.
+        # The loop goes from the last word to the first and prefers skipping a word or symbol to aligning the two. If
+        # several words compete for a symbol, the first of them therefore gets it.
         if edits[i][j] == edits[i][j - 1] + 1:
             j -= 1
         elif edits[i][j] == edits[i - 1][j] + 1:

@@ -51,7 +51,7 @@ class Tree:
             stack.extend(reversed(tree.children))
 
     def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
-        """Computes a tree's value from the values of its children. Not recursive: a tree may have any depth.
+        """Returns a tree's value, computed from its children's values. Uses no recursion, so any depth is possible.
 
         Args:
             word_value: returns the value of a tagged word.
@@ -59,8 +59,8 @@ class Tree:
         """
         if self.word:
             return word_value(self)
-        # For each constituent from the root to the current one: the constituent, its remaining children, and the values
-        # of its finished children.
+        # An entry for each constituent from the root to the current one: the constituent, its unvisited children, and
+        # the values of its visited children.
         path: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, iter(self.children), [])]
         while True:
             tree, remaining, values = path[-1]
@@ -89,12 +89,12 @@ def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Itera
 
     Args:
         lines: the text.
-        source: name of the text in errors.
-        first_line: number of the first line in errors.
+        source: name of the text, for error messages.
+        first_line: number of the first line, for error messages.
 
     Raises UserError if brackets are unbalanced or empty, or a word is outside a tree or beside constituents.
     """
-    # For each open bracket: its line number, the label and word read so far, and its children.
+    # An entry for each open bracket: its line number, the label and word read so far, and its finished children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
     for number, line in enumerate(lines, first_line):
         for token in TOKEN.findall(line):
@@ -135,9 +135,9 @@ def prepare(tree: Tree) -> Tree | None:
     """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no words remain.
 
     - Traces are removed, and so are constituents that contain only traces.
-    - Labels end before their first "-", "=" or "|". This cuts function tags and indices: NP-SBJ-1 and NP=2
-      become NP. If an annotator gave two labels, the first stays: ADVP|PRT becomes ADVP. (EVALB counts ADVP and PRT as
-      equal.) A label that starts with one of these signs stays whole: -LRB-.
+    - Labels are cut before their first "-", "=" or "|". This removes function tags and indices: NP-SBJ-1 and NP=2
+      become NP. Of two alternative labels, the first stays: ADVP|PRT becomes ADVP. (EVALB counts ADVP and PRT as
+      equal.) A label that starts with one of these signs, such as -LRB-, stays whole.
     - The outer bracket is removed. If it contains several constituents or a word, it stays, with the label TOP.
     - A constituent whose only child has the same label, (NP (NP ...)), stays, because EVALB counts both constituents.
     """
@@ -168,11 +168,11 @@ def under_top(tree: Tree) -> Tree:
 
 
 def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -> Tree:
-    """Returns the tree of a baseline parser that knows no grammar: (S the (VP dog (VP barks loudly .))).
+    """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks loudly .))).
 
     Args:
-        words: at least one tagged word. No constituent starts with punctuation: EVALB ignores punctuation, so that this
-            constituent and the next one would have the same span.
+        words: at least one tagged word. No inner constituent starts with punctuation, because EVALB ignores punctuation
+            and would therefore see two constituents with the same span.
         root: label of the whole tree.
         inner: label of every constituent inside it.
     """

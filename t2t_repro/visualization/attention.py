@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from t2t_repro.models.model import DecodingModel
 
 MOST_TOKENS = 40
-"""Largest number of source tokens, and of target tokens, in a picture. Longer texts lose their end."""
+"""Largest number of source tokens, and of target tokens, in a picture. The end of a longer text is not drawn."""
 LONGEST_LABEL = 16
-"""Largest number of characters in a token's label. Longer tokens lose their end."""
+"""Largest number of characters in a token's label. The end of a longer token is cut off."""
 COLUMNS = 4
 """Largest number of panels in a row."""
 CELL = 0.16
-"""Width and height of a cell in inches, enough for a label of size `FONT_SIZE`."""
+"""Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
 GAP = 0.15
 """Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
 LEAST_PANEL = 0.5
@@ -33,7 +33,7 @@ LEAST_PANEL = 0.5
 FONT_SIZE = 7
 """Size of labels in points."""
 NO_GLYPH = "□"
-"""Label for a character that cannot be printed, such as the end of a line."""
+"""Character in a label that stands for an unprintable character, such as the end of a line."""
 
 
 class Picture(NamedTuple):
@@ -45,7 +45,7 @@ class Picture(NamedTuple):
 
 
 def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray) -> Picture:
-    """Draws the cross-attention of the last decoder layer for a pair of texts.
+    """Returns a picture of the last decoder layer's cross-attention for a source text and a target text.
 
     Args:
         model: a model whose `has_attention` is true.
@@ -61,9 +61,9 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
 
 
 def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequence[str]) -> Picture:
-    """Draws a panel for each head: rows are target tokens, columns are source tokens, dark cells are large weights.
+    """Returns a picture with a panel for each head. Rows are target tokens, columns are source tokens.
 
-    A row shows to which source tokens the head attends when the model predicts the row's target token.
+    The darker a cell, the more the head attends to the source token when the model predicts the target token.
 
     Args:
         weights: attention weights [H, T, S], from 0 to 1.
@@ -116,7 +116,7 @@ def _label(token: str) -> str:
 
 
 def _families(texts: Sequence[str]) -> list[str]:
-    """Returns names of fonts that together have every character of `texts`, if any font on this machine has it."""
+    """Returns names of installed fonts that together have every character of `texts` that any installed font has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families, missing = [], set(map(ord, " ".join(texts)))

@@ -36,7 +36,7 @@ def random_tree(generator: random.Random, depth: int = 0) -> Tree:
     return Tree(generator.choice(LABELS), tuple(children))
 
 
-# The first three examples are from Vinyals et al. 2015.
+# The first example is figure 2 of Vinyals et al. 2015.
 @pytest.mark.parametrize(
     ("text", "symbol", "expected"),
     [
