@@ -24,25 +24,25 @@ class Due:
 
     @property
     def is_nothing(self) -> bool:
-        """Returns the tasks that are due after a step.
-
-        Args:
-            step: number of steps taken.
-            last_step: number of steps after which training ends.
-            config: how often to log, save and evaluate.
-            seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
-            stop_requested: whether a signal asked the run to stop.
-        """
+        """True if no task is due."""
         return self == Due()
 
 
 def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
-    """True if no task is due."""
+    """Returns whether the dev split is evaluated after step number `step`."""
     return step % config.local_eval_frequency == 0 or step == last_step
 
 
 def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop_requested: bool) -> Due:
-    """Returns whether the dev split is evaluated after step number `step`."""
+    """Returns the tasks that are due after a step.
+
+    Args:
+        step: number of steps taken.
+        last_step: number of steps after which training ends.
+        config: how often to log, save and evaluate.
+        seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
+        stop_requested: whether a signal asked the run to stop.
+    """
     evaluates = evaluates_after(step, last_step, config)
     if config.save_checkpoints_secs:
         saves = seconds >= config.save_checkpoints_secs or step == last_step
