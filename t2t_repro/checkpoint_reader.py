@@ -1,4 +1,4 @@
-"""Finds checkpoints, and reads the model's weights from them by variable name."""
+"""Finds the checkpoints of a folder, and reads and assigns the weights in a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Checkpoint:
     """The content of a checkpoint, except the optimizer's state."""
 
     weights: dict[str, np.ndarray]
-    """Weights as float32 arrays, by the name of the model's variable."""
+    """The model's weights, float32 arrays; the keys are the names of the model's variables."""
     step: int
-    """Number of optimizer steps that training had taken."""
+    """Number of training steps taken before the checkpoint was saved."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
 
 
 def checkpoints_in(folder: Path) -> list[str]:
-    """Returns the paths of the checkpoints in a folder, in the order of their steps."""
+    """Returns the paths of the checkpoints in a folder, the one with the lowest step number first."""
     names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
     numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-\d+", name)]
     return sorted((str(folder / name) for name in numbered), key=step_of)
@@ -67,11 +67,11 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
         model: the model to change.
         content: the checkpoint's content.
         checkpoint: the checkpoint's path, for error messages.
-        hparams: name of the file that has the model's hparams, for error messages.
-        cure: what the user should do, for error messages.
+        hparams: what error messages call the model's hparams, e.g. "hparams.json".
+        cure: advice to the user, which ends the error messages.
 
     Raises:
-        UserError: the model and the checkpoint do not have the same weights, or a weight differs in shape.
+        UserError: the weights of the model and of the checkpoint differ in their names or shapes.
     """
     unused = content.weights.keys() - {variable.path for variable in model.trainable_variables}
     if unused:
@@ -90,8 +90,8 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
 
 @contextmanager
 def _reader(path: str) -> Iterator[Any]:
-    """Yields TensorFlow's reader of a checkpoint. Turns TensorFlow's errors into UserErrors."""
-    import tensorflow as tf  # imported late: it takes seconds
+    """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
+    import tensorflow as tf  # imported here, because the import takes seconds
 
     try:
         yield tf.train.load_checkpoint(path)
@@ -106,5 +106,5 @@ def _key(name: str) -> str:
 
 
 def _unescaped(name: str) -> str:
-    """Restores a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a single dot."""
+    """Returns a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a single dot."""
     return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

@@ -1,4 +1,4 @@
-"""This machine's GPUs, processor and memory, and TensorFlow's settings for threads and float32."""
+"""Reads this machine's GPUs, processor and memory limit, and sets TensorFlow's threads and float32 precision."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
     This is the machine's memory, or the memory limit of a Linux control group (cgroup) if that is lower.
 
     Args:
-        control_groups: folder in which Linux shows the control groups, of version 1 or 2.
+        control_groups: folder in which Linux shows the limits of all control groups (cgroup version 1 or 2).
         memberships: file that lists the control groups of this process.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -60,10 +60,10 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
             root, name = control_groups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limits of the groups that enclose this group apply too. In a container, `group` is often a path of the
-        # host that does not exist here. The container's own limit is then in the folder `root`.
+        # The limits of enclosing groups apply too; their files are in the parent folders. In a container, `group` is
+        # often a path of the host, which does not exist in the container. Then `root` has the container's limit.
         inner = root / group.strip("/")
         for folder in (inner, *inner.parents):
-            with contextlib.suppress(OSError, ValueError):  # the file does not exist, or contains "max": no limit
+            with contextlib.suppress(OSError, ValueError):  # no limit if the file is missing or contains "max"
                 limits.append(int((folder / name).read_text()))
     return min(limits)

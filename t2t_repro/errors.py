@@ -1,4 +1,4 @@
-"""Errors that a user can correct. A message is one line: it names the file, line or flag, and says what to do."""
+"""Exceptions whose message the programs print as one line. Error messages name the file or flag and say what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class UserError(Exception):
 
 
 class Stopped(Exception):  # noqa: N818, not an error
-    """The user stopped the program, and its work is saved. The programs print the message and exit with code 0."""
+    """A stop that the user requested, after the work was saved. The programs print the message and exit with code 0."""
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
-    """Returns the error for an unknown `name`. Its message suggests the most similar of `names`, or lists them all.
+    """Returns the error for an unknown `name`. The message suggests a similar name, or lists `names` if there is none.
 
     Args:
         kind: what the name refers to, e.g. "problem".

@@ -24,8 +24,8 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 class HParams:
     """The hyper-parameters of a model and its training.
 
-    Field names are tensor2tensor's; symbols such as d_model and section numbers are the paper's. The defaults are those
-    of the paper's base model (Table 3, first row).
+    Field names are tensor2tensor's. The docstrings use the paper's symbols, such as d_model, and section numbers. The
+    defaults are those of the paper's base model (Table 3, first row).
 
     Raises:
         UserError: a value is out of range, or two values contradict each other.
@@ -46,8 +46,8 @@ class HParams:
     attention_value_channels: int = 0
     """h * d_v: total width of the values of all heads; 0 means hidden_size."""
     self_attention_neighborhood: int = 0
-    """r of restricted self-attention (section 4): a position attends only to positions at most r // 2 away, and in the
-    decoder only to itself and earlier ones. 0 means no restriction, as in the paper's experiments."""
+    """r of restricted self-attention (section 4): each position attends only to positions at most r // 2 away. The
+    decoder still masks later positions. 0 means no restriction, as in the paper's experiments."""
     norm_before: bool = False
     """True: layer norm is applied before each sub-layer and at the end of each stack (tensor2tensor's "n" and "da").
     False: layer norm is applied after each residual sum, as in the paper (tensor2tensor's "none" and "dan")."""
@@ -59,11 +59,11 @@ class HParams:
     """True: one matrix serves as source embedding, target embedding and pre-softmax projection (section 3.4). False:
     each of the three has its own matrix."""
     use_target_space_embedding: bool = False
-    """True to add a learned vector for the problem's target space (target language and unit) to each encoder position,
-    as tensor2tensor does. The paper has no such vector."""
+    """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
+    selects the vector. False, as in the paper, adds none."""
 
     layer_prepostprocess_dropout: float = 0.1
-    """P_drop: dropout rate on each sub-layer's output and on the sums of embeddings and positions (section 5.4)."""
+    """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and position encodings."""
     attention_dropout: float = 0.0
     """Dropout rate on the attention weights."""
     relu_dropout: float = 0.0
@@ -72,24 +72,24 @@ class HParams:
     """epsilon_ls: probability moved from the correct token to all other tokens, in equal parts (section 5.4)."""
 
     batch_size: int = 25000
-    """Number of target tokens in a step, over all devices. A step has about as many source tokens (section 5.1)."""
+    """Approximate number of target tokens in a training step, on all devices together (section 5.1)."""
     max_length: int = 256
     """Maximum length of a source or target in training, in tokens, counting the end token."""
     train_steps: int = 100000
     """Number of training steps. The flag --train_steps overrides it."""
     local_eval_frequency: int = 1500
-    """Number of steps between two checkpoints; --local_eval_frequency overrides it. The paper's machine needed ten
-    minutes for 1,500 steps of the base model (section 6.1)."""
+    """Number of steps between two checkpoints; --local_eval_frequency overrides it. The paper saved a checkpoint every
+    ten minutes (section 6.1), in which its base model took 1,500 steps."""
     num_last_checkpoints: int = 5
-    """Number of checkpoints to average; --num_last_checkpoints overrides it. With 1, only the last one is used."""
+    """Number of checkpoints to average, counting back from the latest; --num_last_checkpoints overrides it."""
 
     learning_rate_schedule: str = "constant*noam"
-    """Factors whose product is the learning rate; t2t_repro/training/schedule.py defines them. "constant*noam" with
-    learning_rate_constant=1 is the paper's equation 3."""
+    """Names of factors, joined by "*"; the learning rate is their product. t2t_repro/training/schedule.py has the
+    formulas. "constant*noam" with learning_rate_constant=1 is the paper's equation 3."""
     learning_rate_constant: float = 1.0
     """Value of the factor "constant" in learning_rate_schedule."""
     learning_rate_warmup_steps: int = 4000
-    """Number of steps over which the factors "noam" and "linear_warmup" grow linearly."""
+    """Number of warm-up steps, during which the factors "noam" and "linear_warmup" grow linearly."""
     optimizer_adam_beta1: float = 0.9
     """Adam's decay rate of the first moment (section 5.3)."""
     optimizer_adam_beta2: float = 0.98
@@ -150,31 +150,30 @@ class DecodeHParams:
     """
 
     beam_size: int = 4
-    """Number of hypotheses kept at each step; 1 is greedy search."""
+    """Number of hypotheses that beam search keeps at each step; 1 is greedy search."""
     alpha: float = 0.6
     """Exponent of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 disables it."""
     extra_length: int = 50
-    """Maximum output length: the input's length, in tokens counting the end token, plus this number."""
+    """Maximum number of tokens by which an output may be longer than its input."""
     batch_size: int = 2048
-    """Number of source tokens, counting padding, that are decoded together. It affects speed and memory, not the
-    result."""
+    """Maximum number of source tokens that are decoded together, counting padding. It affects only speed and memory."""
     max_input_size: int = 0
-    """Maximum length of a source that is decoded whole, in tokens counting the end token; 0 means the model's
-    max_length."""
+    """Maximum length of an input, in tokens counting the end token; --long_lines says what happens to longer inputs.
+    0 means the model's max_length."""
 
     return_beams: bool = False
-    """True to return beam_size outputs for each input, False to return the best one. `n` overrides both numbers."""
+    """True to return beam_size outputs for each input, False to return only the best. If `n` is not 0, `n` decides."""
     n: int = 0
     """Number of outputs per input; 0 means beam_size if return_beams is True, else 1."""
     write_beam_scores: bool = False
     """True to write each output's score and number of tokens after the output, separated by tabs."""
     prefix_file: str = ""
-    """File in which line i is the required beginning of output i; an empty line requires nothing."""
+    """Path of a file: line i is the required beginning of every output for input i; an empty line requires nothing."""
 
     coverage_penalty: float = 0.0
     """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 disables the penalty."""
     repeat_ngram_size: int = 0
-    """Length in tokens of the n-grams that an output is penalized for repeating; 0 disables it."""
+    """Length in tokens of the n-grams that an output is penalized for repeating; 0 disables the penalty."""
     repeat_ngram_penalty: float = 0.0
     """Penalty in nats, subtracted from the log-probability of each token that completes a repeated n-gram; inf forbids
     the token."""
@@ -182,11 +181,11 @@ class DecodeHParams:
     sampling_method: str = "argmax"
     """Either "argmax" for beam search, or "random" to sample n outputs from the model's distribution without a beam."""
     sampling_temp: float = 1.0
-    """Temperature: logits are divided by it before a token is sampled."""
+    """Temperature, by which logits are divided before a token is sampled."""
     sampling_keep_top_k: int = 0
     """Number of most likely tokens from which sampling chooses; 0 means all tokens."""
     sampling_keep_top_p: float = 1.0
-    """Sampling chooses from the smallest set of tokens with this total probability or more (Holtzman et al. 2020)."""
+    """p of nucleus sampling (Holtzman et al. 2020), which draws from the smallest set of tokens with probability p."""
     sampling_seed: int = 0
     """Seed of sampling. The seed and a line's number determine the line's outputs, on any machine and with any
     batch_size."""
@@ -239,12 +238,12 @@ class DecodeHParams:
 def refuse_decode_hparams(
     values: DecodeHParams, names: Sequence[str], why: str, defaults: DecodeHParams | None = None
 ) -> None:
-    """Raises UserError if one of the decode hparams `names` differs from its default, because the caller ignores them.
+    """Raises UserError if a decode hparam that the caller ignores differs from its default.
 
     Args:
         values: the decode hparams to check.
-        names: the fields that the caller ignores.
-        why: the reason why the caller ignores them, for the error message.
+        names: names of the fields that the caller ignores.
+        why: why the caller ignores these fields, for the error message.
         defaults: the default values; None for those of `DecodeHParams()`.
     """
     defaults = defaults or DecodeHParams()
@@ -254,7 +253,7 @@ def refuse_decode_hparams(
 
 
 def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    """Raises UserError if `is_valid` returns False for one of the fields `names`. `rule` ends the error message."""
+    """Raises UserError if `is_valid` returns False for one of the fields `names`. `rule` ends the message."""
     for name in names:
         if not is_valid(getattr(values, name)):
             raise UserError(f"{name}={getattr(values, name)} {rule}")
@@ -283,7 +282,7 @@ def override(values: T, text: str) -> T:
 
 
 def parse_value(name: str, text: str, kind: type) -> Any:
-    """Converts `text` to `kind`: int, float, bool or str. If that fails, the UserError names the field `name`."""
+    """Returns `text` converted to `kind`: int, float, bool or str. An error for invalid text names the field `name`."""
     try:
         if kind is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
@@ -342,7 +341,7 @@ class JsonFile:
 
     @classmethod
     def load(cls, path: Path) -> typing.Self:
-        """Returns the instance that a file contains.
+        """Returns an instance with the fields of the JSON file at `path`.
 
         Raises:
             UserError: the file is missing or damaged.

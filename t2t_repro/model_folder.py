@@ -4,7 +4,7 @@ hparams.json      hyper-parameters of the model and its training
 problem.json      the problem's name and settings, precision, random seed, and fingerprint of the training data
 vocab.*.model     the vocabulary
 model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, seed, fingerprints
-checkpoint        the names of these checkpoints, for tf.train.latest_checkpoint
+checkpoint        TensorFlow's list of the model.ckpt-* files, for tf.train.latest_checkpoint
 averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
 best/             the checkpoint with the lowest dev loss
 metrics.jsonl     measurements during training; tensorboard/ has the same measurements, and pictures
@@ -91,9 +91,9 @@ class ModelFolder:
     def create(
         cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None
     ) -> ModelFolder:
-        """Creates a model folder, or opens an existing one to resume its training.
+        """Returns the model folder at `path`, to start a training run in it or to resume one.
 
-        An existing folder without checkpoints is overwritten. It has nothing to resume, so all arguments may differ.
+        If the folder has no checkpoints, there is nothing to resume: `create` writes its files or overwrites them.
 
         Raises:
             UserError: an existing folder with checkpoints was trained on another problem or data, or with other
@@ -122,12 +122,12 @@ class ModelFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Locks a folder for a training run. Raises UserError if another run has locked the folder.
+        """Returns a context in which no other training run can use a folder; creates the folder if it is missing.
 
-        The folder is created if it does not exist.
+        Raises UserError if another training run is using the folder.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        # On NFS, other machines see the lock only if its file is open for writing.
+        # The mode is "ab", because on NFS other machines see only the locks of files that are open for writing.
         with open(Path(path) / LOCK, "ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ class ModelFolder:
             yield
 
     def discard(self) -> None:
-        """Deletes the files that `create` has added. Called if training could not begin."""
+        """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
         for name in (*self._created, LOCK):
             (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
@@ -181,8 +181,8 @@ class ModelFolder:
         """Returns the path of the checkpoint to use.
 
         Args:
-            path: value of --checkpoint_path. If it is empty, the averaged checkpoint is used if it is as new as the
-                latest checkpoint, else the latest one.
+            path: value of --checkpoint_path. "" stands for the averaged checkpoint, or for the latest checkpoint if
+                that is newer.
 
         Raises:
             UserError: the checkpoint does not exist.
@@ -209,7 +209,7 @@ class ModelFolder:
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
                 f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
             )
-        from t2t_repro import devices  # imported late: it imports TensorFlow
+        from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.models.model import make_model
 
         devices.use_exact_float32()
@@ -219,12 +219,12 @@ class ModelFolder:
 
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
-    """Opens the model folders that --output_dir names, and chooses a checkpoint in each.
+    """Returns the model folders that --output_dir names, and the path of the checkpoint to use in each.
 
     Args:
         output_dirs: value of --output_dir: one or more folders, separated by commas.
-        checkpoint_paths: value of --checkpoint_path: empty, or one path per folder, separated by commas. An empty path
-            stands for the folder's default checkpoint.
+        checkpoint_paths: value of --checkpoint_path: empty, or one path per folder, separated by commas. For an empty
+            path, `ModelFolder.checkpoint` chooses the checkpoint.
 
     Raises:
         UserError: a folder or checkpoint is missing or damaged, or the vocabularies differ.

@@ -14,23 +14,23 @@ from t2t_repro.metrics.score import Score
 
 
 def setting(default: Any, help: str = "") -> Any:
-    """Defines a field of a problem's `Settings`.
+    """Returns a field for a problem's `Settings`.
 
     Args:
-        help: one line for --help. If it is "", --help shows the help of the base class's field with the same name.
+        help: one line for --help; "" means the help of the base class's field with the same name.
     """
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 class Problem:
-    """A task of turning source text into target text, which a model can learn.
+    """A task for a model to learn: turning source text into target text.
 
     A subclass must define `generate`, which yields the text. The subclass may add fields to `Settings`, and override
     the other attributes and methods below.
 
     Args:
         settings: values for fields of `Settings`, by name.
-        was_reversed: True to swap sources and targets. tensor2tensor marks this with "_rev" after the name.
+        was_reversed: True to swap sources and targets, for a problem name that ends in "_rev".
         name: registered name, without "_rev".
 
     Raises:
@@ -49,11 +49,11 @@ class Problem:
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
     num_train_shards: ClassVar[int] = 100
-    """Number of shards of the train split. Each other split has one shard."""
+    """Number of shards (files) into which t2t-datagen divides the train split. Other splits have one shard."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
     symbols: ClassVar[tuple[str, ...]] = ()
-    """Strings that the vocabulary always encodes as a single piece."""
+    """Strings that the vocabulary always encodes as a single token."""
     test_sets: ClassVar[tuple[str, ...]] = ()
     """Names of the test sets. t2t-datagen writes two text files for each test set, sources and targets."""
     dev_set: ClassVar[str] = "dev"
@@ -61,7 +61,7 @@ class Problem:
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
     """Suffixes of the test sets' file names, for sources and for targets, such as ("en", "de")."""
     target_space_id: ClassVar[int] = 0
-    """tensor2tensor's id for the kind of target text, which use_target_space_embedding embeds; 0 means any kind."""
+    """tensor2tensor's number for the targets' language, which selects the vector of use_target_space_embedding."""
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         setting_names = [field.name for field in dataclasses.fields(self.Settings)]
@@ -85,7 +85,7 @@ class Problem:
 
     @classmethod
     def setting_help(cls, name: str) -> str:
-        """Returns the help of a setting. A field without help has the help of the same field in a base class."""
+        """Returns a setting's text for --help. A field without text has the text of the same field in a base class."""
         for settings in cls.Settings.__mro__:
             field = getattr(settings, "__dataclass_fields__", {}).get(name)
             if field and field.metadata.get("help"):
@@ -101,7 +101,7 @@ class Problem:
         return True
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of a split, in the same order on each call. A reversed problem does not swap the pairs.
+        """Yields the sentence pairs of a split, in the same order on each call. `was_reversed` does not swap them here.
 
         Args:
             split: "train" or "dev".
@@ -113,7 +113,7 @@ class Problem:
         raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of a test set. A reversed problem does not swap the pairs.
+        """Yields the sentence pairs of a test set. `was_reversed` does not swap them here.
 
         Raises:
             UserError: if the name is unknown, or the source is missing or damaged.
@@ -121,20 +121,17 @@ class Problem:
         raise unknown("test set", name, self.test_sets)
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
-        """Turns a model's outputs into the lines that t2t-decoder writes.
+        """Returns the lines that t2t-decoder writes, one for each source, and a report to print or None.
 
         Args:
             sources: the lines that the model has read.
             outputs: the model's output for each source.
-
-        Returns:
-            The lines, one for each source, and a report to print, or None instead of a report.
         """
         return list(outputs), None
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns the scores of outputs of `finish`, by the problem's metrics. The first score is the main score."""
-        from t2t_repro.metrics import bleu  # Lazy, because sacreBLEU is slow to import.
+        """Returns one score for each metric of the problem, the main metric first. `finish` returned the `outputs`."""
+        from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
 
         language = self.file_suffixes[0 if self.was_reversed else 1]
         return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")

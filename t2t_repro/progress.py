@@ -34,7 +34,7 @@ class Progress:
         description: name of the task.
         total: number of items; None if it is unknown.
         unit: what the items are, in the plural, e.g. "lines".
-        done: number of items that an earlier run has done. They are not counted in the speed.
+        done: number of items that an earlier run has done. The speed does not count these items.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
@@ -77,7 +77,7 @@ class Progress:
 def progress(
     items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
 ) -> Iterator[T]:
-    """Yields `items` and shows the progress. After each item, `size(item)` more units of `total` are done."""
+    """Yields `items` and shows the progress. Each item counts as `size(item)` of the `total`."""
     meter = Progress(description, total, unit)
     try:
         for item in items:

@@ -9,8 +9,8 @@
     @registry.register_model
     class MyModel(keras.Model): ...        # model="my_model" in an hparams set
 
-The default name is the name of the class or function in snake_case; `@registry.register_problem("other_name")` sets
-another. This module does not import TensorFlow, so that the programs can list the names quickly.
+The default name is the name of the class or function in snake_case. `@registry.register_problem("other_name")` sets
+another name. This module does not import TensorFlow, so that the programs can list the names quickly.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Registry:
         return sorted(self._objects)
 
     def help(self) -> str:
-        """Returns a listing: one line per name, with the first line of the object's docstring."""
+        """Returns the help text: one line for each name, with the first line of the registered object's docstring."""
         names = self.names()
         width = max(map(len, names), default=0)
         lines = [f"{self.kind}s:"]
@@ -107,7 +107,7 @@ register_model = _models.register
 
 
 def problem_class(name: str) -> type[Problem]:
-    """Returns the class of problem `name`, with or without the suffix "_rev" in `name`."""
+    """Returns the class of the problem `name`. A suffix "_rev" of `name` is ignored."""
     base_name = name.removesuffix(REVERSED)
     if base_name not in _problems.names():
         raise unknown("problem", name, _problems.names())
@@ -118,7 +118,7 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
     """Returns the problem `name`, reversed if the name ends in "_rev".
 
     Args:
-        settings: values for fields of the problem's `Settings`; the others keep their defaults.
+        settings: values for fields of the problem's `Settings`; other fields keep their defaults.
 
     Raises:
         UserError: the name or a setting is unknown, or a setting's value is invalid.
@@ -159,8 +159,8 @@ def import_usr_dir(directory: str) -> None:
     An empty `directory` imports nothing.
 
     Raises:
-        UserError: the folder is not a package, its name is taken, or its code fails. For failing code, the message has
-            the file and the line.
+        UserError: the folder is not a package, its name is invalid or taken, or its code raises an error. The message
+            then has the file and line of that error.
     """
     if not directory:
         return
@@ -184,7 +184,7 @@ def import_usr_dir(directory: str) -> None:
 
 
 def _place(error: Exception, folder: Path) -> str:
-    """Returns the file and line of user code in `folder` that raised an error, or `folder` if the line is unknown."""
+    """Returns FILE:LINE of the user code in `folder` that raised `error`, or `folder` if the line is unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]

@@ -1,4 +1,4 @@
-"""Formats tables of figures as text for terminals, as Markdown and as CSV."""
+"""Formats tables of numbers as text for terminals, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Column:
         name: key of the column in `Table.lines`, and header in CSV.
         title: header in text and Markdown.
         show: formats a value for text and Markdown. CSV has the unformatted value.
-        is_key: True if each part must repeat this column when a table is cut because it is wider than the terminal.
+        is_key: True to repeat this column in each part of a table that is cut because the terminal is too narrow.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of figures.
+    """A table of numbers.
 
     Attributes:
         name: value of the column "table" in CSV.
@@ -79,7 +79,7 @@ def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
 
 
 def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """Returns the lines of all tables as CSV, with one header that names all columns. Lines end with "\\n" alone."""
+    """Returns the lines of all tables as CSV, with one header that names all columns. Lines end with "\\n"."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
@@ -94,7 +94,7 @@ def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_number(table: Table, column: Column) -> bool:
-    """Returns True if the column contains no text, so that it can be aligned to the right."""
+    """Returns True if no value of the column is text. The tables align such columns to the right."""
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 
@@ -105,9 +105,9 @@ def _cell(line: Mapping[str, Any], column: Column) -> str:
 
 
 def _parts(table: Table, columns: Sequence[Column], width: int) -> Iterator[list[list[str]]]:
-    """Yields the table in parts of at most `width` characters.
+    """Yields the table in parts that are at most `width` characters wide, if the columns allow it.
 
-    A part is a list of columns. A column is a list of cells, padded to the same width.
+    A part is a list of columns. A column is a list of cells, the header first, padded to the same width.
     """
     keys: list[list[str]] = []
     others: list[list[str]] = []

@@ -38,7 +38,7 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
-    """Yields the lines of a file that is open in binary mode, as `read_lines` does.
+    """Yields the lines of a file that is open in binary mode. Line ends and decoding are those of `read_lines`.
 
     Error messages call the file `source`.
     """
@@ -57,7 +57,7 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
 
 @contextmanager
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
-    """Opens a file for writing. The file appears at `path` only if the block ends without an error.
+    """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
 
     Raises UserError if the file cannot be written, e.g. because the disk is full.
     """

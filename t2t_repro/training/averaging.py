@@ -15,14 +15,13 @@ from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
     """Averages the weights of the last checkpoints of a model folder, and saves the average.
 
-    The average is saved as a checkpoint in the subfolder "averaged". It holds the averaged weights, the last step and
-    the vocabulary's fingerprint, but no optimizer variables. t2t-decoder and t2t-exporter use it like any other
-    checkpoint.
+    The average is saved as a checkpoint in the subfolder "averaged", for t2t-decoder and t2t-exporter. This checkpoint
+    holds the averaged weights, the last checkpoint's step and the vocabulary's fingerprint, but no optimizer variables.
 
     Args:
         folder: model folder.
-        last: number of checkpoints to average. 0 averages the number in the hparams, or all checkpoints if the folder
-            has fewer.
+        last: number of checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
+            checkpoints if the folder has fewer.
 
     Returns:
         The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
@@ -54,7 +53,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the checkpoints to average, oldest first. `average_checkpoints` describes `last`."""
+    """Returns the paths of the `last` checkpoints, oldest first. If `last` is 0, the hparams decide the number."""
     checkpoints = folder.checkpoints()
     if not checkpoints:
         folder.checkpoint()  # raises the UserError that says how to make a checkpoint
@@ -71,5 +70,5 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
 
 
 def averaged_count(path: str) -> int:
-    """Returns from how many checkpoints the average at `path` was computed; 0 if the average is missing or damaged."""
+    """Returns how many checkpoints contributed to the averaged checkpoint at `path`; 0 if it is missing or damaged."""
     return int(read_value(path, "averaged") or 0)

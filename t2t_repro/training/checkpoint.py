@@ -22,20 +22,20 @@ from t2t_repro.training.checkpoint_files import (
 )
 
 BY_REQUEST = "saved_by_request"
-"""Name of a boolean variable in each checkpoint: whether the checkpoint was saved by request. A checkpoint is saved by
-request if the run saved it only because a signal asked the run to stop."""
+"""Name of the boolean variable that marks checkpoints saved by request: the run saved them only because a signal asked
+the run to stop."""
 
 
 class Checkpoints:
     """Saves and restores the state of a training run.
 
-    Checkpoints store each weight and optimizer variable under its Keras path, not under the attribute names of Python
-    objects, so that other programs can read them.
+    A checkpoint stores each weight and optimizer variable under its Keras path, not under the attribute names of Python
+    objects, so that other programs can find the variables.
 
     Args:
         folder: model folder.
         model: the model.
-        optimizer_variables: variables of the built optimizer, and other variables that change from step to step.
+        optimizer_variables: all variables that training steps change, except weights. The optimizer must be built.
         keep: number of checkpoints to keep; older checkpoints are deleted.
     """
 
@@ -51,7 +51,7 @@ class Checkpoints:
             "data_fingerprint": folder.origin.data_fingerprint,
             "random_seed": str(folder.origin.random_seed),
         }
-        """Fingerprints and seed of this run, also stored in each checkpoint. A run resumes only if they are equal."""
+        """Fingerprints and seed of this run. The run resumes only from a checkpoint with the same values."""
         self._saved_identity = {name: tf.Variable(value) for name, value in self._identity.items()}
         self._state = {
             "weights": _by_name(model.trainable_variables),
@@ -67,8 +67,8 @@ class Checkpoints:
         Prints a line for each damaged checkpoint, and renames its files so that no program reads them as a checkpoint.
 
         Raises:
-            UserError: if all checkpoints are damaged, or if the latest cannot be read from the disk, lacks variables of
-                this run, or belongs to a run with other hparams, data, vocabulary or random seed.
+            UserError: if all checkpoints are damaged, or if a checkpoint cannot be read from the disk, lacks variables
+                of this run, or belongs to a run with other hparams, data, vocabulary or random seed.
         """
         checkpoints = self._folder.checkpoints()
         damaged = []
@@ -81,14 +81,14 @@ class Checkpoints:
         for path in damaged:
             set_aside(path)
         latest = checkpoints[-1:]
-        # If an earlier process was killed before it could delete a checkpoint saved by request, that checkpoint is
-        # deleted now.
+        # Deletes older checkpoints that were saved by request, in case an earlier process was killed before it deleted
+        # them.
         keep_only(self._folder.path, [path for path in checkpoints[:-1] if not was_by_request(path)] + latest)
         self._temporary = next(filter(was_by_request, latest), "")
         return int(self._step.numpy()) if latest else 0
 
     def restore_step(self, step: int) -> bool:
-        """Restores the checkpoint of step `step`; returns False if it is missing or damaged.
+        """Restores the checkpoint of step `step`; returns False if this checkpoint is missing or damaged.
 
         Workers other than the chief call this method, to restore the checkpoint that the chief has restored.
         """
@@ -99,7 +99,7 @@ class Checkpoints:
         """Reads a checkpoint into the variables of this run; returns False if the checkpoint is damaged."""
         try:
             status = tf.train.Checkpoint(**self._state).read(path).assert_existing_objects_matched()
-            # Without this, TensorFlow warns later that the variable BY_REQUEST was not restored.
+            # Without expect_partial, TensorFlow warns later that the variable BY_REQUEST was not restored.
             status.expect_partial()
         except tf.errors.ResourceExhaustedError:
             raise
@@ -140,7 +140,7 @@ class Checkpoints:
         return path
 
     def save_best(self, step: int) -> str:
-        """Replaces the best checkpoint by the state after `step` steps; returns the new checkpoint's path.
+        """Replaces the best checkpoint by the model's state after `step` steps; returns the new checkpoint's path.
 
         Raises:
             UserError: if the disk is full or the folder cannot be written.
@@ -186,5 +186,5 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
 
 
 def _by_name(variables: list[Any]) -> dict[str, Any]:
-    """Returns the TensorFlow variable of each Keras variable, by the Keras variable's path, which is unique."""
+    """Returns a dictionary from the unique path of each Keras variable to the TensorFlow variable with its value."""
     return {variable.path: variable.value for variable in variables}

@@ -30,7 +30,7 @@ BEST = "best"
 
 
 def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
-    """Writes a tf.train.Checkpoint; returns its path. If the process is killed, no incomplete checkpoint is left.
+    """Writes a checkpoint and returns its path. The index file, without which no program reads it, appears last.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -42,10 +42,9 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
         checkpoint.write(str(folder / unfinished))
         files = sorted(folder.glob(f"{unfinished}.*"))
         # If a checkpoint of this step exists already, its index file is deleted first. If the process is then killed
-        # before all files are replaced, the mixture of old and new files has no index and is no checkpoint.
+        # before all files are replaced, no program reads the mixture of old and new files, which has no index file.
         (folder / f"{path.name}.index").unlink(missing_ok=True)
-        # The caller deletes older checkpoints next. In case the power fails then, the new files must be on the disk
-        # now.
+        # The caller deletes older checkpoints next. In case the power fails, the new files must be on the disk before.
         for file in files:
             _sync(file)
         # If the process is killed while TensorFlow writes an index file, the file may be empty. So TensorFlow wrote to
@@ -64,7 +63,7 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
 
 
 def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
-    """Deletes all checkpoints of a folder except the given ones, which the state file then lists.
+    """Deletes all checkpoints of a folder except `checkpoints`, and lists `checkpoints` in the state file.
 
     Args:
         folder: folder of the checkpoints.
@@ -88,7 +87,7 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
 def delete(path: str) -> None:
     """Deletes the files of a checkpoint, the index file first.
 
-    A kill in between leaves only data files. Without the index file, no program reads them as a checkpoint.
+    If the process is killed between the deletions, only data files remain, which no program reads as a checkpoint.
     """
     for file in (Path(f"{path}.index"), *sorted(Path(path).parent.glob(f"{Path(path).name}.data-*"))):
         file.unlink(missing_ok=True)
@@ -117,9 +116,9 @@ def delete_unfinished(folder: Path) -> None:
 
 
 def refuse_unreadable(path: str) -> None:
-    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of the disk or its permissions.
+    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
 
-    TensorFlow raises the same errors for such a file as for a damaged checkpoint.
+    TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
     """
     for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
         try:
@@ -134,7 +133,7 @@ def refuse_unreadable(path: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, without the names of TensorFlow's graph nodes."""
+    """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
     text = str(error).strip()
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 

@@ -20,12 +20,12 @@ class RunConfig:
     eval_decode_lines: int = 0
     """Number of lines of the dev split that each evaluation decodes and scores; 0 decodes none."""
     early_stopping_patience: int = 0
-    """Training ends after this number of consecutive evaluations without a new lowest dev loss; 0 disables this."""
+    """Number of consecutive evaluations without a new lowest dev loss after which training ends; 0 means never."""
     log_step_count_steps: int = 100
-    """Number of steps between two logged steps."""
+    """Number of steps from one logged step to the next."""
     max_tokens_per_replica: int = 4096
-    """Maximum number of positions in a micro-batch, counting padding. A replica computes at most two micro-batches at
-    the same time."""
+    """Maximum number of positions, counting padding, on each side (source or target) of a micro-batch. A replica
+    computes at most two micro-batches at the same time."""
     worker_gpu: int = 0
     """Number of GPUs to use on each machine; 0 uses all."""
     precision: str = "float32"

@@ -22,14 +22,14 @@ from t2t_repro.progress import say
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
         tf.errors.CancelledError, tf.errors.FailedPreconditionError)  # fmt: skip
-"""Errors that TensorFlow raises in the other workers when one worker ends. `lost` makes a one-line error of each."""
+"""Errors that TensorFlow raises in the other workers when one worker ends. `lost` turns them into UserErrors."""
 
 
 def make_strategy(worker_gpu: int = 0) -> Any:
     """Returns the tf.distribute strategy for training. Call this function before TensorFlow computes anything.
 
-    If TF_CONFIG names several workers, the function waits until all have started, at most an hour, and the strategy
-    uses the devices of all workers. Otherwise the strategy uses this machine's GPUs, or its CPU if there is no GPU.
+    If TF_CONFIG names several workers, the function waits up to an hour until all of them have started. The strategy
+    then uses the devices of all workers. Otherwise it uses this machine's GPUs, or the CPU if there is no GPU.
 
     Args:
         worker_gpu: number of GPUs to use on each machine; 0 uses all.
@@ -54,7 +54,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             "they reach each other's ports"
         ) from None
     except tf.errors.OpError as error:
-        if "server" not in error.message.lower():  # TensorFlow's message: "Could not start gRPC server"
+        if "server" not in error.message.lower():  # not "Could not start gRPC server"
             raise lost(error) from None
         raise UserError(
             f"TF_CONFIG: cannot listen on {addresses[index]} ({_first_line(error)}); end the process that uses this "
@@ -63,7 +63,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
 
 
 def count_replicas(worker_gpu: int = 0) -> int:
-    """Returns the number of replicas that `make_strategy` would use on this machine, without waiting for other workers.
+    """Returns the number of replicas that `make_strategy` would use on this machine. Does not wait for other workers.
 
     Raises:
         UserError: if this machine has fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
@@ -85,14 +85,14 @@ def _choose_gpus(worker_gpu: int) -> None:
 def _python_signals() -> Iterator[None]:
     """Returns a context in which Ctrl-C ends the process.
 
-    When the context ends, it restores the signal handlers, because TensorFlow has replaced them by its own.
+    The end of the context restores the earlier signal handlers, which TensorFlow has replaced by its own.
     """
     # Python lets only the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # Python would call its default handler only after TensorFlow stops waiting; SIG_DFL ends the process immediately.
+    # Python calls its own Ctrl-C handler only after TensorFlow stops waiting. SIG_DFL ends the process immediately.
     if handlers[signal.SIGINT] == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -112,7 +112,7 @@ def workers() -> int:
 
 
 def _cluster() -> tuple[list[str], int]:
-    """Returns the addresses of all workers in TF_CONFIG, the chief's first, and the index of this process's address."""
+    """Returns the addresses of all workers in TF_CONFIG, the chief's first, and this process's index in that list."""
     cure = "see docs/distributed.md, or unset it"
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -150,10 +150,9 @@ def is_chief(strategy: Any) -> bool:
 
 
 def from_all(strategy: Any, value: int) -> list[int]:
-    """Collects a value from every worker. Every worker must call this function.
+    """Returns one number for each replica of the run: the `value` that the replica's worker passed to this function.
 
-    Returns:
-        One number per replica: the `value` of the replica's worker. The chief's replicas come first.
+    The chief's replicas come first. Every worker must call this function.
     """
     if workers() == 1:
         return [value] * strategy.num_replicas_in_sync
@@ -194,7 +193,7 @@ def refuse_other_flags(strategy: Any, **values: int) -> None:
 
 
 def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Checks that some variables are equal in all workers. Every worker must call this function.
+    """Checks that `variables` have the same values in all workers. Every worker must call this function.
 
     Raises:
         UserError: if a variable differs between workers.

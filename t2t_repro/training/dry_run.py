@@ -106,10 +106,10 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 @dataclass(frozen=True)
 class Cuts:
-    """The micro-batches into which the first epoch's steps are cut. Covers only the first `COUNTED_STEPS` steps."""
+    """The micro-batches of the first epoch's steps, at most of the first `batching.COUNTED_STEPS` steps."""
 
     steps: list[list[size.Shape]]
-    """For each step, the shapes of its micro-batches, including empty micro-batches."""
+    """For each step, the shape of each micro-batch: number of examples (it may be 0), source length, target length."""
     replicas: int
     """Number of replicas of all workers together."""
     padding: float
@@ -132,7 +132,7 @@ class Cuts:
         return max(map(len, self.steps)) // self.replicas
 
     def at_once(self) -> Iterator[list[size.Shape]]:
-        """Yields the shapes of the micro-batches whose activations one replica holds in memory at the same time."""
+        """Yields lists of micro-batch shapes. A replica holds the activations of a list's micro-batches together."""
         for shapes in self.steps:
             if len(shapes) <= ROUNDS_AT_ONCE * self.replicas:
                 yield from (shapes[replica :: self.replicas] for replica in range(self.replicas))
@@ -140,7 +140,7 @@ class Cuts:
                 yield from ([shape] for shape in shapes)
 
     def table(self, sample: str) -> Table:
-        """Returns a table with a row for each number of micro-batches: how many steps are cut into that number.
+        """Returns a table that shows how many steps have one micro-batch, two micro-batches, and so on.
 
         Args:
             sample: end of the table's title, which says how many steps were counted; empty if all steps were counted.

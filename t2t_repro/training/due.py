@@ -16,7 +16,7 @@ class Due:
     saves: bool = False
     """Whether to save a checkpoint."""
     saves_by_request: bool = False
-    """Whether that checkpoint is saved only because a signal stopped the run. The next save then deletes it."""
+    """Whether a checkpoint is saved only because a signal stopped the run. The next save deletes this checkpoint."""
     evaluates: bool = False
     """Whether to evaluate the model on the dev split."""
     stops: bool = False
@@ -51,8 +51,8 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
     return Due(
         logs=evaluates or step % config.log_step_count_steps == 0,
         saves=saves or stop_requested,
-        # With save_checkpoints_secs, later saves do not delete a checkpoint saved by request: if every process of a run
-        # is stopped before its first regular checkpoint is due, the run has no other checkpoints.
+        # With save_checkpoints_secs, a checkpoint saved at a stop is kept like a regular one. If signals stop every
+        # process of a run before a regular checkpoint is due, the run has no other checkpoints.
         saves_by_request=stop_requested and not saves and not config.save_checkpoints_secs,
         evaluates=evaluates and not stop_requested,  # the process that resumes the run does this evaluation first
         stops=stop_requested,

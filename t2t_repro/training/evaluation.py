@@ -34,7 +34,7 @@ class Evaluation:
     tokens: int
     """Number of target tokens, counting end tokens."""
     batches: int = 0
-    """Number of evaluated batches if the evaluation skipped others; 0 if it covered the whole split."""
+    """Number of evaluated batches if the evaluation skipped other batches; 0 if it covered the whole split."""
 
     @property
     def perplexity(self) -> float:
@@ -43,7 +43,7 @@ class Evaluation:
 
 
 def never() -> bool:
-    """Returns False. As `should_stop`, it lets an evaluation run to its end."""
+    """Returns False: the default `should_stop` of an evaluation, which lets the evaluation run to its end."""
     return False
 
 
@@ -53,9 +53,9 @@ class Evaluator:
     Args:
         model: called as model(inputs, targets) -> logits.
         records: examples of the split.
-        max_tokens: maximum number of positions in a batch, counting padding.
-        max_batches: number of batches to evaluate, taken evenly from the batches of short and long examples; 0
-            evaluates all.
+        max_tokens: maximum number of positions, counting padding, on each side (source or target) of a batch.
+        max_batches: number of batches to evaluate, spread evenly over the batches from short to long examples; 0
+            evaluates all batches.
     """
 
     def __init__(self, model: Any, records: Records, max_tokens: int, max_batches: int = 0) -> None:
@@ -64,8 +64,7 @@ class Evaluator:
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
             logits = model(inputs, targets)
-            # If several tokens share the largest logit, which is frequent in bfloat16, argmax predicts the first of
-            # them.
+            # If several tokens have the largest logit, as often in bfloat16, argmax predicts the one of lowest id.
             predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
             correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
             return smoothed_cross_entropy(logits, targets, 0.0), correct
@@ -73,10 +72,10 @@ class Evaluator:
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Evaluation:
-        """Evaluates the model with its current weights.
+        """Returns the loss and accuracy of the model with its current weights.
 
         Args:
-            should_stop: called before each batch; the evaluation is interrupted when it returns True.
+            should_stop: function that is called before each batch. If it returns True, the evaluation stops.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -93,7 +92,7 @@ class Evaluator:
         return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), tokens, measured)
 
     def _batches(self) -> tuple[Iterable[MicroBatch], int]:
-        """Returns the batches to evaluate, and the value of `Evaluation.batches`."""
+        """Returns the batches to evaluate, and their number if other batches are skipped, else 0."""
         batches = batches_once(self._records, self._max_tokens)
         if not self._max_batches:
             return batches, 0
@@ -127,12 +126,12 @@ class DevDecoder:
     """Decodes lines of a split as t2t-decoder would, and scores the outputs.
 
     Args:
-        translator: the model, its vocabulary and the search hparams.
-        problem: decides how outputs are finished and scored.
+        translator: the model, its vocabulary and the decode hparams.
+        problem: the problem, whose `finish` and `scores` are applied to the outputs.
         records: examples of the split; their sources and targets are in the problem's direction.
         lines: number of lines to decode, spread evenly over the split. If the split has fewer, all its lines are
-            decoded. While a model has not learned to end its outputs, each has the maximum length, and decoding is
-            slow.
+            decoded. While a model has not learned to end its outputs, each output has the maximum length, and decoding
+            is slow.
 
     Raises:
         UserError: if a record is damaged.
@@ -143,14 +142,14 @@ class DevDecoder:
         pairs = [records[number] for number in spread(len(records), lines)]
         decode = translator.vocabulary.decode
         self._sources = decode(source.tolist() for source, _ in pairs)
-        # `finish` turns targets into the text that is scored. In parsing, for example, it makes trees of them.
+        # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
-        """Decodes the lines with the model's current weights.
+        """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
 
         Args:
-            should_stop: called after each batch; the decoding is interrupted when it returns True.
+            should_stop: function that is called after each decoded line. If it returns True, the decoding stops.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -168,12 +167,12 @@ class DevDecoder:
 
 
 def spread(size: int, count: int) -> list[int]:
-    """Returns `count` of the numbers 0 .. size - 1, increasing and spread evenly; all of them if `count` is larger.
+    """Returns `count` increasing integers, spread evenly over 0 .. size - 1; the whole range if `count` is larger.
 
     The result is the same at each call.
     """
     count = min(size, count)
-    # Draws one number from each of `count` intervals of equal size. Taking every n-th number would give a biased sample
-    # of text that alternates, as numbers_ende does between small and large numbers.
+    # Draws one number from each of `count` intervals of equal size. Every n-th number would be a biased sample of text
+    # that alternates. For example, numbers_ende alternates between small and large numbers.
     draw = random.Random(0)
     return [draw.randrange(size * stretch // count, size * (stretch + 1) // count) for stretch in range(count)]

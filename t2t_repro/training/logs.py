@@ -22,7 +22,7 @@ class Logs:
     Args:
         folder: model folder.
         start: step from which the run continues. Entries of later steps are removed from the logs.
-        workers: number of machines that train together.
+        workers: number of worker processes that train together.
 
     Raises:
         UserError: if a file cannot be written. Every method raises it too.
@@ -36,7 +36,7 @@ class Logs:
 
     @functools.cached_property
     def _tensorboard(self) -> TensorBoardLog:
-        """The log for TensorBoard, created at its first entry, so that a process that logs nothing writes no file."""
+        """The log for TensorBoard. Its first entry creates the file, so a process that logs nothing writes no file."""
         return TensorBoardLog(self._folder.path, self._start)
 
     @property
@@ -46,11 +46,11 @@ class Logs:
 
     @property
     def dev_losses(self) -> dict[int, float]:
-        """Dev loss of each evaluation by its step, oldest first."""
+        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first."""
         return self._metrics.dev_losses
 
     def log_step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
-        """Logs a step.
+        """Logs the measurements of a training step.
 
         Args:
             step: number of the step.
@@ -81,7 +81,7 @@ class Logs:
         details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
         if decoded:
             score = decoded.scores[0]
-            if math.isfinite(score.score):  # F1 is not finite as long as a parser's outputs have no brackets
+            if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]

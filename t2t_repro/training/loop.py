@@ -95,7 +95,7 @@ class Loop:
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal asked the run to stop and there is only one worker. Several workers vote instead."""
+        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `_due_after`."""
         return self._run.has_one_worker and self._signals.requested
 
     def _take_steps(self) -> int:
@@ -140,8 +140,8 @@ class Loop:
 
         Args:
             step: number of steps taken.
-            previous: result of the previous step. It counts the votes of all workers, so all workers stop after the
-                same step.
+            previous: result of the previous step, with the votes of all workers; None after this process's first
+                step. All workers read the same votes, so they stop after the same step.
         """
         if self._run.has_one_worker:
             stop_requested = self._signals.requested
@@ -156,7 +156,7 @@ class Loop:
             self._prepared.logs.log_step(step, seconds, result, speed)
 
     def _save_and_evaluate(self, step: int, due: Due) -> bool:
-        """Saves a checkpoint and evaluates, as `due` says; returns whether training ends."""
+        """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
         if due.saves:
             self._save(step, due.saves_by_request)
         if not due.evaluates:
@@ -174,7 +174,7 @@ class Loop:
         self._save_time = time.monotonic()
 
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
-        """Waits for the step of `batch` and returns its result.
+        """Waits for a step, and returns its result. `returned` is the output of `TrainStep` for `batch`.
 
         Raises:
             UserError: if the loss or the gradient is not finite.
@@ -197,8 +197,8 @@ class Loop:
         if self._run.is_chief:
             with whole_file(path, "w") as file:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
-        # Omits a checkpoint that was saved just before this step: the previous step may have damaged its weights, even
-        # if that step's own loss and gradient were finite.
+        # Omits a checkpoint that was saved just before this step. The previous step may have damaged the weights, even
+        # if the previous step's loss and gradient were finite.
         good = [path for path in folder.checkpoints() if step_of(path) < batch.step]
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
@@ -216,7 +216,7 @@ class Loop:
             self._evaluate(step)
 
     def _evaluate(self, step: int) -> None:
-        """Evaluates the dev split, logs the result, and saves the model as the best if the dev loss is a new low."""
+        """Evaluates the dev split, logs the result, and saves the best checkpoint if the loss is the lowest so far."""
         prepared, data = self._prepared, self._run.data
         assert prepared.logs is not None
         try:
@@ -231,7 +231,7 @@ class Loop:
         if prepared.model.has_attention:
             picture = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
             prepared.logs.log_attention(step, picture)
-        # Written last: if the process ends before this line is in metrics.jsonl, the next process evaluates again.
+        # This log line is written last. If the process is killed before, the next process evaluates this step again.
         prepared.logs.log_evaluation(step, evaluation, decoded)
         score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}" if decoded else ""
         self._run.say(

@@ -14,18 +14,15 @@ Tensor = Any
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the cross-entropy in nats, summed over all target tokens; padding does not count.
+    """Returns the cross-entropy in nats, float32 [], summed over all target tokens; padding does not count.
 
     As in tensor2tensor, the target distribution gives probability 1 - e to the correct token and e/(V-1) to each other
     token. The entropy of this distribution is subtracted, so that the lowest possible loss is 0.
 
     Args:
-        logits: float32 [B, T, V].
+        logits: float32 [B, T, V], the model's unnormalized log-probability of each token at each target position.
         targets: int32 [B, T], token ids, padded with 0.
-        label_smoothing: e; 0 gives the negative log-likelihood.
-
-    Returns:
-        float32 [].
+        label_smoothing: e in the paragraph above; 0 gives the negative log-likelihood.
     """
     vocab_size = logits.shape[-1]
     correct, other = 1.0 - label_smoothing, label_smoothing / (vocab_size - 1)
@@ -37,8 +34,8 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
     @ops.custom_gradient
     def cross_entropy(logits: Tensor) -> Any:
         softmax = ops.softmax(logits)
-        # This is log(sum(exp(logits))): the largest logit minus the log of the largest probability. That probability is
-        # at least 1 / V, so its log is finite.
+        # log_normalizer is log(sum(exp(logits))), computed as the largest logit minus the log of the largest
+        # probability. The largest probability is at least 1 / V, so its log is finite.
         log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
         target_logits = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         others = other * (vocab_size * ops.mean(logits, axis=-1) - target_logits)

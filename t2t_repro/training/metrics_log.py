@@ -59,10 +59,10 @@ class MetricsLog:
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
         self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in lines if "dev_loss" in line}
-        """Dev loss of each evaluation by its step, oldest first."""
+        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first."""
 
     def add(self, step: int, **values: Any) -> None:
-        """Appends a line with `step` and the given values."""
+        """Appends a line with the fields "step" and `values`."""
         if "dev_loss" in values:
             self.dev_losses[step] = float(values["dev_loss"])
         try:

@@ -27,7 +27,7 @@ from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
 
 EVAL_TOKENS = 4096
-"""Maximum number of positions in a batch of an evaluation, counting padding."""
+"""Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
 
 EVAL_BEAM = 4
 """Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
@@ -75,20 +75,20 @@ class Prepared:
     pipeline: Pipeline
     folder: ModelFolder
     model: Any
-    """A `Model`. If it has attention, it is also a `DecodingModel`."""
+    """The model, a `Model`. A model with attention is also a `DecodingModel`."""
     step: TrainStep
     checkpoints: Checkpoints
     start: int
     """Number of steps that earlier processes of this run have taken."""
     evaluator: Evaluator
     decoder: DevDecoder | None
-    """Decodes lines of the dev split; None if --eval_decode_lines is 0."""
+    """Object that decodes lines of the dev split in evaluations; None if --eval_decode_lines is 0."""
     logs: Logs | None
     """The run's logs in the chief; None in other workers."""
 
 
 def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
-    """Prepares a training run. Every worker must call this function.
+    """Returns a training run that is ready for its first step. Every worker must call this function.
 
     Args:
         run: the training run.
@@ -128,10 +128,10 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
 
 
 def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
-    """Opens the model folder. The chief locks it, and creates it if it does not exist.
+    """Returns the model folder. The chief locks the folder, and creates it if it does not exist.
 
     Raises:
-        UserError: if the folder belongs to another run, another process is using it, or this worker does not see it.
+        UserError: if the folder belongs to another run, another process is using it, or this worker cannot see it.
     """
     data, path = run.data, Path(run.output_dir)
     origin = Origin(
@@ -153,13 +153,13 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
 
 
 def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
-    """Checks that a new run would overwrite no models.
+    """Checks that a new run in the folder `path` would overwrite no averaged or best checkpoints.
 
     Raises:
         UserError: if the folder has averaged or best checkpoints but no checkpoint from which the run can resume.
     """
-    # With save_checkpoints_secs, a run may save a best checkpoint before its first regular checkpoint. If it ends
-    # between the two, it cannot resume, but the same command may start it again.
+    # With save_checkpoints_secs, a run may save a best checkpoint before its first regular checkpoint. If the
+    # run is killed between the two, the same command may start again and overwrite the best checkpoint.
     places = ["averaged", *([] if config.save_checkpoints_secs else [BEST])]
     models = [model for place in places for model in checkpoints_in(path / place)]
     if models and not checkpoints_in(path):
@@ -170,7 +170,7 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
 
 
 def _build(run: Run, folder: ModelFolder) -> tuple[Model, TrainStep]:
-    """Builds the model, its optimizer and the training step.
+    """Returns a new model, and the object that trains it.
 
     If the model cannot be built, the chief deletes the files that it has created in the model folder.
     """

@@ -28,7 +28,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.hparams = hparams
 
     def __call__(self, step: Any) -> Any:
-        """Returns the learning rate, float32 [], of the step that follows `step` steps."""
+        """Returns the learning rate, float32 [], of the next step after `step` steps have been taken."""
         hparams = self.hparams
         s = ops.cast(step, "float32")
         w = float(hparams.learning_rate_warmup_steps)

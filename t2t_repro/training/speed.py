@@ -15,8 +15,8 @@ class Speed:
 
     def __init__(self) -> None:
         self._start: float | None = None
-        """Time at which the measurement started; None before the process's first step. The speed does not count the
-        tokens of that step, because TensorFlow builds the graph in it."""
+        """Time at which the measurement started; None until `count` is called for the process's first step. The speed
+        omits that step's tokens, because TensorFlow builds the graph during the step."""
         self._source = self._target = self._positions = self._filled = 0
 
     def restart(self) -> None:
@@ -25,7 +25,7 @@ class Speed:
         self._source = self._target = self._positions = self._filled = 0
 
     def count(self, batch: Batch) -> None:
-        """Adds a finished step's tokens and positions to the measurement."""
+        """Adds a step's tokens and positions to the measurement."""
         self._positions += sum(inputs.size + targets.size for inputs, targets in batch.micro_batches)
         self._filled += batch.source_tokens + batch.target_tokens
         if self._start is None:

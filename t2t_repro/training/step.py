@@ -1,8 +1,8 @@
 """A training step: sums gradients over micro-batches and replicas, then updates the weights by Adam (section 5.3).
 
-The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand. So
-a step has the same result on any number of devices and with any number of micro-batches. A round is one micro-batch on
-each replica.
+The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand.
+So, apart from dropout, a step has the same result on any number of devices and with any number of micro-batches. A
+round consists of one micro-batch for each replica.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SEED = tf.TensorSpec([2], tf.int32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
 ROUNDS_AT_ONCE = 2
-"""Maximum number of rounds in one TensorFlow graph. Each step has two blocks of examples. On one replica, a step has
-more than two rounds only if a block is too large for one micro-batch. Such a step calls a graph of one round repeatedly
-and adds up the gradients, so that memory holds the activations of only one round."""
+"""Maximum number of rounds (one micro-batch for each replica) in one TensorFlow graph. A step with more rounds calls a
+graph of one round repeatedly and adds up the gradients, so that memory holds the activations of only one round. A step
+has two blocks of examples, so it usually has two rounds on one replica."""
 
 
 def adam(hparams: HParams) -> Any:
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     votes: float
     """Number of replicas whose worker process wants to stop the run."""
     loss_scale: float
-    """Factor of the loss in this step, see `LossScale`; 1 unless the precision is "mixed_float16"."""
+    """Factor by which this step multiplied the loss, see `LossScale`; 1 unless the precision is "mixed_float16"."""
     learning_rate: float
     """Learning rate of this step."""
 
@@ -62,8 +62,8 @@ class Result(NamedTuple):
 class LossScale:
     """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018, section 3.2).
 
-    If a gradient is not finite, the step is skipped: it only halves the factor. After `GOOD_STEPS` consecutive steps
-    with finite gradients, the factor is doubled.
+    A step in which a gradient is not finite leaves the weights unchanged and halves the factor. After `GOOD_STEPS`
+    consecutive steps with finite gradients, the factor is doubled.
     """
 
     INITIAL, GOOD_STEPS = 2.0**15, 2000
@@ -94,7 +94,7 @@ class LossScale:
 
 
 class TrainStep:
-    """Takes training steps. Create the model, the optimizer and the loss scale in the strategy's scope.
+    """Takes training steps. The caller creates the model, the optimizer and the loss scale in the strategy's scope.
 
     Args:
         model: called as model(inputs, targets, seed) -> logits.
@@ -111,8 +111,8 @@ class TrainStep:
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
         self._replicas = strategy.num_replicas_in_sync
         self._sums: list[Any] = []
-        """Sum of the loss and of each gradient over the rounds of a step. The variables are created at the first step
-        with more than ROUNDS_AT_ONCE rounds."""
+        """Variables for the sums of the loss and of each gradient over a step's rounds; created at the first step with
+        more than ROUNDS_AT_ONCE rounds."""
         self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
         self._accumulate = self._graph(self._run_accumulate, 1)
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
@@ -122,7 +122,7 @@ class TrainStep:
         """Variables that change from step to step, without the weights: those of the optimizer and the loss scale."""
 
     def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns a TensorFlow graph of `function` for `rounds` rounds. Micro-batches may have any shape."""
+        """Returns `function` as a TensorFlow graph that computes `rounds` rounds of micro-batches of any shape."""
         one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
         return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR, SCALAR])
 
@@ -162,7 +162,7 @@ class TrainStep:
         return Result(*map(float, returned.numpy()))
 
     def _zeros(self) -> list[Any]:
-        """Creates variables, all 0, for the sums of the loss and of each gradient. Each replica has its own copy."""
+        """Returns variables, set to 0, for the sums of the loss and of each gradient. Each replica has its own copy."""
         with self._strategy.scope():
             return [
                 tf.Variable(
@@ -175,7 +175,7 @@ class TrainStep:
             ]
 
     def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns one replica's part of the step's loss, and the gradients of that part times the loss scale.
+        """Returns one replica's part of the step's loss, and that part's gradients multiplied by the loss scale.
 
         Args:
             rounds: (inputs, targets, seed) of each of the replica's micro-batches.
@@ -227,14 +227,14 @@ class TrainStep:
             else:
                 apply()
 
-        # Keras's apply() is not used: it would sum the gradients over the replicas a second time.
+        # Keras's apply() is not called here, because it would sum the gradients over the replicas a second time.
         for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
             strategy.extended.update(variable.value, update, args=(gradient, rate, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 
     def _distribute(self, rounds: Any) -> Any:
-        """Converts rounds to the form that `strategy.run` requires: one micro-batch of each round for each replica."""
+        """Returns rounds in the form that `strategy.run` requires: one micro-batch of each round for each replica."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
@@ -275,7 +275,7 @@ class TrainStep:
 
 
 def out_of_memory(error: Exception, positions: int) -> UserError:
-    """Returns the error for a device that ran out of memory. It advises a smaller --max_tokens_per_replica.
+    """Returns the error for a device that ran out of memory. The message advises a smaller --max_tokens_per_replica.
 
     Args:
         error: TensorFlow's error.

@@ -27,8 +27,8 @@ class StopSignals:
         # Python lets only the main thread set signal handlers.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                # A signal that is ignored stays ignored. For example, a shell script starts programs with "&" so that
-                # they ignore SIGINT.
+                # A signal that the process ignores stays ignored. For example, programs that a shell script starts with
+                # "&" ignore SIGINT.
                 if (handler := signal.getsignal(number)) != signal.SIG_IGN:
                     self._handlers[number] = handler
             # Python runs a signal handler only between two Python instructions, so never while a step hangs in

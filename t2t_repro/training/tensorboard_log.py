@@ -1,7 +1,7 @@
 """The log for TensorBoard: event files in the model folder's subfolder tensorboard/, one file for each process.
 
-tf.summary needs the package tensorboard, which TensorFlow no longer installs. But event files are TFRecord files of
-`Event` messages, and TensorFlow alone can write those.
+This module does not use tf.summary, because that needs the package tensorboard, which TensorFlow no longer installs.
+Event files are TFRecord files of `Event` messages. TensorFlow can write them without that package.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class TensorBoardLog:
         self._write(Event(step=start + 1 if start else 0, session_log=SessionLog(status=SessionLog.START)))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point at `step` to the curve of each tag. Example of `values`: {"train/loss": 1.2}."""
+        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train_loss": 1.2}."""
         self._write_values(step, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
 
     def text(self, step: int, tag: str, markdown: str) -> None:
-        """Logs a text in Markdown."""
+        """Logs a Markdown text under the name `tag`."""
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         self._write_values(step, [Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown))])
 
     def image(self, step: int, tag: str, png: bytes, width: int, height: int) -> None:
-        """Logs a PNG picture of `width` x `height` pixels."""
+        """Logs a PNG picture of `width` x `height` pixels under the name `tag`."""
         image = Summary.Image(encoded_image_string=png, width=width, height=height)
         self._write_values(step, [Summary.Value(tag=tag, image=image)])
 
