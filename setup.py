@@ -1,4 +1,4 @@
-"""Installs t2t_repro; the top-level folders problems/, hparams/ and bin/ become packages inside it."""
+"""Installs t2t_repro. The top-level folders problems/, hparams/ and bin/ become packages inside t2t_repro."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PROGRAMS = (
     *("query_server", "paper", "reproduce"),
 )
 EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
-"""Optional dependencies; e.g. `pip install .[beam]` installs those of "beam"."""
+"""Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 
 setup(

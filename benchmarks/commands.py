@@ -1,4 +1,4 @@
-"""Runs the t2t programs of the current Python environment, for benchmarks that time them or chain them."""
+"""Function that runs a t2t program of the current Python environment, for the other benchmarks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 
 def run(program: str, *arguments: str) -> tuple[str, str]:
-    """Runs t2t-PROGRAM, prints its standard error while it runs, and returns its standard output and standard error.
+    """Runs the program t2t-`program`. Returns its standard output and its standard error.
 
-    Raises:
-        SystemExit: the program failed.
+    Also prints the standard error while the program runs. Exits with the program's exit code if the program fails.
     """
     command = [str(Path(sys.executable).parent / f"t2t-{program}"), *arguments]
     messages = []

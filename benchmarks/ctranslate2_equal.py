@@ -1,12 +1,12 @@
-"""Compares CTranslate2 with t2t-decoder: prints the share of equal translations and the speed of each engine.
+"""Compares CTranslate2 with t2t-decoder: prints the speed of both, and the share of lines that they translate alike.
 
     python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
 
 The script exports the model like t2t-exporter --format=ctranslate2. Both engines translate the same lines on one
-thread. Speed is lines per second of processor time; loading the model is not counted. The script groups the lines by
-input length, because CTranslate2 takes one maximum output length per call and our limit depends on the input length.
-CTranslate2 does not have our length penalty: the script asks for several hypotheses and picks the best one by our
-penalty.
+thread. Speed is lines per second of processor time, without the time to load the model. t2t-decoder's maximum output
+length depends on the input length, but CTranslate2 takes one maximum per call. So the script calls CTranslate2 once for
+each input length. CTranslate2 lacks t2t-decoder's length penalty. So one comparison asks CTranslate2 for several
+hypotheses, and the script picks the best one by that penalty.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from t2t_repro.textfile import read_lines
 
 MODEL = flags.DEFINE_string("model", None, "the model folder", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz", required=True)
-COUNT = flags.DEFINE_integer("count", 1000, "number of lines, without empty ones")
-QUANTIZATION = flags.DEFINE_string("quantization", "float32", "see t2t-exporter")
+COUNT = flags.DEFINE_integer("count", 1000, "maximum number of lines to translate; empty lines are skipped")
+QUANTIZATION = flags.DEFINE_string("quantization", "float32", "type of the weights in CTranslate2, e.g. int8")
 
 SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     ({"beam_size": 1}, [{}]),
@@ -49,11 +49,11 @@ SEARCHES: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
         ],
     ),
 ]
-"""Pairs of our decode hparams and a list of CTranslate2 options; each entry of the list gives a similar search."""
+"""Searches to compare: t2t-decoder's decode hparams, and several sets of CTranslate2 options for a similar search."""
 
 
 def best(result: Any, alpha: float) -> list[str]:
-    """Returns the hypothesis with the highest log-probability / length penalty. The length includes the end token."""
+    """Returns the hypothesis with the best log-probability / length penalty, by t2t-decoder's formula."""
     scored = zip(result.scores, result.hypotheses, strict=True)
     return max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** alpha)[1]
 
@@ -72,7 +72,7 @@ def translate(
             batch_type="tokens",
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=length + 1 + 50,  # as t2t-decoder: pieces, end token, 50 more
+            max_decoding_length=length + 1 + 50,  # like t2t-decoder: input pieces, end token, 50 more
             return_scores=True,
             beam_size=decode_hparams["beam_size"],
             **options,
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> None:
     print(f"{checkpoint}: {len(lines)} lines, {translator.compute_type}, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}")
     for decode_hparams, similar_options in SEARCHES:
         our_translator = Translator.from_dir(MODEL.value, checkpoint, **decode_hparams)
-        our_translator.translate(lines[:20])  # traces the graph before the clock starts
+        our_translator.translate(lines[:20])  # builds the TensorFlow graph before the clock starts
         start = time.process_time()
         ours = [translation.text for translation in our_translator.translate(lines)]
         print(f"{decode_hparams}: {len(lines) / (time.process_time() - start):.0f} lines/s")

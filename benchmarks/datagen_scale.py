@@ -1,12 +1,12 @@
-"""Times t2t-datagen on millions of sentence pairs and the planning of an epoch of 36 million pairs.
+"""Measures t2t-datagen on millions of sentence pairs, and the planning of the training steps for 36 million pairs.
 
     python benchmarks/datagen_scale.py --data=FOLDER --work=FOLDER [--pairs=4500000] [--processes=0]
 
-Prints speed and peak memory of both. --data is a folder that contains wmt_news, a folder of news test sets. The script
-repeats their pairs until there are --pairs pairs. In each copy it replaces one word on each side by a word of another
-pair and appends a number. The speed of t2t-datagen is measured from the
-end of vocabulary learning until the program ends. Memory is the resident memory of t2t-datagen and its child processes,
-sampled ten times per second.
+The script prints the time and the peak memory of both. The --data folder holds the folder wmt_news with news test sets.
+The script copies the pairs of these test sets until it has --pairs pairs. In each copy, it replaces one word on each
+side by a word of another pair and appends a number. The speed of t2t-datagen is --pairs divided by the seconds from the
+end of vocabulary learning to the end of the program. Its memory is the resident memory of t2t-datagen and its child
+processes, sampled ten times per second.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from absl import app, flags
 from t2t_repro.data.batching import plan
 from t2t_repro.textfile import read_lines
 
-DATA = flags.DEFINE_string("data", None, "folder of real text", required=True)
+DATA = flags.DEFINE_string("data", None, "folder that holds wmt_news", required=True)
 WORK = flags.DEFINE_string("work", None, "folder to write to", required=True)
 PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "number of pairs")
-PROCESSES = flags.DEFINE_integer("processes", 0, "as t2t-datagen's --num_concurrent_processes")
+PROCESSES = flags.DEFINE_integer("processes", 0, "number of processes of t2t-datagen; 0: one per core")
 PLANNED = 36_000_000
 NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012", "newstest2015.en-de",
         "newstest2016.en-de", "newstest2017.en-de", "newstest2018.en-de")  # fmt: skip
 
 
 def make_text(folder: Path) -> None:
-    """Writes --pairs sentence pairs, real ones repeated with changes, to train.en and train.de in `folder`."""
+    """Writes --pairs changed copies of the news test sets' sentence pairs to train.en and train.de in `folder`."""
     real = [
         [text.split(" ") for text in pair]
         for name in NEWS
@@ -51,7 +51,7 @@ def make_text(folder: Path) -> None:
 
 
 def resident(process: int) -> int:
-    """Returns the resident memory, in bytes, of process number `process` and its descendants; 0 if it has ended."""
+    """Returns the resident memory, in bytes, of the process with id `process` and of its descendants."""
     total, processes = 0, [process]
     while processes:
         folder = Path(f"/proc/{processes.pop()}")
@@ -65,7 +65,7 @@ def resident(process: int) -> int:
 
 
 def time_datagen(folder: Path) -> None:
-    """Runs t2t-datagen on the text in `folder` and prints its time and peak memory."""
+    """Runs t2t-datagen on train.en and train.de in `folder`; prints the time and peak memory of t2t-datagen."""
     sides = [f"{DATA.value}/wmt_news/newstest2013.{side}" for side in ("en", "de")]
     command = [str(Path(sys.executable).parent / "t2t-datagen"), "--problem=text_files", f"--data_dir={folder}/data",
                f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}", "--vocab_size=37000",
@@ -87,7 +87,7 @@ def time_datagen(folder: Path) -> None:
 
 
 def time_plan() -> None:
-    """Plans one epoch of 36 million pairs with random lengths like those of news text; prints time and peak memory."""
+    """Prints the time and peak memory of planning an epoch of 36 million pairs, whose lengths are drawn at random."""
     draws = np.random.default_rng(1)
     lengths = np.empty((2, PLANNED), np.int32)
     for part in np.split(lengths, 100, axis=1):
@@ -100,7 +100,7 @@ def time_plan() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Times the planning of an epoch, then t2t-datagen."""
+    """Measures the planning of an epoch, then t2t-datagen."""
     time_plan()
     folder = Path(WORK.value)
     folder.mkdir(parents=True, exist_ok=True)

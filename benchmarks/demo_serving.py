@@ -1,4 +1,4 @@
-"""Translates the texts on the command line with an exported SavedModel. Does not import this project's code.
+"""Translates the texts on the command line with an exported SavedModel, without importing this project's code.
 
 python benchmarks/demo_serving.py demo/model/export/1 "three hundred and forty-two"
 """

@@ -1,17 +1,17 @@
-"""Kills a small training run at random moments, resumes it, and compares the result with an "unbroken" run.
+"""Kills small training runs at random moments, resumes them, and compares each with an "unbroken" run.
 
     python benchmarks/kill_resume.py --train=SOURCE,TARGET --dev=SOURCE,TARGET --work=FOLDER [--kills=50]
 
 The unbroken run is the same training run without kills. --train and --dev take any pair of files that t2t-datagen
 reads. All kinds of dropout are on. Every third kill comes while t2t-trainer writes a checkpoint. The other kills come
 at a random time after the start of t2t-trainer, within the duration of the unbroken run. If a run ends before its next
-kill, the script compares it with the unbroken run and starts a new run. About half of the starts use
---save_checkpoints_secs=1, so t2t-trainer also saves at steps without an evaluation. The last checkpoint, the best
-checkpoint, every figure in metrics.jsonl and every point in TensorBoard must be equal bit by bit, except times and
-speeds.
+kill, the script compares the run with the unbroken run and starts a new run. The script starts t2t-trainer about every
+second time with --save_checkpoints_secs=1, so that t2t-trainer also saves at steps without an evaluation. The last
+checkpoint, the best checkpoint, every line of metrics.jsonl and every point in TensorBoard must equal the unbroken
+run's bit by bit, except times and speeds.
 
-Then the script measures how many seconds t2t-trainer needs from its start to the end of its first new step, when it
-resumes after 10 steps and after --high_step steps.
+Then the script lets t2t-trainer resume after 10 steps and after --high_step steps. It prints the seconds from the start
+of the program to the end of its first new step.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ TRAIN = flags.DEFINE_string("train", None, "like --train and --dev of t2t-datage
 DEV = flags.DEFINE_string("dev", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
 KILLS = flags.DEFINE_integer("kills", 50, "number of kills")
-TRAIN_STEPS = flags.DEFINE_integer("train_steps", 40, "steps of a run that is killed")
-HIGH_STEP = flags.DEFINE_integer("high_step", 2000, "steps after which to measure a resume; 0 measures none")
-SEED = flags.DEFINE_integer("seed", 1, "seed of the moments of the kills")
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 40, "number of steps of each run")
+HIGH_STEP = flags.DEFINE_integer("high_step", 2000, "steps after which to time how a run resumes; 0: do not time")
+SEED = flags.DEFINE_integer("seed", 1, "random seed for the times of the kills")
 
 HPARAMS = flags.DEFINE_string(
     "hparams",
@@ -58,7 +58,7 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 
 def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]:
-    """Returns the flags of t2t-trainer to train for `steps` steps with an evaluation every `evaluation` steps."""
+    """Returns t2t-trainer's flags for training in folder `model`, with an evaluation every `evaluation` steps."""
     return [
         "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS.value}",
         f"--data_dir={WORK.value}/data", f"--output_dir={model}", f"--train_steps={steps}",
@@ -67,7 +67,7 @@ def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]
 
 
 def half_written(model: Path) -> set[str]:
-    """Returns the names of files that t2t-trainer has begun but not finished in a model folder and its best/ folder."""
+    """Returns the names of files in a model folder and its best/ folder that t2t-trainer has not finished writing."""
     files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()} - {LOCK}
     indexes = {name.removesuffix(".index") for name in files}
     return {
@@ -77,15 +77,14 @@ def half_written(model: Path) -> set[str]:
 
 
 def newest(model: Path) -> int:
-    """Returns the step of the latest checkpoint, or 0 if the folder has no checkpoint."""
+    """Returns the step of the latest checkpoint in a model folder, or 0 if the folder has no checkpoint."""
     return max(map(step_of, checkpoints_in(model)), default=0)
 
 
 def stage(model: Path, messages: str, start: int) -> str:
-    """Returns the task at which a killed t2t-trainer was, judged by its files and messages.
+    """Returns what t2t-trainer was doing when it was killed, e.g. "it saves", judged by its files and messages.
 
-    Args:
-        start: the step after which the killed process had resumed.
+    `start` is the step after which the killed process had started or resumed.
     """
     if "steps an epoch" not in messages:
         return "it imports and opens the data"
@@ -102,7 +101,7 @@ def stage(model: Path, messages: str, start: int) -> str:
 def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tuple[bool, str]:
     """Starts t2t-trainer and kills it when `reached()` returns True.
 
-    Returns True if the kill came before the process ended, and the messages of the process.
+    Returns True if the kill came before t2t-trainer ended by itself, and the standard error of t2t-trainer.
     """
     errors = model.with_suffix(".errors")
     with open(errors, "wb") as file:
@@ -118,7 +117,7 @@ def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tu
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Returns a function that returns True once `seconds` have passed."""
+    """Returns a function that returns True once `seconds` have passed since the call of `after`."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end
 
@@ -126,7 +125,7 @@ def after(seconds: float) -> Callable[[], bool]:
 def at_saving(model: Path, number: int) -> Callable[[], bool]:
     """Returns a function that returns True while t2t-trainer writes its `number`-th checkpoint.
 
-    The function counts the checkpoints from its first call on. It must be called often to see each of them.
+    The caller must call the function often, because the function counts only checkpoints that it sees being written.
     """
     count, was_saving = 0, False
 
@@ -140,9 +139,10 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
 
 
 def content(model: Path) -> dict[str, object]:
-    """Returns the values in a model folder that must not change if a run is killed: {name: value}.
+    """Returns all values of a model folder that a kill must not change: {name: value}.
 
-    They are all tensors of the last and the best checkpoint, all metrics and all TensorBoard points, without times.
+    The values are the tensors of the last and the best checkpoint, the lines of metrics.jsonl and the points in
+    TensorBoard, without times and speeds.
     """
     values: dict[str, object] = {}
     for kind, path in (("last", checkpoints_in(model)[-1]), ("best", checkpoints_in(model / "best")[-1])):
@@ -160,8 +160,8 @@ def content(model: Path) -> dict[str, object]:
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 event = Event.FromString(record)
-                # A resumed t2t-trainer writes START with the step that it takes first. TensorBoard then drops all
-                # points of that step and of later steps, because t2t-trainer takes those steps again.
+                # A resumed t2t-trainer writes a START event with the number of its first step. TensorBoard then drops
+                # the old points of this step and of later steps, because t2t-trainer takes these steps again.
                 if event.session_log.status == SessionLog.START:
                     for tag_points in points.values():
                         for step in [step for step in tag_points if step >= event.step]:
@@ -174,17 +174,17 @@ def content(model: Path) -> dict[str, object]:
 
 
 def compare(model: Path, unbroken: Path) -> bool:
-    """Prints how a killed run differs from the unbroken run; returns True if they are equal."""
+    """Prints how the folder `model` of a killed run differs from `unbroken`; returns True if the runs are equal."""
     ours, theirs = content(model), content(unbroken)
     different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     leftovers = sorted(half_written(model) | {path.name for path in model.glob("damaged-*")})
-    print(f"{model}: {len(different)} of {len(theirs)} things differ{''.join(f', {name}' for name in different)}")
+    print(f"{model}: {len(different)} of {len(theirs)} values differ{''.join(f', {name}' for name in different)}")
     print(f"{model}: half-written files left behind: {', '.join(leftovers) or 'none'}")
     return not different
 
 
 def kill_and_compare(work: Path) -> bool:
-    """Kills and resumes runs, --kills times in all, and compares each with the unbroken run; returns True if equal."""
+    """Kills runs --kills times and resumes them. Returns True if every run ends equal to the unbroken run."""
     unbroken, draw = work / "unbroken", random.Random(SEED.value)
     start_time = time.monotonic()
     run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))
@@ -213,7 +213,7 @@ def kill_and_compare(work: Path) -> bool:
 
 
 def time_to_first_step(work: Path) -> None:
-    """Prints the seconds to the first new step of a run that resumes after 10 steps and after --high_step steps."""
+    """Prints the seconds that t2t-trainer needs to resume and take one step, after 10 and after --high_step steps."""
     folders, high = {}, HIGH_STEP.value
     for step in (LOW_STEP, high):
         run("trainer", *flags_of(work / "long", step, evaluation=high))
@@ -235,7 +235,7 @@ def time_to_first_step(work: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Generates the data, compares killed runs with an unbroken run, and times how runs resume."""
+    """Generates the data, compares killed runs with an unbroken run, and measures how fast runs resume."""
     work = Path(WORK.value)
     run("datagen", "--problem=text_files", f"--train={TRAIN.value}", f"--dev={DEV.value}", "--vocab_size=340",
         f"--data_dir={work}/data")  # fmt: skip

@@ -26,7 +26,7 @@ from t2t_repro.training.metrics_log import read_metrics
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
-NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "pre-norm, post-norm, or both")
+NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "false: post-norm, true: pre-norm")
 PRECISION = flags.DEFINE_list("precision", ["mixed_bfloat16"], "precisions of the runs")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of the loss curves")
 
@@ -42,7 +42,7 @@ def unpack(name: str) -> tuple[str, str]:
 
 
 def draw(models: dict[str, str], path: str) -> None:
-    """Draws each model's training loss as a line and its dev loss as dashes with dots; saves the picture to `path`."""
+    """Draws the training loss (solid) and the dev loss (dashed) of each model folder; saves the picture to `path`."""
     from matplotlib.figure import Figure
 
     figure = Figure((8, 4.5), layout="constrained")
@@ -59,7 +59,7 @@ def draw(models: dict[str, str], path: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Generates the data, trains and scores each run, and prints the table and the share of padding."""
+    """Generates the data, trains and scores each run, and prints a table of scores and the share of padding."""
     Path(WORK.value).mkdir(parents=True, exist_ok=True)
     data = f"{WORK.value}/data"
     splits = {name: unpack(name) for name in ("train", "val", "test_2016_flickr")}

@@ -28,7 +28,7 @@ SMALL_PARSER = (
 
 
 def row(name: str, gold: str, test: str) -> str:
-    """Returns a row of the table: the scores over all sentences, then over the sentences of at most 40 words."""
+    """Returns a Markdown row: the scores of file `test` over all sentences, then over sentences of at most 40 words."""
     sentences = list(score_files(gold, test))
     cells = []
     for subset in (sentences, [sentence for sentence in sentences if sentence.length <= 40]):
@@ -39,7 +39,7 @@ def row(name: str, gold: str, test: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Generates the data, trains, decodes both splits and prints the table."""
+    """Generates the data, trains a parser, parses the dev and the test split and prints a table of scores."""
     data, model = f"{WORK.value}/data", f"{WORK.value}/model"
     run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
         "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000", f"--data_dir={data}")  # fmt: skip

@@ -2,10 +2,11 @@
 
     python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
 
-A pass is one forward and backward computation of one sequence (gradients of the input and of all weights), in a graph
-and on one thread. Time is the median of several passes. Between two passes of one layer and length, all other layers
-and lengths are measured. Memory is the peak growth of resident memory during one pass in a new process; this needs
-Linux. The exponents of n are fitted by least squares on logarithms, using only the longer half of the sequences.
+A pass is the forward and backward computation of a layer for one sequence, as a TensorFlow graph on one thread. The
+backward computation gives the gradients of the input and of all weights. Time is the median of nine passes. The script
+measures every layer and length once before it measures any of them again. Memory is the peak growth of resident memory
+during a pass in a new process; the script reads it from /proc, so it needs Linux. The exponents of the length n are
+fitted by least squares on logarithms, using only the longer half of the lengths.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from t2t_repro.layers.base import Layer
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-LENGTHS = flags.DEFINE_list("lengths", "256,512,1024,2048,4096,8192,16384", "n, from small to large")
-WIDTH = flags.DEFINE_integer("width", 64, "d")
-OUTPUT = flags.DEFINE_string("output", "table1.png", "the picture")
+LENGTHS = flags.DEFINE_list("lengths", "256,512,1024,2048,4096,8192,16384", "sequence lengths, from small to large")
+WIDTH = flags.DEFINE_integer("width", 64, "width d of the layers")
+OUTPUT = flags.DEFINE_string("output", "table1.png", "path of the picture")
 
 flags.register_validator(
     "lengths",
@@ -52,14 +53,14 @@ TABLE_1 = {
     f"convolutional, k = {KERNEL}": "k · n · d²",
     f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
 }
-"""Complexity of each kind of layer in the paper's Table 1."""
+"""For each kind of layer: its number of operations in the paper's Table 1, for length n and width d."""
 Pass = Callable[[tf.Tensor], Any]
 
 
 class Lstm(Layer):
     """An LSTM that runs as one TensorFlow kernel.
 
-    Keras's LSTM is not used, because it is a loop in the graph, which takes more time than its matrix products.
+    Keras's LSTM is not used, because it is a loop in the graph, and the loop takes more time than the matrix products.
     """
 
     def __init__(self, width: int) -> None:
@@ -70,7 +71,7 @@ class Lstm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the LSTM's outputs [1, n, width] for the input sequence x [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # BlockLSTMV2 is not used: TensorFlow 2.21 computes its gradient in BlockLSTM's order of gates, so it is wrong.
+        # BlockLSTMV2's gradient is wrong: TensorFlow 2.21 computes it in the order of gates that BlockLSTM has.
         outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
             w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
@@ -80,7 +81,7 @@ class Lstm(Layer):
 
 def passes(width: int) -> list[Pass]:
     """Returns one function per kind of layer; each runs a forward and backward pass over a sequence [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # one head: a pass computes only one n x n softmax
+    hparams = HParams(hidden_size=width, num_heads=1)  # with one head, a pass computes only one n x n softmax
     full = SelfAttention(hparams, "float32")
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -123,7 +124,7 @@ def seconds(run: Pass, x: tf.Tensor) -> float:
 
 
 def peak_memory(kind: int, length: int, width: int) -> float:
-    """Returns the peak memory, in MiB, of one pass of layer number `kind`.
+    """Returns by how many MiB memory grows at most during one pass of layer number `kind` in `passes(width)`.
 
     Call this function in a new process, because TensorFlow keeps the memory of earlier passes.
     """
@@ -137,14 +138,14 @@ def peak_memory(kind: int, length: int, width: int) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM, the peak, to the current memory
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak memory, to the current memory
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """Returns the exponent e of the best fit values ~ length ** e, using only the longer half of `lengths`."""
+    """Returns the exponent e for which c * length ** e fits `values` best, using only the longer half of `lengths`."""
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
@@ -160,7 +161,7 @@ def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
 
 
 def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
-    """Draws the tables, each [layers, lengths], side by side on logarithmic axes and saves the picture to --output."""
+    """Draws a panel for each unit and its measurements [layers, lengths] in `tables`; saves the picture to --output."""
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for panel, (unit, table) in zip(panels, tables.items(), strict=True):
         for (name, complexity), values, marker in zip(TABLE_1.items(), table, "osD^", strict=True):

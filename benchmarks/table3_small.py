@@ -1,13 +1,13 @@
-"""Measures the paper's Table 3 in small: its variations, scaled to transformer_tiny, on Multi30k.
+"""Measures the paper's Table 3 for a small model: its variations, scaled to transformer_tiny and trained on Multi30k.
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
     python benchmarks/table3_small.py --results=docs/table3_small.json --table
 
-See docs/table3_small.md. The --data folder holds train and val as .en.gz and .de.gz files. The script skips runs whose
-perplexity and BLEU are in the results file, by default results.json in the work folder, so the same command continues
-after an interruption. The second command only prints the table. As in the paper, checkpoints are not averaged, dev
-perplexity is per subword, dev BLEU uses beam 4 and alpha 0.6, and the learning rate is proportional to the inverse
-square root of d_model (equation 3).
+The second command only prints the table. See docs/table3_small.md. The --data folder holds train and val as .en.gz and
+.de.gz files. The script writes perplexity and BLEU of each run to the results file, by default results.json in the work
+folder, and skips runs that this file has. So the same command continues after an interruption. As in the paper,
+checkpoints are not averaged, dev perplexity is per subword, dev BLEU uses beam 4 and alpha 0.6, and the learning rate
+is proportional to the inverse square root of d_model (equation 3).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from t2t_repro.training.metrics_log import read_metrics
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
-RESULTS = flags.DEFINE_string("results", "", "file of figures; several runs of this program may share it")
-TABLE = flags.DEFINE_bool("table", False, "only print the table")
+RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
+TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
 TRAIN_STEPS = 1008
 
 ROWS = {
@@ -55,8 +55,8 @@ ROWS = {
     "D: eps_ls 0.2": ("ls2", "label_smoothing=0.2"),
     "E: learned positions": ("pos_emb", "pos=emb"),
 }
-"""For each row of the paper's table: the name of its hparams set without "transformer_", and our overrides of
-transformer_tiny."""
+"""For each row of the paper's table: the name of its hparams set without "transformer_", and the hparams in which this
+script's model for the row differs from transformer_tiny."""
 PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
 
 
@@ -66,12 +66,12 @@ def results_path() -> Path:
 
 
 def read_runs() -> dict[str, dict[str, list[float]]]:
-    """Returns the results file: {row: {seed: [perplexity, BLEU]}} of the finished runs."""
+    """Returns the content of the results file, {row: {seed: [perplexity, BLEU]}}; {} if the file does not exist."""
     return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
 
 
 def add_run(row: str, seed: str, perplexity: float, bleu: float) -> None:
-    """Adds a run to the results file. A lock file keeps other processes of this script from writing meanwhile."""
+    """Adds a run to the results file. A lock file makes other processes of this script wait until the run is added."""
     with open(f"{results_path()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runs = read_runs()
@@ -82,7 +82,7 @@ def add_run(row: str, seed: str, perplexity: float, bleu: float) -> None:
 
 
 def measure(row: str, change: str, seed: str) -> None:
-    """Trains and scores one run, unless the results file has its perplexity and BLEU, and prints both."""
+    """Prints a run's perplexity and BLEU. Trains and scores the model first, unless the results file has the run."""
     if seed not in read_runs().get(row, {}):
         work = Path(WORK.value)
         model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
@@ -101,14 +101,14 @@ def measure(row: str, change: str, seed: str) -> None:
 
 
 def sign(figures: Sequence[float], base: Sequence[float]) -> str:
-    """Returns "+" if every figure is higher than every figure of `base`, "-" if every one is lower, else "="."""
+    """Returns "+" if all `figures` are higher than all figures of `base`, "-" if all are lower, else "="."""
     return "+" if min(figures) > max(base) else "-" if max(figures) < min(base) else "="
 
 
 def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> str:
-    """Compares a row with the base row and returns two signs, one for perplexity and one for BLEU.
+    """Returns two signs that compare a row with the base row, one for perplexity and one for BLEU.
 
-    "+" means that the row is better in all its runs, "-" that it is worse in all, and "=" that the runs overlap.
+    "+" means that all runs of the row are better than all runs of base, "-" that all are worse, else "=".
 
     Args:
         figures: the row's perplexities and its BLEU scores, one per seed.
@@ -118,7 +118,7 @@ def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -
 
 
 def print_table() -> None:
-    """Prints each row's perplexity and BLEU (mean and by seed), and if it beats the base row in the paper and here."""
+    """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here."""
     figures = {row: list(zip(*seeds.values(), strict=True)) for row, seeds in read_runs().items()}
     printed = {name: ([row.perplexity or 0.0], [row.bleu_dev or 0.0]) for name, row in PAPER.items()}
     print(
@@ -133,11 +133,12 @@ def print_table() -> None:
             by_seed = [", ".join(f"{value:.2f}" for value in values) for values in figures[row]]
             our_signs = signs(figures[row], figures["base"]) if "base" in figures else ""
             cells = [*means, *by_seed, paper_signs, our_signs]
-        print(f"| {' | '.join([row, change.replace('=', ' ').replace(',', ', ') or 'transformer_tiny', *cells])} |")
+        change = change.replace("pos=emb", "learned position embeddings").replace("=", " ").replace(",", ", ")
+        print(f"| {' | '.join([row, change or 'transformer_tiny', *cells])} |")
 
 
 def main(argv: list[str]) -> None:
-    """Trains and scores all rows for one seed after the other, and prints the table."""
+    """Trains and scores all rows with the first seed, then with the next seeds, and prints the table."""
     if not (DATA.value and WORK.value) and not (TABLE.value and (RESULTS.value or WORK.value)):
         raise app.UsageError("give --data and --work, or --table and --results")
     if not TABLE.value:

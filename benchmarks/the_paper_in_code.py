@@ -1,10 +1,10 @@
-"""Draws the pictures of docs/the_paper_in_code.md and writes its blocks of measured figures.
+"""Draws the pictures of the page docs/the_paper_in_code.md and writes the blocks of measured figures in its text.
 
     python benchmarks/the_paper_in_code.py --work=FOLDER
 
 The script trains a small model on numbers_ende in FOLDER, which takes a few minutes on a CPU. Then it sends one
-sentence through the model, draws the pictures in docs/the_paper_in_code/, and rewrites the blocks of the page between
-`<!-- measured: NAME -->` and `<!-- end -->`. A second run with the same FOLDER uses the trained model.
+sentence through the model, draws the pictures in docs/the_paper_in_code/, and rewrites each block of the page, which is
+between `<!-- measured: NAME -->` and `<!-- end -->`. A second run with the same FOLDER uses the trained model.
 
 Shapes: B batch, H heads, S source length, T target length, D width, V vocabulary.
 """
@@ -52,12 +52,12 @@ STEPS, WARMUP, AVERAGED = 1000, 300, 5
 POSITION = 2
 """Position, counted from 0, of the target token whose smoothed label the page shows."""
 HEAD = 1
-"""Number, counted from 0, of the head whose weights three_uses.png shows for each use of attention."""
+"""Number, counted from 0, of the attention head that three_uses.png shows for each of the three uses of attention."""
 
 
 @dataclass
 class Walk:
-    """The trained model and the ids of the sentence pair that the page follows through it."""
+    """The trained model and the sentence pair that the page follows through the model."""
 
     folder: ModelFolder
     model: Any
@@ -94,7 +94,7 @@ def dev_pairs() -> tuple[list[str], list[str]]:
 
 
 def describe_model(walk: Walk) -> str:
-    """Returns a sentence with the model's number of parameters and how many dev numbers it translates exactly."""
+    """Returns a sentence with the number of the model's parameters and of the dev pairs that it translates exactly."""
     parameters = sum(int(np.prod(variable.shape)) for variable in walk.model.trainable_variables)
     sources, targets = dev_pairs()
     translator = Translator(walk.model, walk.folder.vocabulary, walk.folder.problem.decode_hparams)
@@ -114,9 +114,9 @@ def describe_ids(walk: Walk) -> str:
 
 
 def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
-    """Returns, for each call of the attention function, the shape of q and the weights [H, queries, keys].
+    """Returns the shape of the queries and the attention weights [H, queries, keys] of each attention sub-layer.
 
-    The calls are in the order of computation: first the encoder's layers, then the decoder's.
+    The sub-layers are in the order of computation: first the encoder's, then the decoder's.
     """
     calls = []
     compute = attention.attention_weights
@@ -132,7 +132,7 @@ def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
 
 
 def describe_shapes(walk: Walk) -> str:
-    """Returns a table of the main tensors and their shapes while the model computes the sentence pair."""
+    """Returns a table of the shapes that the model's main tensors have for the sentence pair."""
     model = walk.model
     calls = attention_calls(walk)
     layers = len(model.encoder)
@@ -153,7 +153,7 @@ def describe_shapes(walk: Walk) -> str:
 
 
 def describe_predictions(walk: Walk) -> str:
-    """Returns a table of the token that the decoder reads and the token that it predicts at each position."""
+    """Returns a table with a column for each position: the token that the decoder reads, and the one it predicts."""
     probabilities = np.asarray(ops.softmax(walk.model(walk.inputs, walk.targets)))[0]
     predicted = probabilities.argmax(axis=1)
     reads = ["zeros", *walk.pieces(walk.targets[0, :-1])]
@@ -163,7 +163,7 @@ def describe_predictions(walk: Walk) -> str:
 
 
 def draw_attention(walk: Walk) -> None:
-    """Draws two pictures: all cross-attention heads of the last layer, and one head for each use of attention."""
+    """Draws two pictures: all cross-attention heads of the last layer, and one head of each kind of attention."""
     source, target = (walk.folder.vocabulary.pieces(ids[0].tolist()) for ids in (walk.inputs, walk.targets))
     weights = [weights for _, weights in attention_calls(walk)]
     (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
@@ -187,7 +187,7 @@ def draw_attention(walk: Walk) -> None:
 
 
 def describe_embedding(walk: Walk) -> str:
-    """Returns sentences with the mean norms of the embedding vectors and the position vectors before their sum."""
+    """Returns sentences with the mean norms of the source's embedding vectors and of its position vectors."""
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
     positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
@@ -199,7 +199,7 @@ def describe_embedding(walk: Walk) -> str:
 
 
 def draw_positions(walk: Walk) -> None:
-    """Draws the sinusoidal position vectors of the small model for 60 positions."""
+    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(0, 60))[0]
     figure = Figure((7, 2.8), layout="constrained")
@@ -211,7 +211,7 @@ def draw_positions(walk: Walk) -> None:
 
 
 def describe_batch(walk: Walk) -> str:
-    """Returns a table of the first step of the first epoch, with one row per block of sentences."""
+    """Returns a table of the first training step: one row for each block of sentences of similar length."""
     records = Records(find_shards(f"{WORK.value}/data", "numbers_ende", "train"))
     hparams = walk.folder.hparams
     epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
@@ -227,7 +227,7 @@ def describe_batch(walk: Walk) -> str:
 
 
 def draw_learning_rate(walk: Walk) -> None:
-    """Draws the learning rate of the small model, as equation 3 and as logged, and that of the paper's base model."""
+    """Draws equation 3 for the small model, with the rates logged in training, and for the paper's base model."""
     lines = map(json.loads, (walk.folder.path / "metrics.jsonl").read_text("utf-8").splitlines())
     logged = [(line["step"], line["learning_rate"]) for line in lines if "learning_rate" in line]
     figure = Figure((9, 2.8), layout="constrained")
@@ -235,8 +235,9 @@ def draw_learning_rate(walk: Walk) -> None:
     for axes, hparams, steps in (
         (small, walk.folder.hparams, STEPS), (base, registry.hparams("transformer_base"), 100_000)
     ):  # fmt: skip
-        at = np.unique(np.linspace(1, steps, 500).astype(int))
-        axes.plot(at, [float(Schedule(hparams)(step - 1)) for step in at], linewidth=1, label="equation 3")
+        drawn_steps = np.unique(np.linspace(1, steps, 500).astype(int))
+        rates = [float(Schedule(hparams)(step - 1)) for step in drawn_steps]
+        axes.plot(drawn_steps, rates, linewidth=1, label="equation 3")
         axes.set(xlabel="step", ylabel="learning rate", xlim=(0, steps), ylim=0, xticks=(0, steps // 2, steps))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_title(f"width {hparams.hidden_size}, {hparams.learning_rate_warmup_steps:,} warmup steps", size=9)
@@ -246,7 +247,7 @@ def draw_learning_rate(walk: Walk) -> None:
 
 
 def describe_label(walk: Walk) -> str:
-    """Returns a table of one token's smoothed label and the model's probabilities, and sentences with its loss."""
+    """Returns a table of one token's smoothed label and predicted probabilities, and a sentence with its loss."""
     logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
     label = walk.targets[:, POSITION : POSITION + 1]
     smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
@@ -267,7 +268,7 @@ def describe_label(walk: Walk) -> str:
 
 
 def describe_averaging(walk: Walk) -> str:
-    """Returns a table of the dev loss of the last checkpoints and of their average."""
+    """Returns a table of the dev losses of the last checkpoints and of the averaged checkpoint."""
     sources, targets = dev_pairs()
     vocabulary = walk.folder.vocabulary
     inputs, outputs = (padded(vocabulary.encode(texts)) for texts in (sources, targets))
@@ -307,7 +308,7 @@ def describe_search(walk: Walk) -> str:
 
 
 def describe_parsing(walk: Walk) -> str:
-    """Returns a table that shows a tree, its sequence, a damaged sequence, and the tree repaired from it."""
+    """Returns a table of a parse tree, its linearised sequence, a damaged sequence, and the tree repaired from it."""
     tree = Tree("S", (
         Tree("NP", (Tree("DT", word="The"), Tree("JJ", word="small"), Tree("NN", word="model"))),
         Tree("VP", (Tree("VBZ", word="reads"), Tree("NP", (Tree("NNS", word="papers"),)))),
@@ -334,11 +335,11 @@ BLOCKS = {
     "search": describe_search,
     "parsing": describe_parsing,
 }
-"""For each measured block of the page, the function that returns its text."""
+"""For each block of the page, by its name: the function that returns the block's text."""
 
 
 def main(argv: list[str]) -> None:
-    """Trains the model if FOLDER has none, draws the pictures and rewrites the page's measured blocks."""
+    """Trains the model if --work has none, draws the pictures and rewrites the page's measured blocks."""
     work = WORK.value
     if not (Path(work) / "model" / "averaged").exists():
         train(work)

@@ -1,4 +1,4 @@
-"""Shared by all programs: parsing flags, importing user code, loading TensorFlow, and one-line errors.
+"""Functions that all programs share: they parse flags, import user code, load TensorFlow and print errors in one line.
 
 To limit a flag's range, pass `lower_bound` or `upper_bound` to DEFINE_integer or DEFINE_float. For a value out of
 range, absl raises an error that names the flag, the value and the bounds. `run` prints this error in one line and
@@ -34,7 +34,7 @@ STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
 
 GPU_DEVICE = Path("/dev/nvidia0")
-"""This device file exists if the machine has an NVIDIA GPU and its driver."""
+"""Device file that exists if the machine has an NVIDIA GPU and its driver."""
 
 Main = Callable[[flags.FlagValues], None]
 
@@ -42,9 +42,9 @@ Main = Callable[[flags.FlagValues], None]
 def run(main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None) -> int:
     """Parses `argv` into `values`, calls `main(values)` and returns the program's exit code.
 
-    The exit code is 0 after success, or if `main` raised `Stopped` because it saved its work. It is 1 if the reader of
-    standard output, e.g. `| head`, has closed it, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag or a
-    failed file operation, which prints one line on standard error.
+    The exit code is 0 after success, or if `main` raised `Stopped` after it saved its work. It is 1 if the program that
+    reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag or a
+    failed file operation; this function then prints one line on standard error.
 
     Args:
         values: the program's flags.
@@ -63,7 +63,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: interrupted")
         return 130
     except BrokenPipeError:
-        # Python flushes standard output when it exits, which would fail again; /dev/null accepts the rest.
+        # Python flushes standard output when it exits. That would fail again, so send the unwritten text to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -76,8 +76,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
-    flags.DEFINE_bool("registry_help", False, "list problems, hparams sets and models", flag_values=values)
-    usr_dir = "folder with an __init__.py that imports your own registered code"
+    flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
+    usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
     flags.DEFINE_string("t2t_usr_dir", "", usr_dir, flag_values=values)
     # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
     # is parsed and --t2t_usr_dir is imported.
@@ -96,7 +96,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
 
 
 def _define_settings(values: flags.FlagValues) -> None:
-    """Defines a flag for each field of the problem's `Settings`, if the user gave --problem."""
+    """Defines a flag for each setting of the problem that --problem names. Does nothing without --problem."""
     if "problem" not in values or not values.problem:
         return
     problem_class = registry.problem_class(values.problem)
@@ -116,7 +116,7 @@ def problem(values: flags.FlagValues) -> Problem:
 
 
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the problem's settings that the user gave as flags, by name.
+    """Returns the values of those settings of the problem that the user gave as flags, by name of the setting.
 
     Raises UserError if --problem is missing or unknown, or if a setting has a value of the wrong type.
     """
@@ -135,7 +135,7 @@ def require(values: flags.FlagValues, *names: str) -> None:
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Hides everything that the block writes to standard error. If the block raises an exception, prints it."""
+    """Hides what a `with` block writes to standard error. If the block raises an exception, prints the hidden text."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -161,7 +161,7 @@ def load_tensorflow() -> Any:
         import keras  # noqa: F401
         import tensorflow as tf
 
-        gpus = tf.config.list_physical_devices("GPU")  # listing the devices prints messages too
+        gpus = tf.config.list_physical_devices("GPU")  # this call prints messages too
     if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
     return tf
@@ -169,19 +169,19 @@ def load_tensorflow() -> Any:
 
 def define_problem(values: flags.FlagValues) -> None:
     """Defines --problem, --data_dir and --tmp_dir."""
-    flags.DEFINE_string("problem", "", "what to learn; --registry_help lists the names", flag_values=values)
+    flags.DEFINE_string("problem", "", "name of the problem; --registry_help lists the names", flag_values=values)
     flags.DEFINE_string("data_dir", "t2t_data", "folder of the generated data", flag_values=values)
     tmp_dir = os.path.join(tempfile.gettempdir(), "t2t_datagen")
-    flags.DEFINE_string("tmp_dir", tmp_dir, "folder of downloads and raw sources", flag_values=values)
+    flags.DEFINE_string("tmp_dir", tmp_dir, "folder of downloads and other source files", flag_values=values)
 
 
 def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> None:
-    """Defines --output_dir and --checkpoint_path, which select a trained model; with `ensemble`, several models."""
+    """Defines --output_dir and --checkpoint_path, which select a trained model, or several models if `ensemble`."""
     folders = "the model folder that t2t-trainer made"
     if ensemble:
-        folders += "; several, separated by commas, form an ensemble"
+        folders += "; several folders, separated by commas, form an ensemble"
     flags.DEFINE_string("output_dir", "", folders, flag_values=values)
-    checkpoint = "checkpoint to use; default: the averaged one if it is as new as the latest, else the latest"
+    checkpoint = "checkpoint to use; default: the averaged checkpoint, or the latest checkpoint if it is newer"
     flags.DEFINE_string("checkpoint_path", "", checkpoint, flag_values=values)
 
 
@@ -191,8 +191,8 @@ def define_long_lines(values: flags.FlagValues) -> None:
         "long_lines",
         "split",
         ["split", "truncate", "error"],
-        "what to do with lines longer than the model was trained on (or than max_input_size in --decode_hparams): "
-        "split them into sentences, drop their end, or stop with an error",
+        "what to do with lines that are longer than the model was trained on, or than max_input_size in "
+        "--decode_hparams: split them into sentences, drop their end, or stop with an error",
         flag_values=values,
     )
 
@@ -203,9 +203,9 @@ def define_decode_hparams(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "decode_hparams",
         "",
-        'changes to the way the problem is decoded, e.g. "beam_size=4,alpha=0.6,extra_length=50,batch_size=2048". The '
-        "first three of these are the paper's values; batch_size counts source tokens (in tensor2tensor extra_length "
-        f"is 100, and batch_size counts sentences). The names are {', '.join(names)}; docs/decoding.md explains them",
+        'changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper. '
+        "batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.) "
+        f"docs/decoding.md explains the names: {', '.join(names)}",
         flag_values=values,
     )
 
@@ -216,7 +216,7 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
     If standard input and output are a terminal, the user sees `prompt`, can edit the line, and can recall earlier
     lines, which are stored in the file `history`.
     """
-    # If standard input or output is a file or a pipe, print no prompt: it would become part of the output.
+    # If standard input or output is a file or a pipe, print no prompt, because it would become part of the output.
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from decode_lines(sys.stdin.buffer, "standard input")
         return
@@ -226,7 +226,7 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
     readline.set_history_length(1000)
-    print("Ctrl-D ends.", file=sys.stderr, flush=True)
+    print("Ctrl-D ends the program.", file=sys.stderr, flush=True)
     while True:
         try:
             text = input(prompt)
@@ -234,7 +234,7 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
             print(file=sys.stderr)
             return
         except UnicodeDecodeError:
-            print("not UTF-8; type it again", file=sys.stderr, flush=True)
+            print("the line is not UTF-8; type it again", file=sys.stderr, flush=True)
             continue
         with contextlib.suppress(OSError):
             readline.write_history_file(history)

@@ -1,6 +1,6 @@
 """Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
 
-The program writes the mean to M/averaged. t2t-decoder and t2t-exporter use it until training saves a newer checkpoint.
+The program writes the average to M/averaged, which t2t-decoder and t2t-exporter use until a newer checkpoint exists.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("output_dir", "", "the model folder, as t2t-trainer made it", flag_values=FLAGS)
+flags.DEFINE_string("output_dir", "", "the model folder that t2t-trainer made", flag_values=FLAGS)
 flags.DEFINE_integer(
     "num_last_checkpoints",
     0,
-    "number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if there are fewer",
+    "number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist",
     lower_bound=0,
     flag_values=FLAGS,
 )
 
 
 def main(values: flags.FlagValues) -> None:
-    """Averages the model folder's last checkpoints."""
+    """Averages the last checkpoints of --output_dir and prints their names."""
     program.require(values, "output_dir")
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()

@@ -5,8 +5,8 @@
 
 Both files contain untokenised text, plain or .gz. Line n of the translation is scored against line n of the reference.
 Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new work,
-report "BLEU" with its signature. To compare with the paper's Table 2, use "BLEU, the paper's way": it tokenises both
-files with the Moses rules of --language, splits compounds at hyphens, and computes the same score as multi-bleu.perl.
+report "BLEU" with its signature. To compare with the paper's Table 2, use "BLEU, the paper's way": this score tokenises
+both files with the Moses rules of --language, splits compounds at hyphens, and computes the same as multi-bleu.perl.
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
 
@@ -26,8 +26,8 @@ flags.DEFINE_string("reference", "", "file of reference lines, plain or .gz", fl
 flags.DEFINE_string(
     "test_set",
     "",
-    'published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in $SACREBLEU; "list" prints the '
-    "names of the language pair's sets",
+    "published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; "
+    '"list" prints the names of the test sets of --language_pair',
     flag_values=FLAGS,
 )
 flags.DEFINE_string(
@@ -36,7 +36,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "language",
     "",
-    'target language, e.g. fr, of the Moses rules for "BLEU, the paper\'s way"; default: from --language_pair, or de',
+    'target language, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: from --language_pair, or de',
     flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
@@ -83,22 +83,22 @@ def main(values: flags.FlagValues) -> None:
     if len(translations) != len(references):
         raise UserError(
             f"{values.translation} has {len(translations):,} lines, {source} has {len(references):,}; "
-            "line n of one must belong to line n of the other"
+            "give one translation for each line of the reference"
         )
-    from t2t_repro.metrics import bleu  # imported late: sacreBLEU would delay --help
+    from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
 
     scores = bleu.scores(translations, references, language)
     width = max(len(score.label) for score in scores)
     for score in scores:
         signature = score.signature
-        # Insert the test set after the number of references, as in sacreBLEU's own signatures.
+        # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
         if values.test_set:
             signature = signature.replace("|", f"|test:{values.test_set}|lang:{language_pair}|", 1)
         print(f"{score.score:6.2f}  {score.label:<{width}}  {signature}")
 
 
 def _target(language_pair: str) -> str:
-    """Returns the target language of a pair such as "en-fr"."""
+    """Returns the target language of a language pair: "fr" for "en-fr"."""
     return language_pair.rpartition("-")[2]
 
 

@@ -21,14 +21,14 @@ program.define_problem(FLAGS)
 flags.DEFINE_integer(
     "num_concurrent_processes",
     0,
-    "processes that encode text; 0 is one per core; the data does not depend on their number",
+    "number of processes that encode text; 0: one per core; the data does not depend on this number",
     lower_bound=0,
     flag_values=FLAGS,
 )
 flags.DEFINE_string(
     "vocab_file",
     "",
-    "vocabulary to use instead of learning one: vocab.*.model of a model folder or another data_dir",
+    "vocabulary file to use instead of learning a vocabulary: vocab.*.model of a model folder or another --data_dir",
     flag_values=FLAGS,
 )
 
@@ -37,7 +37,7 @@ def main(values: flags.FlagValues) -> None:
     """Generates the data that the flags describe."""
     problem = program.problem(values)
     if values.vocab_file and values["vocab_size"].value is not None:
-        raise UserError("--vocab_size does nothing with --vocab_file, whose vocabulary has its own size; omit one")
+        raise UserError("--vocab_size does nothing with --vocab_file, which determines the size; omit one")
     from t2t_repro.data import datagen  # imported late, so that --help is fast
 
     processes = values.num_concurrent_processes

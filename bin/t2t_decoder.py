@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 HISTORY = Path("~/.t2t_decoder_history")
 
 Line = tuple[str, str, str]
-"""Source text, required beginning of its output, and reference. The last two are "" if the user gave none."""
+"""Source text, prefix with which its output must begin, and reference. Prefix and reference may be ""."""
 Pair = tuple[str, str]
-"""Source text and target text."""
+"""Source text and target text, for --score_file."""
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)
 for name, text in (
-    ("decode_from_file", "text to translate, plain or .gz; standard input by default and with -"),
+    ("decode_from_file", "file to translate, plain or .gz; standard input by default and with -"),
     ("decode_to_file", "file to write; standard output by default and with -"),
-    ("decode_reference", "correct translations of the same lines; the outputs' scores are printed at the end"),
-    ("score_file", "lines source<TAB>target; writes log P of each target, log P per token, and the number of tokens"),
+    ("decode_reference", "file with a correct translation of each input line; the program prints scores at the end"),
+    ("score_file", "file of lines source<TAB>target; writes each target's log-probability, in total and per token"),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 flags.DEFINE_bool("decode_interactive", False, "translate lines as you type them", flag_values=FLAGS)
@@ -53,26 +53,26 @@ flags.DEFINE_enum(
     "output_format",
     "text",
     ["text", "jsonl"],
-    "text: a line of text, or columns separated by tabs; jsonl: a JSON object with scores and tokens",
+    "format of an output line; text: plain text or columns separated by tabs; jsonl: JSON with scores and tokens",
     flag_values=FLAGS,
 )
-flags.DEFINE_bool("output_attention", False, "write attention to jsonl", flag_values=FLAGS)
+flags.DEFINE_bool("output_attention", False, "add to jsonl which source token each token attends to", flag_values=FLAGS)
 program.define_long_lines(FLAGS)
-flags.DEFINE_bool("resume", False, "continue an interrupted decode to the same file", flag_values=FLAGS)
+flags.DEFINE_bool("resume", False, "continue an interrupted run with the same output file", flag_values=FLAGS)
 flags.DEFINE_integer(
-    "shards", 1, "number of parts of the input, one for each process", lower_bound=1, flag_values=FLAGS
+    "shards", 1, "number of parts of the input; run one process for each", lower_bound=1, flag_values=FLAGS
 )
 flags.DEFINE_integer(
     "shard_id",
     0,
-    "the part to translate, from 0; the output is DECODE_TO_FILE-0000I-of-0000N",
+    "the part that this process translates, from 0; its output file is DECODE_TO_FILE-0000I-of-0000N for part I of N",
     lower_bound=0,
     flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
     ["shards", "shard_id"],
     lambda values: values["shard_id"] < values["shards"],
-    "give a --shard_id from 0 to --shards less 1",
+    "give a --shard_id that is less than --shards",
     flag_values=FLAGS,
 )
 program.define_decode_hparams(FLAGS)
@@ -88,7 +88,7 @@ def main(values: flags.FlagValues) -> None:
     lines: list[Line] = []
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     if values.decode_interactive or values.score_file:
-        refuse_decode_hparams(decode_hparams, ["prefix_file"], "it needs --decode_from_file")
+        refuse_decode_hparams(decode_hparams, ["prefix_file"], "its prefixes are for a file to translate; omit it")
         pairs = list(read_pairs(values.score_file)) if values.score_file else []
     else:
         lines = read_input(values, decode_hparams.prefix_file)
@@ -117,10 +117,10 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
     """Raises UserError if one flag makes another useless, or if a flag needs another one that is missing."""
     to_file, is_sharded = values.decode_to_file not in program.STANDARD_STREAMS, values.shards > 1
     for is_wrong, message in (
-        (values.resume and not to_file, "--resume needs --decode_to_file; give the file of the interrupted decode"),
+        (values.resume and not to_file, "--resume needs --decode_to_file; give the file of the interrupted run"),
         (is_sharded and not to_file, "--shards needs --decode_to_file; give it"),
-        (is_sharded and values.decode_reference, "--decode_reference needs all shards; omit it, and score the whole "
-         "output with t2t-bleu or t2t-evalb"),
+        (is_sharded and values.decode_reference, "--decode_reference needs the output of all shards; omit it, and "
+         "score the whole output with t2t-bleu or t2t-evalb"),
         (values.output_attention and values.output_format != "jsonl", "--output_attention needs "
          "--output_format=jsonl; give it"),
         (values.score_file and values["long_lines"].present, "--long_lines has no effect with --score_file, which "
@@ -141,7 +141,7 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
     """Returns the input lines with their prefixes and references.
 
-    Raises UserError if these files have different numbers of lines.
+    Raises UserError if the files of inputs, prefixes and references have different numbers of lines.
     """
     if values.decode_from_file in program.STANDARD_STREAMS:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
@@ -153,7 +153,7 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
         if len(column) != len(texts):
             raise UserError(
                 f"{path} has {len(column):,} lines but {values.decode_from_file or 'standard input'} has "
-                f"{len(texts):,}; give one line for each"
+                f"{len(texts):,}; give one line for each input line"
             )
         columns.append(column)
     return list(zip(texts, *columns, strict=True))
@@ -170,30 +170,29 @@ def read_pairs(path: str) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Implements the program's three modes: translating a file, scoring pairs, and translating typed lines."""
+    """The program's three modes: translating a file, scoring pairs, and translating typed lines."""
 
     translator: Translator
     problem: Problem
     checkpoints: Sequence[str]
     decode_hparams: DecodeHParams
-    """Decode hparams that the user set. `translator` has all of them except `prefix_file` and `write_beam_scores`,
-    which this class applies."""
+    """All decode hparams. This class applies `prefix_file` and `write_beam_scores`; `translator` applies the others."""
     values: flags.FlagValues
 
     def decode(self, lines: Sequence[Line]) -> None:
-        """Translates the input, or this process's shard of it, and writes the outputs."""
+        """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
         from t2t_repro.decoding.journal import translate_all
         from t2t_repro.decoding.output import finish_translations
 
         values = self.values
-        first, end = (len(lines) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
-        lines, output = lines[first:end], self._output()
+        start, end = (len(lines) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
+        lines, output = lines[start:end], self._output()
         texts, prefixes, references = ([line[column] for line in lines] for column in range(3))
 
         def stream(numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
-            return self._stream([lines[number] for number in numbers], [first + number for number in numbers])
+            return self._stream([lines[number] for number in numbers], [start + number for number in numbers])
 
-        with self._journal(output, texts, prefixes, first) if output else contextlib.nullcontext() as journal:
+        with self._journal(output, texts, prefixes, start) if output else contextlib.nullcontext() as journal:
             translations = translate_all(len(texts), stream, journal, "decoding")
             for kind, count in (
                 ("translated in segments", sum(translation.segments > 1 for translation in translations)),
@@ -226,7 +225,7 @@ class Decoder:
             write(None, self._lines([text], translations))
 
     def score(self, pairs: Sequence[Pair]) -> None:
-        """Writes the log-probability of each pair's target, given its source."""
+        """Writes, for each pair, the log-probability of the target if the model reads the source."""
         from t2t_repro.decoding.output import pair_line
 
         progress = Progress("scoring", len(pairs), "pairs")
@@ -250,21 +249,21 @@ class Decoder:
             raise UserError(f"--decode_to_file={path} is a folder; name a file")
         return path
 
-    def _journal(self, output: Path, texts: list[str], prefixes: list[str], first: int) -> Journal:
+    def _journal(self, output: Path, texts: list[str], prefixes: list[str], start: int) -> Journal:
         """Returns the journal: a file of finished translations, from which --resume continues.
 
-        The journal's settings are everything that the translations depend on. `first` is the number of the shard's
-        first line.
+        --resume refuses the journal of a run with other inputs, checkpoints or settings. `start` is the number of the
+        first line of `texts` in the input file, counted from 0.
         """
         from t2t_repro.decoding.journal import Journal
 
         written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in self.checkpoints]
-        # A resumed run may use a smaller batch_size, e.g. to save memory: it changes no translation.
+        # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
         is_detailed = self.values.output_format == "jsonl"
         return Journal(
             output,
-            (texts, prefixes, first, self.checkpoints, written, decode_hparams, self.values.long_lines, is_detailed),
+            (texts, prefixes, start, self.checkpoints, written, decode_hparams, self.values.long_lines, is_detailed),
             self.values.resume,
         )
 
@@ -284,7 +283,7 @@ class Decoder:
         )
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
-        """Formats each translation as a line of text or of JSON, as --output_format says."""
+        """Returns each translation as an output line in the format that --output_format names."""
         from t2t_repro.decoding.output import json_line, text_line
 
         if self.values.output_format == "text":
@@ -297,7 +296,7 @@ class Decoder:
 
 
 def write(output: Path | None, lines: Sequence[str]) -> None:
-    """Writes lines to the file `output`, which appears only when it is complete; None means standard output."""
+    """Writes lines to the file `output`, which appears only when it is complete. None stands for standard output."""
     contents = "".join(f"{line}\n" for line in lines).encode("utf-8")
     if output:
         with whole_file(output) as file:

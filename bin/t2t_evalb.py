@@ -5,8 +5,8 @@
 Both files, plain or .gz, have one tree per line. Line n of --test is scored against line n of --gold. The output has
 the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
-COLLINS.prm. Sentences that cannot be scored are named on standard error. If there are too many of them, the run stops
-with an error; MAX_ERROR in the parameter file, or --max_error, sets the limit.
+COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error. If
+MAX_ERROR in the parameter file, or --max_error, allows fewer such sentences, the program stops with an error.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
 flags.DEFINE_string("test", "", "file of the trees to score, one per line, plain or .gz", flag_values=FLAGS)
 flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's values", flag_values=FLAGS)
-flags.DEFINE_integer("max_error", None, "overrides the parameters' MAX_ERROR", lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_bool("summary_only", False, "print the summaries without the rows", flag_values=FLAGS)
+flags.DEFINE_integer("max_error", None, "overrides MAX_ERROR of the parameters", lower_bound=0, flag_values=FLAGS)
+flags.DEFINE_bool("summary_only", False, "print the summaries, but no row per sentence", flag_values=FLAGS)
 
 LINE = "=" * 76
 HEADER = f"""\
@@ -39,7 +39,7 @@ def main(values: flags.FlagValues) -> None:
     """Prints the table and the summaries.
 
     Raises UserError if a flag or file is missing, the line counts differ, a gold line is not a tree, the parameter file
-    is invalid, or there are more errors than MAX_ERROR allows.
+    is invalid, or more sentences cannot be scored than MAX_ERROR allows.
     """
     program.require(values, "gold", "test")
     parameters = read_parameters(values.params) if values.params else COLLINS
@@ -72,7 +72,7 @@ def row(sentence: Sentence) -> str:
 def totals(summary: Summary) -> str:
     """Returns the table's last line, the totals of all sentences.
 
-    Like EVALB, it omits the figures about brackets if the gold trees or the test trees have no brackets.
+    As in EVALB, the line has no figures about brackets if the gold trees or the test trees have no brackets.
     """
     brackets = (
         f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
@@ -83,7 +83,7 @@ def totals(summary: Summary) -> str:
 
 
 def summary_lines(summary: Summary) -> str:
-    """Returns a summary as lines of the form "name = figure", e.g. for all sentences."""
+    """Returns the lines of a summary, each of the form "name = figure"."""
     figures = {
         "Number of sentence": summary.sentences,
         "Number of Error sentence": summary.errors,

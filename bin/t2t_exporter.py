@@ -1,7 +1,7 @@
 """Exports a model: t2t-exporter --output_dir=M
 
-Each export writes a new version: first M/export/1, then M/export/2, and so on. A version is a SavedModel for TensorFlow
-Serving, which takes raw strings, with warm-up requests. The program also writes examples of models.config and
+Each export writes a new version: first M/export/1, then M/export/2, and so on. A version is a SavedModel that takes raw
+strings, with warm-up requests for TensorFlow Serving. The program also writes examples of models.config and
 batching_parameters.txt to M/export. docs/serving.md describes the signatures and how to serve them. A process that
 loads the SavedModel needs only tensorflow and tensorflow_text.
 
@@ -27,13 +27,13 @@ FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
 program.define_decode_hparams(FLAGS)
 for name, text in (
-    ("export_dir", "folder for the versions; default: OUTPUT_DIR/export, or OUTPUT_DIR/export_ctranslate2"),
-    ("quantization", "type of the weights, for CTranslate2, e.g. int8; default: float32"),
+    ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
+    ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
     ("servable_name", "name of the model on the server; default: the problem's name"),
-    ("warmup_from_file", "text to warm the server up with; default: some subwords"),
+    ("warmup_from_file", "file of lines that the server translates to warm up; default: some subwords"),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
-flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "engine to export for", flag_values=FLAGS)
+flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "format of the model", flag_values=FLAGS)
 
 OTHER_FORMAT = {
     "saved_model": ("quantization",),
@@ -98,9 +98,9 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     for names, why in (
-        (["prefix_file", "write_beam_scores", "batch_size"], "a served model is given texts, not files"),
-        (["sampling_method"], "a served model searches"),
-        (["return_beams"], "the signature nbest gives n outputs, or beam_size"),
+        (["prefix_file", "write_beam_scores", "batch_size"], "it concerns files, but a served model reads requests"),
+        (["sampling_method"], "a served model always uses beam search"),
+        (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0"),
     ):
         refuse_decode_hparams(params, names, why, folder.problem.decode_hparams)
     return params

@@ -6,8 +6,8 @@
 
 By default, a table shows only the main figures; --columns=all and --format=csv print every column. The header of the
 CSV output has the names that --columns accepts. No model is built or trained: parameters and operations are computed
-from the hparams sets. --output_dirs adds trained models. Each model folder is a line in the row of the table that it
-was trained for; folders that fit no row are printed in a table of their own. docs/paper.md explains the columns.
+from the hparams sets. --output_dirs adds the figures of trained models to the rows with the same hparams set and
+problem. Models that fit no row get a separate table. docs/paper.md explains the columns.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ flags.DEFINE_list(
     'names of the columns to print, as in CSV\'s header, or "all"; default: the main figures; in CSV, all columns',
     flag_values=FLAGS,
 )
-flags.DEFINE_list("output_dirs", [], "model folders to compare with their rows", flag_values=FLAGS)
+flags.DEFINE_list("output_dirs", [], "model folders to compare with the paper", flag_values=FLAGS)
 flags.DEFINE_integer(
     "vocab_size",
     0,
-    "vocabulary size from which every row's parameters are counted; 0: the size that fits each row of the paper",
+    "vocabulary size with which the parameters of all rows are counted; 0: for each row, the size that fits the paper",
     lower_bound=0,
     flag_values=FLAGS,
 )
@@ -49,7 +49,7 @@ flags.DEFINE_list(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints the tables.
+    """Prints the tables that --table names.
 
     Raises UserError if a flag has an invalid value, or if a model folder has no results.
     """
@@ -69,7 +69,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _read_tflops(text: str) -> tuple[str, float]:
-    """Splits a value of --sustained_tflops, e.g. "V100=14", into the GPU's name and the number."""
+    """Returns the GPU's name and the number in a value of --sustained_tflops, e.g. ("V100", 14.0) for "V100=14"."""
     name, _, value = text.partition("=")
     try:
         if name.strip() and 0 < float(value) < float("inf"):

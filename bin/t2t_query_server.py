@@ -7,8 +7,8 @@ each line as you type it.
 
 A request has --batch_size lines. While the server is unavailable, the program repeats the request up to --retries
 times. If some requests still fail, DECODE_TO_FILE.partial has the translations of the other lines, and an empty line
-for each line without a translation; an error message names these lines. If the program ends early, after Ctrl-C, a full
-disk or a kill, DECODE_TO_FILE.partial has the lines translated so far.
+for each line without a translation. An error message then names the lines without a translation. If Ctrl-C, a full disk
+or a kill ends the program early, DECODE_TO_FILE.partial has the lines translated so far.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from t2t_repro.textfile import decode_lines, read_lines
 
 HISTORY = Path("~/.t2t_query_server_history")
 MAX_FAILURES = 3
-"""Number of failed requests in a row after which the remaining lines are not sent."""
+"""Number of failed requests in a row after which the program sends no further lines."""
 MAX_RANGES = 10
 """Maximum number of line ranges that an error message lists."""
 
@@ -39,21 +39,21 @@ FLAGS = flags.FlagValues()
 for name, default, text in (
     ("server", "", "host:port of the server; the default port is 8500, or 8501 with --rest"),
     ("servable_name", "", "name of the model on the server"),
-    ("signature_name", "serving_default", "serving_default, or nbest: n outputs, each followed by its score"),
-    ("inputs_once", "", "translate only this text"),
-    ("decode_from_file", "", "text to translate, plain or .gz; standard input by default and with -"),
+    ("signature_name", "serving_default", "serving_default, or nbest: n outputs per line, each followed by its score"),
+    ("inputs_once", "", "text to translate instead of a file"),
+    ("decode_from_file", "", "file to translate, plain or .gz; standard input by default and with -"),
     ("decode_to_file", "", "file to write; standard output by default and with -"),
 ):
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
 flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
-RETRIES = "how often a request is repeated while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
+RETRIES = "how often to repeat a request while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
 for name, number, lower_bound, text in (
     ("servable_version", None, 0, "version of the model; default: the server's latest"),
     ("batch_size", 32, 1, "lines per request"),
     ("retries", 4, 0, RETRIES),
 ):
     flags.DEFINE_integer(name, number, text, lower_bound, flag_values=FLAGS)
-flags.DEFINE_float("timeout_secs", 10.0, "longest time that a request may take", lower_bound=0.001, flag_values=FLAGS)
+flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", lower_bound=0.001, flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -68,7 +68,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else []
-    # Silence gRPC, because our own error messages contain the same reasons.
+    # Silence gRPC, because this program's error messages contain the same reasons.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
         with program.quiet_tensorflow():  # importing tensorflow-serving-api imports TensorFlow
@@ -94,7 +94,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def translate_typed(client: Client, values: flags.FlagValues) -> None:
-    """Translates each line that the user types. An error is printed and does not end the program."""
+    """Translates each line that the user types. If a line fails, prints the error and continues with the next line."""
     for text in program.typed_lines("> ", HISTORY):
         try:
             write(client.translate([text]), values)
@@ -103,16 +103,16 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
 
 
 def translate(client: Client, lines: Iterable[str], total: int | None, values: flags.FlagValues) -> None:
-    """Translates a file or standard input and writes the answers.
+    """Translates the lines of a file or of standard input and writes the answers.
 
     Args:
         client: the connection to the model.
         lines: the lines to translate.
-        total: number of lines; None if it is unknown.
+        total: number of lines; None if the number is unknown.
         values: the program's flags.
 
     Raises:
-        UserError: some lines have no answer. The answers to the other lines are written.
+        UserError: some lines have no answer. Before that, this function writes the answers to the other lines.
     """
     source = "standard input" if values.decode_from_file in program.STANDARD_STREAMS else values.decode_from_file
     is_stream = values.decode_to_file in program.STANDARD_STREAMS
@@ -145,7 +145,7 @@ def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str,
         else:
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise UserError(f"{partial}: cannot be written ({error.strerror}); free space or choose another") from None
+            raise UserError(f"{partial}: cannot be written ({error.strerror}); free space or change the path") from None
         raise
     if requests.lost:
         raise UserError(
@@ -163,8 +163,8 @@ class Requests:
     Args:
         client: the connection to the model.
         batch_size: lines per request.
-        is_stream: what happens when the remaining lines are not sent: True ends the answers, False yields an empty
-            answer for each remaining line.
+        is_stream: if the remaining lines are not sent, True makes `answers` end early, and False makes it yield an
+            empty answer for each remaining line.
     """
 
     def __init__(self, client: Client, batch_size: int, is_stream: bool) -> None:
@@ -174,8 +174,7 @@ class Requests:
         self.has_outputs = False
         """True once the server has translated a line."""
         self.lost: list[tuple[int, int | None]] = []
-        """Ranges of lines without answers: first and last line, counted from 1. A last line of None is the stream's
-        end."""
+        """Ranges of lines without answers: first and last line, counted from 1. None means up to the end of input."""
         self.reason = ""
         """Error message of the first request that failed."""
 
@@ -191,8 +190,8 @@ class Requests:
             if not answers:
                 is_end = self._has_given_up and self._is_stream
                 follows = self.lost and self.lost[-1][1] == number
-                first = self.lost.pop()[0] if follows else number + 1
-                self.lost.append((first, None if is_end else number + len(batch)))
+                range_start = self.lost.pop()[0] if follows else number + 1
+                self.lost.append((range_start, None if is_end else number + len(batch)))
                 if is_end:
                     return
             yield answers or [EMPTY] * len(batch)
@@ -201,7 +200,7 @@ class Requests:
             raise UserError(self.reason)
 
     def _send(self, batch: list[str]) -> list[Answer]:
-        """Returns the answers to a batch, or an empty list if the request fails or lines are no longer sent."""
+        """Returns the server's answers to a batch, or [] if the request fails or an earlier failure stopped sending."""
         if self._has_given_up:
             return []
         try:
@@ -220,11 +219,11 @@ class Requests:
 
 
 def ranges(lost: Sequence[tuple[int, int | None]]) -> str:
-    """Formats ranges of lines without answers for a message, e.g. "lines 1-32, 65 to the end"."""
+    """Returns the ranges of lines without answers as words for a message, e.g. "lines 1-32, 65 to the end"."""
     words = []
-    for first, last in lost[:MAX_RANGES]:
-        end = " to the end" if last is None else f"-{last:,}" if last > first else ""
-        words.append(f"{first:,}{end}")
+    for start, last in lost[:MAX_RANGES]:
+        end = " to the end" if last is None else f"-{last:,}" if last > start else ""
+        words.append(f"{start:,}{end}")
     if len(lost) > MAX_RANGES:
         words.append(f"{len(lost) - MAX_RANGES:,} more ranges")
     return f"{'line' if words[0].isdecimal() and len(words) == 1 else 'lines'} {', '.join(words)}"
@@ -237,7 +236,7 @@ def write(answers: Sequence[Answer], values: flags.FlagValues) -> None:
 
 
 def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
-    """Formats each answer as a line in UTF-8: its output, or for --signature_name=nbest all its outputs and scores."""
+    """Returns a line in UTF-8 for each answer: the output, or for --signature_name=nbest all outputs and scores."""
     lines = []
     for answer in answers:
         cells = [answer.text]

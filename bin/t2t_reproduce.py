@@ -3,8 +3,8 @@
 The program trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes
 M/report.md, which compares the measured figures with the paper's. If the run is interrupted, it ends with exit code 130
 and writes no report; the same command resumes it. --row=base stands for --hparams_set=transformer_base. --row=big
-stands for transformer_big, except with wmt_enfr: as in the paper, it then stands for transformer_big_enfr. t2t-paper
-lists the rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the whole dev split.
+stands for transformer_big, or with --problem=wmt_enfr, as in the paper, for transformer_big_enfr. t2t-paper lists the
+rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the whole dev split.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(values: flags.FlagValues) -> None:
         values.hparams_set = find_hparams_set(values.row, values.problem)
     if os.environ.get("TF_CONFIG"):
         raise UserError(
-            "TF_CONFIG: train with t2t-trainer on all workers, then run this command on one of them without TF_CONFIG"
+            "TF_CONFIG is set; train with t2t-trainer on all workers, then unset it and run this command on one of them"
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
@@ -56,12 +56,12 @@ def main(values: flags.FlagValues) -> None:
     try:
         folder = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:
-        # Unlike t2t-trainer, exit with code 130 instead of 0, because the report is not written.
+        # t2t-trainer would exit with code 0. Exit with code 130, because the report does not exist yet.
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
     if not folder:
         return
-    from t2t_repro.paper.report import report  # imported late: it imports TensorFlow
+    from t2t_repro.paper.report import report  # imported late, because it imports TensorFlow
     from t2t_repro.paper.reproduce import evaluate
 
     search = override(folder.problem.decode_hparams, values.decode_hparams)

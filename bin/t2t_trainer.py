@@ -32,42 +32,42 @@ if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
 
 STRINGS = {
-    "hparams_set": ("", "sizes of the model and settings of its training; --registry_help lists the names"),
-    "hparams": ("", 'overrides of the hparams set: "hidden_size=256,label_smoothing=0.0"'),
+    "hparams_set": ("", "name of a set of model sizes and training settings; --registry_help lists the names"),
+    "hparams": ("", 'changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"'),
     "model": ("", "model to train; default: the model of the hparams set"),
     "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
-    "warm_start_from": ("", "model folder or checkpoint with the initial weights; same vocabulary and sizes"),
+    "warm_start_from": ("", "model folder or checkpoint with the initial weights, for the same vocabulary and sizes"),
 }
-"""Flags with a string value: default and help text by name."""
+"""For each flag with a string value, by name: default and help text."""
 
 INTEGERS = {
-    "train_steps": (0, 0, "steps to train; 0: train_steps of the hparams set"),
+    "train_steps": (0, 0, "number of steps to train; 0: train_steps of the hparams set"),
     "local_eval_frequency": (0, 0, "steps between two evaluations; 0: local_eval_frequency of the hparams set"),
     "eval_steps": (0, 0, "number of batches in an evaluation; 0: the whole dev split"),
-    "eval_decode_lines": (200, 0, "lines of the dev split that each evaluation decodes and scores; 0: none"),
+    "eval_decode_lines": (200, 0, "number of dev lines that each evaluation decodes and scores; 0: none"),
     "early_stopping_patience": (0, 0, "evaluations without a lower dev loss after which training ends; 0: never"),
-    "save_checkpoints_secs": (0, 0, "seconds between two checkpoints (the paper: 600); 0: one with each evaluation"),
-    "keep_checkpoint_max": (20, 1, "number of checkpoints to keep"),
+    "save_checkpoints_secs": (0, 0, "seconds between two checkpoints (the paper: 600); 0: save at each evaluation"),
+    "keep_checkpoint_max": (20, 1, "number of latest checkpoints to keep"),
     "log_step_count_steps": (100, 1, "steps between two lines in metrics.jsonl and two points in TensorBoard"),
     "worker_gpu": (0, 0, "GPUs to use on each machine; 0: all"),
     "max_tokens_per_replica": (
         4096, 1,
-        "positions in a micro-batch, with padding; a replica computes at most two micro-batches at a time; affects "
-        "speed, memory and the dropout masks",
+        "maximum number of positions in a micro-batch, including padding; a replica computes at most two micro-batches "
+        "at the same time; affects speed, memory and the dropout masks",
     ),
-    "intra_op_parallelism_threads": (0, 0, "CPU threads of an operation; 1 is fastest for small models; 0: automatic"),
-    "inter_op_parallelism_threads": (0, 0, "operations that may run at the same time; 0: automatic"),
+    "intra_op_parallelism_threads": (0, 0, "CPU threads per operation; 1 is fastest for small models; 0: automatic"),
+    "inter_op_parallelism_threads": (0, 0, "number of operations that may run at the same time; 0: automatic"),
     "random_seed": (1, 0, "seed of the initial weights, the order of the data and dropout"),
 }  # fmt: skip
-"""Flags with an integer value: default, lowest value and help text by name."""
+"""For each flag with an integer value, by name: default, lowest value and help text."""
 
 UPPER_BOUNDS = {"random_seed": 2**32 - 1}
 
 BOOLEANS = {
-    "dry_run": "print the steps, micro-batches and memory of the training, and stop",
+    "dry_run": "print the number of steps, the micro-batches and the memory that the training needs, without training",
     "generate_data": "generate the data again before training",
 }
-"""Boolean flags, False by default: help text by name."""
+"""For each boolean flag, by name: help text. All are False by default."""
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -84,8 +84,8 @@ def define_flags(values: flags.FlagValues) -> None:
         "precision",
         "float32",
         ["float32", "mixed_bfloat16", "mixed_float16"],
-        "mixed_bfloat16: matrix products in bfloat16, faster if the processor supports it; mixed_float16: in float16, "
-        "with loss scaling, for GPUs without bfloat16",
+        "number type of matrix products; mixed_bfloat16: bfloat16, faster if the processor supports it; mixed_float16: "
+        "float16 with loss scaling, for GPUs without bfloat16",
         flag_values=values,
     )
     flags.register_multi_flags_validator(
@@ -123,7 +123,7 @@ def read_hparams(values: flags.FlagValues) -> HParams:
 
 
 def open_data(values: flags.FlagValues) -> Data:
-    """Opens the data. Generates it first for --generate_data, or if it is missing and needs no download.
+    """Opens the data. First generates the data for --generate_data, or if the data is missing and needs no download.
 
     Raises:
         UserError: the data is missing or damaged, or was made with settings other than those in the flags.
@@ -135,7 +135,7 @@ def open_data(values: flags.FlagValues) -> Data:
             raise missing_data(values.data_dir, problem)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
-                "TF_CONFIG: several workers must not generate the data at the same time; first run t2t-datagen "
+                "TF_CONFIG is set, but several workers must not generate the data at the same time; run t2t-datagen "
                 f"--problem={values.problem} --data_dir={values.data_dir}"
             )
         datagen.generate_data(problem, values.data_dir, values.tmp_dir)
@@ -175,8 +175,8 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
     best = ", ".join(checkpoints_in(folder.path / "best"))
     return (
-        f"the lowest dev loss: --checkpoint_path={best}\naverage and decode:  t2t-avg-checkpoints {flag} && "
-        f"t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+        f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto average and decode: t2t-avg-checkpoints "
+        f"{flag} && t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
     )
 
 

@@ -27,23 +27,23 @@ from t2t_repro.progress import say
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)
 for name, text in (
-    ("decode_from_file", 'text to translate, plain or .gz: a file, or a pattern such as "x-*.en"'),
-    ("decode_to_file", "prefix of the shards' names"),
+    ("decode_from_file", 'file to translate, plain or .gz, or a pattern of such files, e.g. "x-*.en"'),
+    ("decode_to_file", "first part of the output shards' paths, e.g. out/x.de"),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 program.define_long_lines(FLAGS)
 flags.DEFINE_integer(
     "batch_lines",
     2000,
-    "lines per shard, which a worker translates together; does not change translations",
+    "lines per output shard, which a worker translates together; does not affect the translations",
     lower_bound=1,
     flag_values=FLAGS,
 )
-flags.DEFINE_bool("resume", False, "continue an interrupted run: skip shards that exist", flag_values=FLAGS)
+flags.DEFINE_bool("resume", False, "continue an interrupted run: skip output shards that exist", flag_values=FLAGS)
 flags.DEFINE_string(
     "beam_options",
     "",
-    "Apache Beam's own options, separated by spaces; default: --runner=FnApiRunner, which runs in this process",
+    "options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process",
     flag_values=FLAGS,
 )
 program.define_decode_hparams(FLAGS)
@@ -84,7 +84,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def pipeline_options(text: str) -> Any:
-    """Parses --beam_options into Beam's PipelineOptions.
+    """Returns the value of --beam_options as Beam's PipelineOptions.
 
     Raises UserError if Beam is not installed, or does not know an option or the runner.
     """
@@ -105,14 +105,14 @@ def pipeline_options(text: str) -> Any:
         create_runner(options.view_as(StandardOptions).runner)
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
-    except SystemExit:  # argparse has written the reason to `errors`
+    except SystemExit:  # Beam's parser has written the reason to `errors`
         reason = errors.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
         raise UserError(f"--beam_options={text}: {reason}") from None
     return options
 
 
 def absolute_path(path: str) -> str:
-    """Makes a path absolute, because workers may run in another folder. URLs such as gs://bucket/x stay unchanged."""
+    """Returns the absolute path, because workers may run in another folder. Returns URLs (gs://bucket/x) unchanged."""
     return path if "://" in path else os.path.abspath(path)
 
 

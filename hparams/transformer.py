@@ -1,9 +1,8 @@
-"""The Transformer's hparams sets: the paper's, small ones for one machine, and tensor2tensor's versions of base.
+"""The Transformer's hparams sets: the paper's sets, small sets for one machine, and tensor2tensor's versions of base.
 
-batch_size is the number of target tokens in a step over all devices, so it does not depend on the number of devices.
-tensor2tensor's batch_size counts the positions on each GPU, including padding: 4,096 on each of 8 GPUs are 32,768
-positions. About a quarter of them are padding, which leaves about the paper's 25,000 tokens. t2t-paper prints the
-paper's figures for the paper's sets.
+batch_size is the number of target tokens that all devices together process in a step. tensor2tensor's batch_size is the
+number of positions on each GPU, including padding: 4,096 positions on each of 8 GPUs are 32,768 positions. About a
+quarter of these are padding, so about 25,000 tokens remain, as in the paper. t2t-paper prints the paper's figures.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def transformer_base() -> HParams:
 def transformer_big() -> HParams:
     """The paper's big model for EN-DE: width 1,024, 16 heads, dropout 0.3, 300,000 steps.
 
-    The batch is base's 25,000 tokens, so 300,000 steps are about 58 epochs of WMT EN-DE.
+    A step has 25,000 target tokens, as in base. So 300,000 steps are about 58 epochs of WMT EN-DE.
     """
     return replace(
         transformer_base(),
@@ -37,7 +36,7 @@ def transformer_big() -> HParams:
         num_heads=16,
         layer_prepostprocess_dropout=0.3,
         train_steps=300000,
-        local_eval_frequency=600,  # a checkpoint every ten minutes at the paper's 1.0 s per step
+        local_eval_frequency=600,  # evaluation and checkpoint every ten minutes at the paper's 1.0 s per step
         num_last_checkpoints=20,
     )
 
@@ -56,18 +55,18 @@ def transformer_big_enfr() -> HParams:
 def transformer_base_v1() -> HParams:
     """tensor2tensor's first base: the paper's model with a target-space embedding.
 
-    The batch is base's 25,000 tokens, about as many as in tensor2tensor's 4,096 positions on each of 8 GPUs. 250,000
-    steps are the default of tensor2tensor's trainer. We expect the same BLEU as with transformer_base.
+    A step has 25,000 target tokens, about as many as tensor2tensor's 4,096 positions on each of 8 GPUs. 250,000 steps
+    are the default of tensor2tensor's trainer. We expect the same BLEU as with transformer_base.
     """
     return replace(transformer_base(), use_target_space_embedding=True, train_steps=250000)
 
 
 @registry.register_hparams
 def transformer_base_v2() -> HParams:
-    """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, 8,000 warmup steps, twice base's rate.
+    """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, 8,000 warmup steps, doubled learning rate.
 
-    Batch and steps are those of transformer_base_v1. Training is more stable than with version 1. tensor2tensor's users
-    report about the same BLEU.
+    Batch size and steps are those of transformer_base_v1. Training is more stable than with version 1.
+    tensor2tensor's users report about the same BLEU for both versions.
     """
     return replace(
         transformer_base_v1(),
@@ -81,11 +80,11 @@ def transformer_base_v2() -> HParams:
 
 @registry.register_hparams
 def transformer_base_v3() -> HParams:
-    """tensor2tensor's last base (its "transformer_base"): version 2 with an Adam beta2 of 0.997.
+    """tensor2tensor's last base, which it calls transformer_base: version 2 with an Adam beta2 of 0.997.
 
-    Batch and steps are those of transformer_base_v1. The schedule has other factors than version 2's but gives the same
-    learning rates one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000 steps on
-    8 GPUs.
+    Batch size and steps are those of transformer_base_v1. The schedule has other factors than version 2's but gives the
+    same learning rates one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000
+    steps on 8 GPUs.
     """
     return replace(
         transformer_base_v2(),
@@ -96,7 +95,7 @@ def transformer_base_v3() -> HParams:
 
 @registry.register_hparams
 def transformer_small() -> HParams:
-    """2 layers of width 256, for corpora of some 100,000 pairs, on one GPU or in a long run on a CPU.
+    """2 layers of width 256, for corpora of about 100,000 pairs, on one GPU or in a long run on a CPU.
 
     At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. We
     have not measured this set. Its learning rate is lower than transformer_tiny's, because the model is wider.
@@ -115,11 +114,11 @@ def transformer_small() -> HParams:
 
 @registry.register_hparams
 def transformer_tiny() -> HParams:
-    """2 layers of width 128, for experiments on a CPU with corpora of some 10,000 pairs.
+    """2 layers of width 128, for experiments on a CPU with corpora of about 10,000 pairs.
 
     At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
-    epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because equation
-    3's rate would still be high at the end of a short training run.
+    epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because the rate
+    of the paper's equation 3 would still be high at the end of a short training run.
     """
     return replace(
         transformer_base(),

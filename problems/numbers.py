@@ -1,4 +1,4 @@
-"""Translates numbers from English words to German words. The problem needs no files, so it suits quick experiments."""
+"""Problem for quick experiments without files: translating numbers from English words to German words."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LARGEST = 999_999
 
 @registry.register_problem
 class NumbersEnde(Problem):
-    """Numbers up to 999,999: "three hundred and forty-two" to "dreihundertzweiundvierzig". Needs no files."""
+    """Numbers up to 999,999 from English to German words: "forty-two" to "zweiundvierzig". Needs no files."""
 
     num_train_shards = 1
     target_space_id: ClassVar[int] = 8  # tensor2tensor's id for text in German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings for the size of the vocabulary and of the train split."""
+        """Settings: size of the vocabulary and of the train split."""
 
         vocab_size: int = setting(512)
         train_size: int = setting(20000, "numbers to train on")
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields different random numbers in words. Every second of the first 10,000 numbers is below 10,000."""
+        """Yields random numbers in words, each number once. Half of the first 10,000 numbers are drawn below 10,000."""
         from num2words import num2words
 
         random_numbers = random.Random(2017)
@@ -46,12 +46,12 @@ class NumbersEnde(Problem):
                 yield {"inputs": num2words(number, lang="en"), "targets": num2words(number, lang="de")}
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns exact matches and chrF. BLEU would need four words in a row, but a German number is a single word."""
+        """Returns exact matches and chrF. BLEU counts sequences of four words, but a German number is one word."""
         chrf = [score for score in super().scores(outputs, references) if score.name == "chrf"]
         return [exact_matches(outputs, references), *chrf]
 
     def check(self) -> None:
-        """Raises UserError if train_size is out of range."""
+        """Raises UserError if --train_size or another setting is out of range."""
         super().check()
         if not 1 <= self.settings.train_size <= LARGEST - DEV_SIZE:
             raise UserError(f"--train_size={self.settings.train_size} must be in 1 .. {LARGEST - DEV_SIZE}")

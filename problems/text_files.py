@@ -1,4 +1,4 @@
-"""A problem that reads parallel text from the user's files. Line n of the source and of the target file form a pair."""
+"""Problem that reads the user's parallel text. Line n of the source file and line n of the target file form a pair."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class TextFiles(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings for the paths of the user's text files."""
+        """Settings: the paths of the user's text files."""
 
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
-        dev: str = setting("", "source and target file to measure progress on")
+        dev: str = setting("", "source and target file to compute the dev loss on, separated by a comma; plain or .gz")
 
     @property
     def is_self_contained(self) -> bool:
-        """True if the settings name the files of both splits."""
+        """True if the settings name the files of the train and the dev split."""
         return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
@@ -43,6 +43,6 @@ class TextFiles(Problem):
         return paths
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields each line of the source file with the same line of the target file."""
+        """Yields the pairs of a split: line n of the source file with line n of the target file."""
         source, target = self._paths(split)
         return read_pairs(source, target)

@@ -1,8 +1,8 @@
 """WMT 2014 English to German and English to French: the training data and the test set of the paper's section 5.1.
 
 TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. This
-module downloads and reads the files itself. The builder's parsers load whole files into memory and keep SGML entities.
-Its downloads hang for minutes without a network and cannot be interrupted.
+module uses the list but downloads and reads the files itself, because the builder's parsers load whole files into
+memory and keep SGML entities, and its downloads hang for minutes without a network and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-"""Maps this project's names of the splits to the builder's names."""
+"""The splits' names in TensorFlow Datasets, by their names in this project."""
 DEV, FULL = "wmt13", "wmt14/full"
 SEGMENT = re.compile(r"<seg [^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):
-    """Base class: translation from English to `foreign` with the data of WMT 2014. The dev split is newstest2013."""
+    """Base class of the problems with data of WMT 2014: translation from English. The dev split is newstest2013."""
 
     foreign: ClassVar[str]
     """Two-letter code of the target language."""
@@ -55,7 +55,7 @@ class Wmt14(Problem):
 
         "wmt13" is newstest2013. "wmt14" holds the pairs of newstest2014 that the official evaluation used, and
         "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's archive of "wmt14/full" is missing, this
-        method reads the builder's archive instead.
+        method reads the archive that TensorFlow Datasets uses instead.
 
         Raises:
             UserError: if the name is unknown, or an archive is missing or damaged.
@@ -64,7 +64,7 @@ class Wmt14(Problem):
             return super().test_set(name, tmp_dir)
         if name == DEV:
             return self.generate("dev", tmp_dir)
-        from t2t_repro.metrics import test_sets  # Lazy, because sacreBLEU is slow to import.
+        from t2t_repro.metrics import test_sets  # imported late, because sacreBLEU is slow to import
 
         try:
             rows = test_sets.read(name, f"en-{self.foreign}", tmp_dir)
@@ -75,11 +75,11 @@ class Wmt14(Problem):
         return ({"inputs": source, "targets": reference} for source, reference in rows)
 
     def _newstest2014(self, tmp_dir: str, missing: MissingArchiveError) -> Iterator[Pair]:
-        """Yields all 3,003 pairs of newstest2014 from the builder's archive.
+        """Yields all 3,003 pairs of newstest2014 from the archive that TensorFlow Datasets uses.
 
         Args:
-            missing: error about sacreBLEU's archive. If the builder's archive is missing, too, this method raises an
-                error with the message of `missing` and the builder's archive.
+            missing: error about sacreBLEU's archive. If the archive of TensorFlow Datasets is missing too, this method
+                raises an error with the message of `missing` and the name of that archive.
         """
         corpora = self._corpora("test")
         try:
@@ -96,7 +96,7 @@ class Wmt14(Problem):
         from tensorflow_datasets.translate.wmt import DATASET_MAP
 
         builder = tfds.builder_cls("wmt14_translate")(config=f"{self.foreign}-en")
-        # Sizes and checksums from the lists of all builders: this builder's own list lacks the UN and Giga corpora.
+        # Look up sizes and checksums in the lists of all builders, because this builder's list lacks two corpora.
         published = get_all_url_infos()
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
@@ -109,7 +109,7 @@ class Wmt14(Problem):
 
 
 def segments(path: str) -> Iterator[str]:
-    """Yields the sentences (<seg> elements) of an SGML file as plain text with single spaces, as sacreBLEU does."""
+    """Yields the text of each <seg> element (a sentence) of an SGML file, with single spaces, as sacreBLEU does."""
     for line in read_lines(path):
         if segment := SEGMENT.match(line):
             yield unescape(" ".join(segment[1].split()))

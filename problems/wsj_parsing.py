@@ -27,7 +27,7 @@ PHRASE_LABELS = (
 )
 """All constituent labels in the Penn Treebank after `prepare` has simplified its trees."""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
-"""Part-of-speech tags that mix letters with other characters."""
+"""Part-of-speech tags with both letters and signs."""
 WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 
@@ -41,9 +41,9 @@ class WsjParsing(Problem):
 
         vocab_size: int = setting(16000)
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
-        dev_sections: str = setting("22", "sections and files to measure progress on")
-        test_sections: str = setting("23", "sections and files to report a score on")
-        word_symbol: str = setting("tag", 'how trees show words: "tag" as parts of speech, "XX" as the letters XX')
+        dev_sections: str = setting("22", "sections and files to compute the dev loss on")
+        test_sections: str = setting("23", "sections and files of the test set")
+        word_symbol: str = setting("tag", 'what replaces words in trees: their part of speech ("tag") or XX ("XX")')
 
     num_train_shards = 10
     test_sets = ("dev", "test")
@@ -75,20 +75,20 @@ class WsjParsing(Problem):
                     )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields each sentence, in treebank tokens, with its linearised tree. A tree without words gives an empty pair.
+        """Yields each sentence, in treebank tokens, with its linearised tree. Yields ("", "") for a tree without words.
 
         Args:
             split: "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
-            if tree is None:  # t2t-datagen drops the empty pair and counts it.
+            if tree is None:  # t2t-datagen drops empty pairs and reports their number
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
                 yield {"inputs": words, "targets": linearise(tree, self.settings.word_symbol)}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the prepared trees of a split. Yields None instead of a tree without words.
+        """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree without words.
 
         Raises:
             UserError: if a section is missing, or a tree's brackets are wrong.
@@ -97,7 +97,7 @@ class WsjParsing(Problem):
             yield from map(prepare, read_trees(str(path)))
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields each sentence of a split as words, with its gold tree in brackets."""
+        """Yields each sentence of the split `name` as words, with its gold tree in brackets."""
         if name not in self.test_sets:
             raise unknown("test set", name, self.test_sets)
         for tree in self.prepared_trees(name, tmp_dir):
@@ -105,12 +105,10 @@ class WsjParsing(Problem):
                 yield {"inputs": " ".join(leaf.word for leaf in tree.leaves()), "targets": str(under_top(tree))}
 
     def finish(self, sources: Iterable[str], outputs: Iterable[str]) -> tuple[list[str], Repairs]:
-        """Turns a model's outputs into bracketed trees, in t2t-evalb's format. Each tree holds the words of its source.
+        """Returns a line for each source, and the sum of the repairs of all trees.
 
-        The reversed problem's outputs are sentences. They are returned unchanged.
-
-        Returns:
-            A line for each source (empty if the source is empty), and the sum of the repairs of all trees.
+        A line is the model's output as a bracketed tree, in t2t-evalb's format, with the words of the source. The line
+        is empty if the source is empty. If the problem is reversed, the outputs are sentences and stay unchanged.
         """
         if self.was_reversed:
             return list(outputs), Repairs()
@@ -125,7 +123,7 @@ class WsjParsing(Problem):
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Scores bracketed trees by EVALB's rules with COLLINS.prm. The first score is labelled F1."""
+        """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1."""
         if self.was_reversed:
             return super().scores(outputs, references)
         gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
@@ -136,7 +134,7 @@ class WsjParsing(Problem):
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
-        """Returns the numbers of the treebank files that a split's setting names. Some of the files may not exist."""
+        """Returns the numbers of all treebank files that the setting of a split names, whether or not they exist."""
         value: str = getattr(self.settings, f"{split}_sections")
         numbers: set[int] = set()
         for part in value.split(","):
@@ -156,7 +154,7 @@ class WsjParsing(Problem):
         """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # The folder's name on the LDC's discs is WSJ.
+        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # its name on the LDC's discs
             root = Path(tmp_dir, "WSJ")
         paths = {}
         for section in _sections(numbers):
@@ -164,7 +162,7 @@ class WsjParsing(Problem):
                 if name := WSJ_FILE.fullmatch(path.name):
                     paths[int(name[1])] = path
         existing = numbers & paths.keys()
-        # The treebank has no file for some numbers. So a section counts as missing only if none of its files exists.
+        # The treebank's numbering has gaps. So a section counts as missing only if none of its files exists.
         if missing := _sections(numbers) - _sections(existing):
             raise UserError(
                 f"{root}: no file of --{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
@@ -175,7 +173,7 @@ class WsjParsing(Problem):
 
 
 def _sections(numbers: set[int]) -> set[str]:
-    """Returns the sections of treebank files: the first two digits of each four-digit file number."""
+    """Returns the section of each treebank file: the first two digits of its four-digit number."""
     return {f"{number:04}"[:2] for number in numbers}
 
 
@@ -185,7 +183,7 @@ class WsjParsingSemi(WsjParsing):
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
-        """Settings of the base class, and the path of the other parser's trees."""
+        """Settings of WsjParsing, and the path of the trees that another parser made."""
 
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
@@ -195,12 +193,12 @@ class WsjParsingSemi(WsjParsing):
     num_train_shards = 100
 
     def check(self) -> None:
-        """Raises UserError like the base class, and if --parsed_trees is missing or names no existing file."""
+        """Raises UserError for the reasons of `WsjParsing.check`, or if --parsed_trees names no existing file."""
         super().check()
         self._parsed_paths()
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the treebank's trees of a split. In the train split, the trees of --parsed_trees follow them."""
+        """Yields the trees of the treebank, and for the train split then the trees of --parsed_trees."""
         yield from super().prepared_trees(split, tmp_dir)
         if split == "train":
             for path in self._parsed_paths():
@@ -222,7 +220,7 @@ class WsjParsingSemi(WsjParsing):
 
 
 def parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """Returns the prepared tree of a line. Returns None if the line is empty, () or (()): the parser failed.
+    """Returns the tree of a line, simplified by `prepare`; None if the parser failed and wrote "", "()" or "(())".
 
     Raises:
         UserError: if the line holds no tree or several trees.

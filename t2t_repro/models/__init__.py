@@ -1,4 +1,4 @@
-"""The built-in models. Each function imports Keras only when it is called, so that listing the models stays fast."""
+"""The built-in models. Each function imports Keras only when it is called, so that --registry_help stays fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from t2t_repro.hparam import HParams
 
 @registry.register_model
 def transformer(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Any:
-    """Encoder and decoder made of attention (Vaswani et al. 2017, section 3)."""
+    """The Transformer: an encoder and a decoder made of attention (Vaswani et al. 2017, section 3)."""
     from t2t_repro.models.transformer import Transformer
 
     return Transformer(hparams, vocab_size, target_space_id, precision)

@@ -1,7 +1,7 @@
-"""The interface of models for training, decoding and serving, and the check that a registered model has it.
+"""The interface of models for training, decoding and serving, and the check that a registered model has this interface.
 
-A `Model` can be trained, and can score given targets. A `DecodingModel` can also generate targets. The Transformer has
-this interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
+A `Model` can be trained, and can score targets. A `DecodingModel` can also generate targets. The Transformer has this
+interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, H heads,
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from keras import ops
 
-# A private function: the public keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
+# reset_uids is private. The public keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
 from keras.src.utils.naming import reset_uids
 
 from t2t_repro import registry
@@ -28,26 +28,26 @@ from t2t_repro.layers.base import Tensor, float32
 
 
 class Memory(NamedTuple):
-    """The encoder output as keys and values, to which the Transformer's decoder attends."""
+    """The keys and values of the encoder output, to which the Transformer's decoder attends, and their mask."""
 
     bias: Tensor
-    """Mask [B, 1, 1, S]: 0 for source tokens, masks.ILLEGAL for padding."""
+    """Mask [B, 1, 1, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
     layers: tuple[KeysValues, ...]
-    """For each decoder layer, keys [B, H, S, d_k] and values [B, H, S, d_v]."""
+    """For each decoder layer, the encoder output as keys [B, H, S, d_k] and values [B, H, S, d_v]."""
 
 
 Cache = tuple[KeysValues, ...]
 """The Transformer's key/value cache: for each decoder layer, keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
-the positions decoded so far. Restricted self-attention keeps only the positions that a new position may see."""
+the t positions decoded so far. Restricted self-attention keeps only positions that the next position may see."""
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A model that can be trained, and can score given targets."""
+    """A model that can be trained, and can compute the probability of a target."""
 
     name: str
     has_attention: bool
-    """True if `decode` and `decode_step` take `save_weights_to`."""
+    """True if `decode` and `decode_step` can save attention weights, with the argument `save_weights_to`."""
     is_normalized: bool
     """True if the model returns log-probabilities instead of logits."""
     missing_methods: tuple[str, ...]
@@ -70,29 +70,29 @@ class Model(Protocol):
 class DecodingModel(Model, Protocol):
     """A model that can also generate targets.
 
-    Memory and cache are tensors, or tuples, lists, dicts and NamedTuples of tensors. The first dimension is B in the
-    memory and B * K in the cache. The search selects rows of this dimension to drop sentences that are done, and to
-    reorder hypotheses.
+    The memory holds the encoded sources; the cache holds what the decoder computed for earlier positions. Both are
+    tensors, or tuples, lists, dicts and NamedTuples of tensors. The first dimension is B in the memory and B * K in the
+    cache. The search selects indices of this dimension to drop finished sentences and to reorder hypotheses.
     """
 
     def encode(self, inputs: Tensor) -> Any:
-        """Encodes source ids [B, S]. Returns the memory, which the decoder reads."""
+        """Returns the memory of source ids [B, S], which `decode` and `decode_step` read."""
 
     def decode(self, targets: Tensor, memory: Any, save_weights_to: list | None = None) -> Tensor:
         """Returns the logits [B, T, V] of all positions, as `__call__` does.
 
         Args:
             save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
-                Callers pass it only if `has_attention`.
+                Callers pass a list only if `has_attention` is True.
         """
 
     def start(self, hypotheses: Tensor) -> Any:
-        """Returns the empty cache of B * K hypotheses."""
+        """Returns the empty cache for `hypotheses` (B * K) hypotheses."""
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, save_weights_to: list | None = None
     ) -> tuple[Tensor, Any]:
-        """Returns the logits [B, K, V] of position t, and the cache with that position added.
+        """Returns the logits [B, K, V] of position t, and the cache with position t added.
 
         Args:
             ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
@@ -105,7 +105,7 @@ DECODING_METHODS = ("encode", "decode", "start", "decode_step")
 
 
 class KerasModel:
-    """Adds the interface of `Model` to a Keras model. If the Keras model can decode, adds that of `DecodingModel` too.
+    """A Keras model with the interface of `Model`, and with that of `DecodingModel` if the Keras model can decode.
 
     Args:
         model: any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
@@ -131,7 +131,7 @@ class KerasModel:
             "save_weights_to" in inspect.signature(method).parameters for method in (model.decode, model.decode_step)
         )
         self.is_normalized = bool(getattr(model, "is_normalized", False))
-        try:  # most Keras models create their variables at their first call
+        try:  # call the model once, because most Keras models create their variables at their first call
             logits = self(ops.ones((1, 3), "int32"), ops.ones((1, 2), "int32"))
         except Exception as error:
             raise UserError(f"model {name!r} fails at its first call ({_describe(error)}); correct it there") from error
@@ -176,11 +176,11 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
     """Returns the model named by `hparams.model`, with all its variables.
 
     Raises:
-        UserError: the name is unknown, the model cannot be made with these hparams or has no logits of the right
-            shape, a weight is not trainable, or two variables have the same name.
+        UserError: the name is unknown, the model cannot be made with these hparams, its logits have a wrong shape, a
+            weight is not trainable, or two variables have the same name.
     """
-    # Keras numbers unnamed layers, and counts on from model to model. Without this reset, variable names would depend
-    # on the models that the process made before.
+    # Keras numbers unnamed layers and continues the numbers from model to model. Without this reset, variable names
+    # would depend on the models that the process made earlier.
     reset_uids()
     name = hparams.model
     try:
@@ -198,10 +198,10 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 
 
 def _describe(error: Exception) -> str:
-    """Returns one line with the error, and the innermost file and line of its traceback outside of site-packages."""
+    """Returns one line with the error, and the last file and line of its traceback that are not in site-packages."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = [frame for frame in frames if "site-packages" not in frame.filename][-1]
-    message = " ".join(str(error).partition("Arguments received")[0].split())  # Keras appends the call's arguments
+    message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
     return f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {message}"
 
 
@@ -211,10 +211,10 @@ def parameter_count(model: Model) -> int:
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:
-    """Returns `model` if it can decode.
+    """Returns `model` as a `DecodingModel`.
 
     Args:
-        cure: advice for the error message, in the imperative: another use of a model that cannot decode.
+        cure: what the user can do with a model that cannot decode, in the imperative, for the error message.
 
     Raises:
         UserError: a method of `DecodingModel` is missing.

@@ -14,18 +14,18 @@ from t2t_repro.hparam import HParams
 TARGET_SPACES = 32
 """Number of rows in the target-space embedding; see hparams.use_target_space_embedding."""
 BACKWARD = 2
-"""Number of matrix products in the backward pass for each one in the forward pass: the gradients of its two factors."""
+"""Number of matrix products in the backward pass for each product in the forward pass: one gradient per factor."""
 FLOAT32 = 4
 """Bytes of a float32 number."""
 EMBEDDING_USES = 3
-"""Number of times that a pass uses an embedding matrix: for sources, targets and logits. Each use has a gradient."""
+"""Number of times that a training step uses an embedding matrix: for sources, targets and logits."""
 
 Shape = tuple[int, int, int]
-"""Shape of a micro-batch: number of examples, positions of each source and of each target, counting padding."""
+"""Shape of a micro-batch: number of examples, length of the sources and length of the targets, including padding."""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
-    """Returns the number of weights of models.transformer.Transformer.
+    """Returns the number of trainable parameters of models.transformer.Transformer.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
@@ -50,7 +50,7 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of operations in all matrix products of a training step, forward and backward.
 
-    The formula does not count other operations and padding. It counts masked connections, which the model computes too.
+    The formula omits other operations and padding. It includes masked attention weights, which the model computes too.
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
@@ -84,13 +84,13 @@ class StepMemory:
     moments: int
     """Adam's first and second moments."""
     gradients: int
-    """Gradients of all weights and of each use of the embedding matrices, and their sums over micro-batches."""
+    """Gradients of all weights and of each use of an embedding matrix, and their sums if more micro-batches follow."""
     activations: int
     """Tensors that the forward pass keeps for the backward pass."""
 
     @property
     def total(self) -> int:
-        """The sum of the fields. It does not include the program itself and short-lived tensors."""
+        """The sum of the fields, without the memory of the program itself and of short-lived tensors."""
         return self.weights + self.moments + self.gradients + self.activations
 
 
@@ -105,9 +105,9 @@ def step_memory(
 
     Args:
         vocab_size: entries of the vocabulary that source and target share.
-        shapes: micro-batches that a device computes at the same time.
+        shapes: shapes of the micro-batches that a device computes at the same time.
         precision: "float32", or a precision with 16 bits in matrix products.
-        accumulates: true if the device later computes other micro-batches of the step and adds up all gradients.
+        accumulates: true if the device computes further micro-batches of the step afterwards and sums all gradients.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
     embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
@@ -127,20 +127,20 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     product = FLOAT32 if precision == "float32" else 2
     is_cast = product != FLOAT32
 
-    # Bytes per position of a residual connection: dropout factors, the layer norm's centered input and its scales, and
-    # the output.
+    # Bytes that a residual connection keeps per position: dropout factors, the layer norm's centered input and its
+    # scales, the output, and for 16-bit products a 16-bit copy of the output.
     residual = FLOAT32 * width * (3 + (hparams.layer_prepostprocess_dropout > 0)) + is_cast * product * width
-    # Bytes per attention weight: the softmax, its 16-bit copy, the dropout factors, and softmax times factors.
+    # Bytes kept per attention weight: the softmax, its 16-bit copy, the dropout factors, and softmax times factors.
     weight = FLOAT32 + is_cast * product + (hparams.attention_dropout > 0) * FLOAT32 * (1 if is_cast else 2)
-    # Bytes per position inside a feed-forward network: the ReLU's output and, with dropout, factors and output times
-    # factors.
+    # Bytes that a feed-forward network keeps per position: the ReLU's output, and with dropout also the dropout factors
+    # and the product of output and factors.
     inner = product * hparams.filter_size * (3 if hparams.relu_dropout else 1)
 
     def attention(queries: int, keys: int, connections: int) -> int:
         return queries * residual + product * channels * (queries + keys) + heads * connections * weight
 
     def self_attention(length: int, is_masked: bool) -> int:
-        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # copies of each key
+        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # blocks that read each key
         return attention(length, copies * length, _connections(hparams, length, is_masked))
 
     def feed_forward(length: int) -> int:
@@ -151,9 +151,9 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder_layer = self_attention(target, is_masked=True) + cross_attention + feed_forward(target)
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    # Memory peaks in the loss and in a sub-layer, at different times, so only the larger peak counts. The loss needs
-    # the softmax over the vocabulary, the smoothed targets and the gradient of the logits. A sub-layer needs two more
-    # tensors of the size of its largest one.
+    # Memory peaks once in the loss and once in a sub-layer, at different times, so only the larger peak counts. The
+    # loss needs the softmax over the vocabulary, the smoothed targets and the gradient of the logits. A sub-layer needs
+    # two temporary tensors, each as large as its attention weights or its inner layer.
     loss_peak = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
     sublayer_peak = 2 * max(weights, max(source, target) * product * hparams.filter_size)
@@ -161,10 +161,10 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
 
 
 def _connections(hparams: HParams, length: int, is_masked: bool) -> int:
-    """Returns the number of pairs of a query and a key for which a head of self-attention computes a weight."""
+    """Returns the number of attention weights (one per query and key) that a head of self-attention computes."""
     if not hparams.self_attention_neighborhood:
         return length * length
-    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # here, because it loads Keras
+    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # imported late, because it loads Keras
 
     block = min(length, max(hparams.self_attention_neighborhood // 2, LEAST_BLOCK))
     return math.ceil(length / block) * block * block * (2 if is_masked else 3)

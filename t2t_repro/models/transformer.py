@@ -23,7 +23,7 @@ from t2t_repro.models.size import TARGET_SPACES
 
 
 class EncoderLayer(Layer):
-    """Self-attention and a feed-forward network, each with a residual connection (section 3.1, "Encoder")."""
+    """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder")."""
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -33,13 +33,13 @@ class EncoderLayer(Layer):
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
 
     def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
-        """Applies the layer to x [B, S, D], with a mask `bias` [B, 1, 1, S] that hides padding. Returns [B, S, D]."""
+        """Returns the layer's output [B, S, D] for the input x [B, S, D]. `bias` [B, 1, 1, S] masks padding."""
         x = self.residuals[0](x, lambda y: self.self_attention(y, bias, seeds), seeds)
         return self.residuals[1](x, lambda y: self.feed_forward(y, seeds), seeds)
 
 
 class DecoderLayer(Layer):
-    """Masked self-attention, cross-attention over the memory, and a feed-forward network (section 3.1, "Decoder")."""
+    """A layer of masked self-attention, cross-attention and a feed-forward network (section 3.1, "Decoder")."""
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -52,7 +52,7 @@ class DecoderLayer(Layer):
     def call(
         self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Applies the layer to x [B, T, D]. Returns [B, T, D].
+        """Returns the layer's output [B, T, D] for its input x [B, T, D].
 
         Args:
             memory: this layer's keys and values of the encoder output.
@@ -70,7 +70,7 @@ class Transformer(Layer):
     Args:
         hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V; source and target share the vocabulary.
-        target_space_id: the row of the target-space embedding to add, if hparams.use_target_space_embedding.
+        target_space_id: row of the target-space embedding to add to source embeddings, if the hparams request it.
         precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits.
     """
 
@@ -111,7 +111,7 @@ class Transformer(Layer):
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Encodes source ids [B, S]. Returns the memory, to which the decoder attends."""
+        """Returns the memory of source ids [B, S]: keys and values to which the decoder attends."""
         bias = padding_bias(inputs)
         x = self.embedding(inputs)
         if self.hparams.use_target_space_embedding:
@@ -134,8 +134,8 @@ class Transformer(Layer):
             save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
                 Row t shows to which source tokens the layer attends when it predicts target t.
         """
-        # The targets are shifted right by one. As in the authors' code, the first position reads zeros, because there
-        # is no start symbol.
+        # Shift the target embeddings right, so that each position reads the previous token. As in the authors' code,
+        # the first position reads zeros, because there is no start symbol.
         x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
@@ -147,11 +147,11 @@ class Transformer(Layer):
         """Returns the logits [B, T, V] of the decoder output [B, T, D]."""
         return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
 
-    # Decoding by steps. The search calls `decode_step` once for each position of the output. The key/value cache holds
-    # the keys and values of earlier positions, so that a step computes only the new position.
+    # The methods below decode step by step. The search calls `decode_step` once for each position of the output. The
+    # key/value cache holds the keys and values of earlier positions, so that a step computes only the new position.
 
     def start(self, hypotheses: Tensor) -> Cache:
-        """Returns the empty key/value cache of `hypotheses` = B * K hypotheses."""
+        """Returns the empty key/value cache for `hypotheses` (B * K) hypotheses."""
         heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
         keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
         values = ops.zeros((hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype)
@@ -160,7 +160,7 @@ class Transformer(Layer):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Cache, memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, Cache]:
-        """Computes the logits of position t. They are equal to those of `decode`.
+        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
 
         Cross-attention treats the K hypotheses of a sentence like K positions of one target, so that the hypotheses
         share one copy of the memory.
@@ -169,14 +169,11 @@ class Transformer(Layer):
             ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
             t: index of the position, from 0.
             save_weights_to: list to which this method appends the cross-attention weights [B, H, K, S] of each layer.
-
-        Returns:
-            Logits [B, K, V], and the cache with position t added.
         """
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer_cache = []
         for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory.layers, strict=True):
-            # The same as DecoderLayer.call, except that self-attention reads the earlier positions from the cache.
+            # This does the same as DecoderLayer.call, but self-attention reads the earlier positions from the cache.
             around_self, around_cross, around_feed = layer.residuals
             y, layer_cache = layer.self_attention.step(around_self.sublayer_input(x), layer_cache)
             x = around_self.add(x, y)

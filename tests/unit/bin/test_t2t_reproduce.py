@@ -39,7 +39,7 @@ def test_workers_of_a_cluster_are_told_to_train_first(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TF_CONFIG", "{}")
     assert (
         error("reproduce", "--row=base", "--problem=wmt_ende")
-        == "TF_CONFIG: train with t2t-trainer on all workers, then run this command on one of them without TF_CONFIG"
+        == "TF_CONFIG is set; train with t2t-trainer on all workers, then unset it and run this command on one of them"
     )
 
 
