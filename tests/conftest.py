@@ -1,4 +1,4 @@
-"""Sets environment variables and signal handlers for all tests, and ends processes that tests leave running."""
+"""Sets environment variables and SIGINT's handler for all tests, and kills processes that failed tests left running."""
 
 import gc
 import os
@@ -7,17 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-# The t2t programs switch TF32 off when they set up devices. Tests that build layers without a program also need exact
-# float32 products on GPUs.
+# Switches TF32 off on NVIDIA GPUs, because tests need exact float32 products. The t2t programs do so themselves, but
+# some tests build layers without a program.
 os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
-# The t2t programs set this variable before they import TensorFlow. The tests run programs in a process that has already
-# imported TensorFlow, so the variable must be set here.
+# Hides TensorFlow's log messages. The t2t programs set this variable before they import TensorFlow, but pytest imports
+# TensorFlow before it runs the programs.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import clusters
 
-# If a shell starts pytest in the background, pytest and its child processes ignore SIGINT. Some tests send SIGINT.
+# If a shell starts pytest in the background, pytest and its child processes ignore SIGINT. Some tests send SIGINT to
+# child processes, so Python's handler is restored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,7 +30,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def no_worker_is_left() -> Iterator[None]:
-    """After each test module, kills the training processes that its failed tests left running."""
+    """After each test module, kills the training processes that the module's failed tests left running."""
     yield
     for process in clusters.STARTED:
         process.kill()

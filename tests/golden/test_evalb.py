@@ -1,4 +1,4 @@
-"""Our bracketing scores equal the output files that EVALB's authors published with their samples."""
+"""Our bracketing scores equal those in the output files that EVALB's authors published with their sample trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters, read_paramet
 EVALB = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "evalb"
 pytestmark = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb does not exist")
 
-# The word counts in bug.rsl-old include full stops, which COLLINS.prm deletes. Only sample.prm keeps full stops.
+# (name of the sample trees, EVALB's parameter file, EVALB's output file). The word counts in bug.rsl-old include full
+# stops, and sample.prm is the only parameter file that keeps full stops.
 SAMPLES = [
     ("sample", "sample/sample.prm", "sample/sample.rsl"),
     ("bug", "new.prm", "bug/bug.rsl-new"),
@@ -30,7 +31,7 @@ def scored(name: str, parameters: str) -> tuple[Parameters, list[Sentence]]:
 
 
 def figures(lines: list[str]) -> dict[str, str]:
-    """Returns the figures in lines such as "Bracketing Recall = 87.76", by name."""
+    """Returns the figures in lines such as "Bracketing Recall = 87.76" as {"Bracketing Recall": "87.76"}."""
     return dict(re.split(" *= *", line) for line in lines if "=" in line)
 
 
@@ -44,7 +45,7 @@ def test_rows_are_the_published_ones(name: str, parameters: str, output: str) ->
     for row, sentence in zip(published, sentences, strict=True):
         cells = t2t_evalb.row(sentence).split()
         if name == "sample" and sentence.status != Status.OK:
-            # For sentences without scores, the EVALB that wrote sample.rsl printed 4 words. EVALB of 2006 prints 0.
+            # In the column of words, sample.rsl has 4 for sentences without scores. We print 0, as EVALB of 2006 does.
             assert (row[9], cells[9]) == ("4", "0")
             row[9] = "0"
         assert cells == row
@@ -58,7 +59,7 @@ def test_summaries_are_the_published_ones(name: str, parameters: str, output: st
     f_measures = {"sample": ("89.12", "83.20"), "bug": ("", "")}[name]
     for subset, published, f_measure in zip((sentences, short), (everything, up_to_40), f_measures, strict=True):
         expected = figures(published.splitlines())
-        if f_measure:  # the EVALB that wrote sample.rsl printed none
+        if f_measure:  # sample.rsl was written by a version of EVALB that printed no F-measure
             expected["Bracketing FMeasure"] = f_measure
         assert len(expected) == 12
         assert figures(t2t_evalb.summary_lines(evalb.summarise(subset)).splitlines()) == expected
@@ -70,7 +71,8 @@ def test_totals_are_the_published_ones(name: str, parameters: str, output: str) 
     published = re.split("={70,}\n", (EVALB / output).read_text())[2].splitlines()[0].split()
     cells = t2t_evalb.totals(evalb.summarise(sentences)).split()
     if len(cells) > 3:
-        # The published total of crossing brackets is not the sum of its column. EVALB of 2006 prints the sum, as we do.
+        # The published total of crossing brackets is not the sum over the sentences. We print the sum, as EVALB of
+        # 2006 does.
         assert cells.pop(5) == str(sum(sentence.crossing for sentence in sentences))
         published.pop(5)
     assert cells == published

@@ -23,14 +23,14 @@ SIZES = {
     "transformer_l4": 50, "transformer_l8": 80, "transformer_hs256": 28, "transformer_hs1024": 168,
     "transformer_ff1024": 53, "transformer_ff4096": 90, "transformer_big": 213,
 }  # fmt: skip
-"""Millions of parameters in the rows for which the paper prints them."""
+"""Parameter counts in millions that the paper's Table 3 prints, by hparams set."""
 LIKE_BASE = ["h1", "h4", "h16", "h32", "dr0", "dr2", "ls0", "ls2"]
 OTHER_WIDTH = {"transformer_hs256", "transformer_hs1024", "transformer_big"}
 SYMBOLS = {"N": "n", "P_drop": "p_drop", "ε_ls": "eps_ls"}
 
 
 def printed(*arguments: str) -> list[dict[str, str]]:
-    """Runs t2t-paper --format=csv and returns its lines, each as cells by column name."""
+    """Runs t2t-paper --format=csv with these arguments and returns each line of the table as {column: cell}."""
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
@@ -42,7 +42,7 @@ def reference(number: int) -> list[list[str]]:
 
 
 def figure(text: str) -> float | None:
-    """Returns a cell of the paper's table as a number ("100K" is 100,000), or None if the cell is empty."""
+    """Returns the number in a cell of the paper's tables ("100K" is 100,000), or None if the cell is empty."""
     return float(text.replace("K", "000")) if text else None
 
 
@@ -81,7 +81,7 @@ def test_every_figure_of_table_4_is_the_papers() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_differences_from_base_are_the_papers_after_rounding(name: str) -> None:
-    """The paper rounds both sizes to millions, which changes their difference by less than one million."""
+    """t2t-paper prints size differences from base within one million of the paper's, which rounds all sizes."""
     lines = {line["hparams_set"]: line for line in printed("--table=3")}
     difference = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
     assert abs(difference / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
@@ -103,15 +103,15 @@ def test_differences_at_bases_width_hold_with_any_vocabulary(vocab_size: int) ->
             )
     for name in LIKE_BASE:
         assert parameters[f"transformer_{name}"] == parameters["transformer_base"]
-    # Encoder and decoder have a learned vector for each of 256 positions; sinusoids have no parameters.
+    # In transformer_pos_emb, encoder and decoder each learn 256 position vectors of 512 numbers; base learns none.
     assert parameters["transformer_pos_emb"] - parameters["transformer_base"] == 2 * 256 * 512
 
 
 def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
-    """t2t_repro/paper/rows.py states these ranges for its 41,100 and 36,000 entries."""
+    """One range of vocabulary sizes gives all models except big the paper's sizes, as paper/rows.py states."""
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
-        """Returns the smallest and largest vocabulary size with which these sets have the paper's parameter counts."""
+        """Returns the smallest and largest vocabulary size with which all sets `names` have the paper's sizes."""
         sizes = [(registry.hparams(name), SIZES[name] * 10**6) for name in names]
         vocabularies = [
             entries
@@ -146,7 +146,7 @@ def test_cost_of_training_is_the_papers() -> None:
 
 
 def test_products_are_a_plausible_share_of_the_papers_cost() -> None:
-    """docs/paper.md states 30% and 42%."""
+    """Counted by matrix products, base costs 30% and big 42% of the paper's figures, as docs/paper.md states."""
     base, big = (line for line in printed("--table=2") if line["flops_by_time"])
     shares = [float(line["flops_by_products"]) / float(line["flops_by_time"]) for line in (base, big)]
     assert shares == pytest.approx([0.30, 0.42], abs=0.01)

@@ -1,4 +1,4 @@
-"""The trees of the Penn Treebank's free sample have the published counts, and linearization loses nothing."""
+"""The Penn Treebank's free sample has the published numbers of trees and words, and linearization loses nothing."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ def test_the_problem_restores_gold_outputs_to_the_gold_trees(problem: WsjParsing
         differing += sum(a != b for a, b in zip(outputs, gold, strict=True))
         assert repairs.trees == repairs.tags_changed
         assert len(list(parse_trees(outputs, "outputs"))) == len(gold)
-    assert differing == 1  # the treebank tags "Wa", a word in a book's title, as a comma
+    assert differing == 1  # in one tree, the treebank tags the word "Wa" as a comma, and `finish` changes the tag

@@ -40,7 +40,7 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 
 def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Renames tensor2tensor's variables, or their gradients, to our names. Joins kernels that are one variable here."""
+    """Returns tensor2tensor's variables or gradients by our names. Joins those that are one variable in our model."""
 
     def tensor(name: str) -> np.ndarray:
         return tensors[f"transformer/{name}"]
@@ -77,7 +77,7 @@ def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """The Transformer with tensor2tensor's weights."""
+    """Returns our Transformer with tensor2tensor's weights."""
     model = Transformer(HPARAMS, 100, TARGET_SPACE_ID)
     weights = by_our_names(load("model_v1_postnorm_vars"))
     assert weights.keys() == {variable.path for variable in model.trainable_variables}
@@ -119,7 +119,7 @@ def test_gradients_are_the_same(model: Transformer) -> None:
 
 
 def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float, num_best: int) -> Hypotheses:
-    # tensor2tensor gives all outputs of a batch the same limit, which depends on the longest input of the batch.
+    # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the batch's longest input.
     limits = tf.fill([len(inputs)], inputs.shape[1] + EXTRA_LENGTH)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
@@ -132,7 +132,7 @@ def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float,
 
 
 def without_padding(ids: Any) -> list[int]:
-    """Returns the ids up to and including the first end token (1); without end token, all ids except padding (0)."""
+    """Returns `ids` up to and including the first end token (1). If it is missing, returns all ids but padding (0)."""
     ids = [int(i) for i in ids]
     return ids[: ids.index(1) + 1] if 1 in ids else [i for i in ids if i]
 

@@ -1,4 +1,4 @@
-"""newstest2014 equals the published text, and its scores equal those of sacreBLEU's own program."""
+"""The WMT problems yield newstest2014's published text, and t2t-bleu's scores on it equal those of sacreBLEU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Writes the test sets as sacreBLEU stores them, with SGML entities and single spaces. Returns the folder."""
+    """Writes the test sets into a folder as sacreBLEU stores them, with SGML entities; returns the folder."""
     home = tmp_path_factory.mktemp("sacrebleu")
     for (name, language), stem in SETS.items():
         stem_path = home / name / f"{name.replace('/', '_')}.en-{language}."
@@ -82,14 +82,14 @@ def test_scores_equal_those_of_sacrebleus_program(home: Path, name: str, languag
     )  # fmt: skip
     sacrebleu_scores = json.loads(sacrebleu_run.stdout)
     bleu, chrf = (score["score"] for score in sacrebleu_scores)
-    if (name, language) == ("wmt14/full", "de"):  # published scores on this set state this length
+    if (name, language) == ("wmt14/full", "de"):  # published scores on this set state 62,688 reference words
         assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]
     pair = f"--language_pair=en-{language}"
     our_run = run("bleu", f"--translation={translation}", f"--test_set={name}", pair, env=environment)
     assert our_run.returncode == 0, our_run.stderr
     scores = {line[8:29].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
     assert scores["BLEU"] == bleu
-    # sacreBLEU keeps "&amp;" in its reference; ours has "&". For BLEU, sacreBLEU's tokeniser removes the difference.
-    # chrF has no tokeniser, so our chrF differs slightly.
+    # sacreBLEU's reference has "&amp;" where our reference has "&". BLEU's tokeniser turns both into "&". chrF has no
+    # tokeniser, so our chrF differs slightly.
     assert scores["chrF"] == pytest.approx(chrf, abs=0.02)
     assert f"|test:{name}|lang:en-{language}|" in our_run.stdout

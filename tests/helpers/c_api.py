@@ -1,9 +1,9 @@
 """Runs a SavedModel through TensorFlow's C API with ctypes, like a server in C, Go or Rust.
 
-TensorFlow's Python package is not imported. As a program, this file reads a JSON object from standard input:
+TensorFlow's Python package is not imported. Run as a program, this file reads a JSON object from standard input:
 
     saved_model: folder of the SavedModel
-    input: name of the input tensor, of strings
+    input: name of the input tensor, which holds strings
     outputs: names of the output tensors
     batches: lists of input texts
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 FLOAT, STRING = 1, 7
-"""The C API's numbers TF_FLOAT and TF_STRING of the types float32 and string."""
+"""The C API's numbers for tensors of float32 (TF_FLOAT) and of strings (TF_STRING)."""
 STRING_SIZE = 24
 """Size in bytes of TF_TString, the C API's string in a tensor."""
 
@@ -41,7 +41,7 @@ def installed(package: str) -> Path:
 
 
 class Library:
-    """The functions of the two shared libraries in TensorFlow's wheel. The caller gives result and argument types."""
+    """The C functions in the two shared libraries of TensorFlow's wheel."""
 
     def __init__(self) -> None:
         folder = installed("tensorflow")
@@ -64,7 +64,7 @@ class Session:
 
     Args:
         saved_model: the model's folder.
-        operations: path of a shared library with operations that are not in TensorFlow.
+        operations: path of a shared library with the operations of the model that TensorFlow lacks.
     """
 
     def __init__(self, saved_model: str, operations: Path) -> None:

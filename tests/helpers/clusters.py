@@ -1,4 +1,4 @@
-"""Starts processes that train together. The variable TF_CONFIG tells each of them the addresses of all."""
+"""Starts processes that train one model together. The variable TF_CONFIG tells each process the addresses of all."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def tf_config(cluster: Any, kind: Any = "worker", index: Any = 0) -> str:
     """Returns the value of TF_CONFIG for one process of a cluster.
 
     Args:
-        cluster: lists of addresses by kind of process.
-        kind: this process's kind.
-        index: this process's index in the list of its kind.
+        cluster: the addresses of all processes as {kind of process: [host:port, ...]}.
+        kind: the kind of the process, e.g. "worker".
+        index: the process's index in the list of its kind.
     """
     return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
 

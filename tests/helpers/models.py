@@ -11,7 +11,7 @@ from t2t_repro.data.vocabulary import EOS_ID
 
 
 class Copier:
-    """A model whose output equals its input. With ends=False it predicts token 40 instead of the end token, forever."""
+    """A model whose output equals its input. With ends=False, token 40 replaces the end token, so outputs never end."""
 
     name, has_attention, is_normalized, missing_methods = "copier", False, False, ()
 

@@ -1,7 +1,7 @@
 """Starts Python processes quickly, by forking a server process that has already imported TensorFlow.
 
-Importing TensorFlow takes three seconds. The import starts no threads and no devices, so each forked process starts its
-own.
+Importing TensorFlow takes three seconds. The import starts no threads and sets up no devices, so a forked process can
+use TensorFlow as if it had imported it itself.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def start_program(
     files: Mapping[str, str] = MappingProxyType({}),
     before: str = "",
 ) -> Process:
-    """Starts t2t-PROGRAM.
+    """Starts t2t-PROGRAM in a forked process.
 
     Args:
-        before: Python code to run first.
+        before: Python code that the process runs before the program.
     """
     script = f"{before}\nfrom t2t_repro.bin.t2t_{program} import run; run()"
     return Process(script, [f"t2t-{program}", *arguments], environment, files)
@@ -108,6 +108,6 @@ def _run(script: str, arguments: list[str], environment: dict[str, str], files: 
     os.environ.update(environment)
     for descriptor, path in enumerate(files):
         os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOCTTY), descriptor)
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has replaced it
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has opened /dev/null as sys.stdin
     sys.argv = arguments
     exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})

@@ -1,6 +1,6 @@
-"""Runs t2t programs for the tests, in the process of the tests or in a new process.
+"""Runs t2t programs for the tests, in pytest's process or in a new process.
 
-A program in the process of the tests starts faster, because TensorFlow is already imported.
+A program starts faster in pytest's process, because TensorFlow is already imported there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SMALL = (
     "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,"
     "learning_rate_warmup_steps=100"
 )
-"""Hparams overrides for transformer_tiny. With them a model learns a little within seconds."""
+"""Hparams overrides that make transformer_tiny so small that it learns a little within seconds."""
 ENCODING: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
@@ -45,9 +45,9 @@ class TrainedModel:
 
 
 def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in the process of the tests. An exception that the program does not handle fails the test."""
+    """Runs t2t-PROGRAM in pytest's process. An exception that the program does not handle fails the test."""
     name, module = f"t2t-{program}", _module(program)
-    values = copy.deepcopy(module.FLAGS)  # a copy, because `run_program` adds flags to it
+    values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
     with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(input.encode(**ENCODING))
@@ -73,7 +73,7 @@ def command(program: str) -> list[str]:
 
 
 def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in the process of the tests and asserts that its exit code is 0."""
+    """Runs t2t-PROGRAM in pytest's process and asserts that its exit code is 0."""
     result = run(program, *arguments, **options)
     assert result.returncode == 0, result.stderr
     return result
@@ -93,16 +93,16 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def output(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM in the process of the tests and returns its standard output. Standard error must be empty."""
+    """Runs t2t-PROGRAM in pytest's process and returns its standard output. Standard error must be empty."""
     result = succeed(program, *arguments)
     assert result.stderr == ""
     return result.stdout
 
 
 def error(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM in the process of the tests and returns its error message without "t2t-PROGRAM: ".
+    """Runs t2t-PROGRAM in pytest's process and returns its error message without "t2t-PROGRAM: ".
 
-    The exit code must be 2, and this one line must be the only output.
+    The exit code must be 2, and the message must be the program's only output, a single line.
     """
     result = run(program, *arguments)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
@@ -154,7 +154,7 @@ def _module(program: str) -> Any:
 
 @contextmanager
 def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
-    """Replaces standard input, output and error by `files`, in Python, in C++ code and in child processes."""
+    """Inside the `with` block, Python, C++ code and child processes use `files` as standard input, output and error."""
     sys.stdout.flush()
     sys.stderr.flush()
     with ExitStack() as stack:
@@ -170,7 +170,7 @@ def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
 
 @contextmanager
 def _user_code_forgotten() -> Iterator[None]:
-    """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and their registrations."""
+    """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and what they registered."""
     registry.import_built_in()
     modules = set(sys.modules)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A server with TensorFlow Serving's gRPC and REST interfaces, in Python, that runs real SavedModels.
+"""A server in Python that runs SavedModels and has TensorFlow Serving's gRPC and REST interfaces.
 
 Tests can make requests fail. The gRPC interface uses the PredictionService and the messages of tensorflow-serving-api.
 The REST interface has the paths, JSON format, status codes and messages of TensorFlow Serving's
@@ -49,7 +49,7 @@ METADATA = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?/metadata")
 
 
 class Refused(Exception):  # noqa: N818
-    """Raised to answer a request with a gRPC error code and a message."""
+    """An error that the server sends as the answer to a request: a gRPC status code and a message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -58,20 +58,20 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass
 class Faults:
-    """Faults that the server simulates for requests with `text` in an input; if `text` is empty, for all requests."""
+    """Faults that the server simulates for requests with `text` in an input, or for all requests if `text` is empty."""
 
     text: str = ""
     seconds: float = 0.0
-    """Seconds that the server waits before each answer."""
+    """Seconds that the server waits before it answers."""
     unavailable: int = 0
-    """Number of further requests that the server answers with UNAVAILABLE."""
+    """Number of requests that the server will still answer with the error UNAVAILABLE."""
     code: grpc.StatusCode | None = None
-    """If not None, the server answers these requests with this error."""
+    """The error with which the server answers; None to answer with the model's outputs."""
     hangs_up: bool = False
-    """If True, the server closes each HTTP connection after one answer, without a "Connection: close" header."""
+    """If True, the server closes every HTTP connection after one answer, without a "Connection: close" header."""
 
     def apply(self, inputs: Arrays) -> None:
-        """Applies the faults to a request with these inputs: waits, and may raise Refused."""
+        """Simulates the faults for a request with these inputs: waits, and raises Refused if the request must fail."""
         if not any(self.text.encode() in text for array in inputs.values() for text in array.astype("S").flat):
             return
         time.sleep(self.seconds)
@@ -84,7 +84,7 @@ class Faults:
 
 @dataclass
 class Served:
-    """The served models, as {name: {version: folder of the SavedModel}}, and a record of the requests."""
+    """The server's models as {name: {version: folder of the SavedModel}}, its faults and a record of its requests."""
 
     models: Mapping[str, Mapping[int, Path]]
     faults: Faults = field(default_factory=Faults)
@@ -105,7 +105,7 @@ class Served:
                 self._loaded[path] = tf.saved_model.load(str(path)).signatures
 
     def find(self, name: str, version: int | None) -> tuple[int, Path]:
-        """Returns the requested version of a model, by default the highest, and the folder of its SavedModel."""
+        """Returns a version of a model (the highest if `version` is None) and the folder of its SavedModel."""
         versions = self.models.get(name, {})
         number = max(versions, default=None) if version is None else version
         if number not in versions:
@@ -114,13 +114,13 @@ class Served:
         return number, versions[number]
 
     def signatures(self, name: str, version: int | None) -> tuple[int, Any]:
-        """Returns the requested version of a model, by default the highest, and its signatures from the SavedModel."""
+        """Returns a version of a model (the highest if `version` is None) and the signatures in its SavedModel."""
         version, path = self.find(name, version)
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         return version, saved.meta_graphs[0].signature_def
 
     def predict(self, name: str, version: int | None, signature: str, inputs: Arrays) -> Arrays:
-        """Applies the faults to a request, runs a signature of the model on its inputs and returns the outputs."""
+        """Returns a model's outputs for the inputs of a request, unless a simulated fault raises Refused."""
         call = self._loaded[self.find(name, version)[1]].get(signature or "serving_default")
         if call is None:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
@@ -252,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
-        except ConnectionError:  # the client did not wait for the answer
+        except ConnectionError:  # the client closed the connection before the answer
             self.close_connection = True
 
     def _place(self, pattern: re.Pattern[str]) -> tuple[str, int | None]:

@@ -16,7 +16,7 @@ from processes import start_program
 
 ROWS, COLUMNS = 40, 140
 PATIENCE = 120.0
-"""Seconds that a test waits for the program's output before it fails."""
+"""Seconds that a test waits for the program's next output, or for its end, before the test fails."""
 
 
 class Terminal:
@@ -30,7 +30,7 @@ class Terminal:
         os.write(self._descriptor, text)
 
     def read(self, end: bytes = b"") -> bytes:
-        """Returns new output of the program up to and including `end`, or all of it until the program ends."""
+        """Returns the program's next output up to and including `end`, or all output if `end` is empty."""
         output, deadline = b"", time.monotonic() + PATIENCE
         with suppress(OSError):  # reading fails when the program has closed the terminal
             while not (end and output.endswith(end)):
@@ -51,7 +51,7 @@ class Terminal:
 
 @contextmanager
 def terminal(program: str, *arguments: str, streams: Sequence[str], **variables: str) -> Iterator[Terminal]:
-    """Starts t2t-PROGRAM on a pseudo-terminal; asserts at the end that it exits with code 0.
+    """Starts t2t-PROGRAM on a pseudo-terminal and yields the terminal. The program must then exit with code 0.
 
     Args:
         streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal.

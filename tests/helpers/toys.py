@@ -23,7 +23,7 @@ def lines(count: int, words: tuple[str, ...] = ENGLISH) -> list[str]:
 
 
 class Toy(Problem):
-    """Translates English words to Greek words; the pairs are made in memory.
+    """A problem that translates English words to Greek words. Its pairs are generated without files.
 
     Args:
         train: number of training pairs.
@@ -90,7 +90,7 @@ def text_files(folder: Path) -> Problem:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of a folder as {file name: bytes}; empty if the folder does not exist."""
+    """Returns the contents of a folder as {file name: bytes}, which is empty if the folder does not exist."""
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 

@@ -8,7 +8,7 @@ WORDS = ("dog", "cat", "bird", "tree", "river")
 
 
 def write_treebank(folder: Path) -> None:
-    """Writes sections 02, 22 and 23 with 40, 5 and 5 short sentences into FOLDER/wsj."""
+    """Writes 40 short parsed sentences into section 02 of FOLDER/wsj, and 5 each into sections 22 and 23."""
     for section, count in (("02", 40), ("22", 5), ("23", 5)):
         (folder / "wsj" / section).mkdir(parents=True)
         nouns = [WORDS[number % 5] for number in range(count)]

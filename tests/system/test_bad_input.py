@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_no_half_written_file(
     refused(result, "checkpoint 61 cannot be written", "free space")
     after = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
     after["hparams.json"] = before["hparams.json"]
-    # metrics.jsonl may have new lines after step 60: when a run resumes from step 60, t2t-trainer drops them.
+    # The failed run may have added lines for step 61 to metrics.jsonl. A run that resumes from step 60 drops them.
     assert after.pop("metrics.jsonl").startswith(before.pop("metrics.jsonl"))
     assert after == before
 

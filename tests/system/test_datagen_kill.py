@@ -22,7 +22,7 @@ PAIRS, SHARDS = 10_000, 10
 def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Writes 10,301 pairs of text and returns t2t-datagen's flags without --data_dir.
 
-    With these flags t2t-datagen must drop duplicate pairs and one pair that is too long.
+    With these flags t2t-datagen must drop the duplicate pairs and one pair that is too long.
     """
     folder = tmp_path_factory.mktemp("text")
     numbers = [number % 9000 * 97 for number in range(PAIRS)] + [10**30 + 123_456_789_012_345_678]
@@ -35,7 +35,7 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def unbroken(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Returns the files of an undisturbed t2t-datagen that uses one process, as {name: bytes}."""
+    """Returns the files of an undisturbed run of t2t-datagen with one process, as {name: bytes}."""
     folder = tmp_path_factory.mktemp("unbroken")
     succeed("datagen", *flags, f"--data_dir={folder}", "--num_concurrent_processes=1")
     return contents(folder)
@@ -86,7 +86,7 @@ def test_kills_at_random_moments_change_nothing(flags: list[str], unbroken: dict
 
 
 def test_a_kill_as_a_file_is_about_to_appear(flags: list[str], unbroken: dict[str, bytes], tmp_path: Path) -> None:
-    """Kills t2t-datagen just before it renames a complete temporary file to the final name."""
+    """If t2t-datagen is killed just before it renames a complete temporary file, the next run writes the same files."""
     code = """
 import os, signal, sys
 name, replace = sys.argv.pop(), os.replace

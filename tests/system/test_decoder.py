@@ -1,4 +1,4 @@
-"""t2t-decoder with files, pipes, a prompt, several models and several processes, and with input that it refuses."""
+"""t2t-decoder translates files, pipes and lines at a prompt, with one model or several, and refuses bad input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from terminals import terminal
 
 SHORT = "extra_length=5"
 TIE = 1e-5
-"""If two hypotheses' scores differ by less than this, rounding errors may decide which of the two is best."""
+"""Score difference below which rounding errors may decide which of two hypotheses is better."""
 
 
 def lines(path: Path) -> list[str]:
@@ -77,8 +77,8 @@ def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
             assert sum(log_probs) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
             assert len(sources) == len(tokens)
             assert all(0 <= source < len(answer["source_tokens"]) for source in sources)
-            # The scores are compared only if encoding the text gives the hypothesis's ids again. Other ids for the same
-            # text have another score.
+            # t2t-decoder --score_file encodes the hypothesis's text again. If the new ids differ from the search's ids,
+            # the scores differ too, so the hypothesis is not compared.
             if translator.vocabulary.encode([hypothesis.text])[0] == list(hypothesis.ids):
                 pairs.append((text, hypothesis.text, sum(log_probs), len(tokens)))
     assert len(pairs) > 10
@@ -108,8 +108,8 @@ def test_joined_shards_equal_one_run_even_with_sampling(
     shards = sorted(tmp_path.glob("x.de-*"))
     assert [path.name for path in shards] == [f"x.de-0000{shard}-of-00002" for shard in range(2)]
     outputs = [line.split("\t") for path in shards for line in lines(path)]
-    expected = translator.translate(texts, **sampling)
-    assert outputs == [[each.text.replace("\t", " ") for each in translation.hypotheses] for translation in expected]
+    expected = [translation.hypotheses for translation in translator.translate(texts, **sampling)]
+    assert outputs == [[hypothesis.text.replace("\t", " ") for hypothesis in hypotheses] for hypotheses in expected]
 
 
 def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
         file.write(b'[5, {"hypoth')  # a kill can leave an incomplete last line
     refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "--resume")
 
-    # In this run the disk is full after some more lines. The journal keeps these lines, and the next run continues.
+    # In this run the disk is full after some more lines. The journal keeps these lines, so the next run can continue.
     with largest_file(journal.stat().st_size + 3000):
         refused(run("decoder", *flags, hparams, "--resume"), "x.de.unfinished", "cannot be written", "--resume")
     assert journal.read_bytes().count(b"\n") > lines_before
@@ -164,7 +164,7 @@ def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
     environment = {"HOME": str(tmp_path), "TERM": "xterm"}
     output = b""
     with terminal("decoder", *flags, streams=["stdin", "stdout"], **environment) as prompt:
-        # Backspace removes "x". Then arrow up brings back the first line, and the keys change its "one" to "two".
+        # Backspace removes "x". Then arrow up brings back the line, and the keys change "one" to "two". Ctrl-D ends.
         for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
             output += prompt.read(b"> ")
             prompt.type(keys)

@@ -26,9 +26,9 @@ from t2t_repro.hparam import HParams
 
 BATCH_SIZE, STEPS = 1024, 20
 HPARAMS = f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE}"
-"""A small model with the paper's learning rate schedule, whose rate is tiny in the first steps. Adam divides a gradient
-by the gradient's size. If a gradient is only rounding errors, two equal runs may therefore move a weight by the whole
-learning rate in opposite directions. With a high rate, this difference would hide other differences."""
+"""Hparams overrides for a small model that keeps the paper's learning rates, which are tiny in the first steps. Adam
+turns even a gradient of rounding errors into a step of the whole learning rate, up or down. With high learning rates,
+such steps would make the weights of equal runs different."""
 
 LOGICAL_DEVICES = """
 import tensorflow as tf
@@ -40,7 +40,7 @@ tf.config.set_logical_device_configuration(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with generated data: numbers of up to 6 digits, and every 20th number of up to 30 digits."""
+    """Returns a folder with generated data: numbers of up to 6 digits, but every 20th number has up to 30 digits."""
     root = tmp_path_factory.mktemp("numbers")
     draw = random.Random(1)
     numbers = [draw.randrange(10 ** (draw.randrange(1, 7) if place % 20 else 30)) for place in range(1050)]
@@ -96,14 +96,15 @@ def figures(model: Path, name: str) -> list[float]:
     return [line[name] for line in lines if name in line]
 
 
-CUTS = {  # name of the run: (number of devices, --max_tokens_per_replica)
+CUTS = {  # {name of the run with one worker: (number of devices, --max_tokens_per_replica)}
     "one": (1, 4096),
     "2 devices": (2, 4096),
     "4 devices": (4, 4096),
     "accumulated micro-batches": (1, 300),
     "3 devices, small micro-batches": (3, 150),
 }
-WORKERS = {"2 workers": 4096, "2 workers, small micro-batches": 150}  # name: --max_tokens_per_replica
+# {name of the run with two workers: --max_tokens_per_replica}
+WORKERS = {"2 workers": 4096, "2 workers, small micro-batches": 150}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_a_training_is_the_same_on_any_devices(models: dict[str, Path], name: st
     one, other = models["one"], models[name]
     assert len(figures(other, "train_loss")) == STEPS
     np.testing.assert_allclose(figures(other, "train_loss"), figures(one, "train_loss"), rtol=1e-6)
-    # If all gradients had a wrong factor, Adam's steps would still be right. Only the gradient norm would be wrong.
+    # If a wrong factor multiplied all gradients, Adam's steps would still be right. Only the norm would be wrong.
     np.testing.assert_allclose(figures(other, "gradient_norm"), figures(one, "gradient_norm"), rtol=1e-5)
     weights = state(other, STEPS)
     for key, value in state(one, STEPS).items():
@@ -153,8 +154,8 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     assert {*whole, *two} == {2}
     assert {*four} == {4}
     assert min(accumulated) >= 4
-    # With 3 devices and 150 tokens, each step has more than 6 micro-batches. In some steps the number that the examples
-    # need is not a multiple of 3, so the pipeline adds empty micro-batches. The sizes of the others differ much.
+    # In the run with 3 devices, each step has more than 6 micro-batches. If the examples of a step fill a number of
+    # micro-batches that is no multiple of 3, the pipeline adds empty micro-batches.
     assert min(three) > 6
     assert any(len(step) % 3 for step in sizes(1, 150))
     unequal = sizes(3, 150)

@@ -1,8 +1,8 @@
-"""For every registered hparams set, builds the model, takes one training step and decodes a line.
+"""With every registered hparams set, a model can be built, takes one training step and decodes a line.
 
-Each architecture does so at its full size. Of the sets that differ only in how they train, e.g. in dropout, the first
-has all its layers and the others have three per stack. The batch and the vocabulary are small. TensorFlow runs
-functions eagerly, because tracing would take most of the time. The losses do not depend on this.
+If several sets differ only in how they train, e.g. in dropout, only the model of the first set has all layers, and the
+others have three per stack. The batch and the vocabulary are small. TensorFlow runs functions eagerly, because tracing
+would take most of the time. Eager functions compute the same losses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRAINING = {
     "train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_schedule", "learning_rate_constant",
     "learning_rate_warmup_steps", "optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon",
 }  # fmt: skip
-"""Hparams that do not change the layers."""
+"""Names of the hparams that do not change a model's layers."""
 LINES = {"text_files": "seven", "wsj_parsing": "the dog is ."}
 
 
@@ -48,7 +48,7 @@ def _without_graphs() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _memory_is_freed() -> Iterator[None]:
-    """Frees the weights after each test; Keras models refer to themselves, so only the garbage collector does."""
+    """Collects garbage after each test. Keras models refer to themselves, so nothing else would free their weights."""
     yield
     gc.collect()
 
@@ -68,7 +68,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def architecture(name: str) -> tuple[object, ...]:
-    """Returns the hparams of a set that change its layers."""
+    """Returns the values of a set's hparams that change the layers; sets that only train differently share them."""
     return tuple(value for field, value in vars(registry.hparams(name)).items() if field not in TRAINING)
 
 

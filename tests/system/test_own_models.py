@@ -76,8 +76,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         (folder / "mine" / f"{name}.py").write_text(code)
 
     def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
-        # The decoder and the first training run use eager mode, because tracing takes longer than their few steps. The
-        # exporter and the other training runs trace the same functions.
+        # t2t-decoder and the first training run use eager mode, because tracing takes longer than their few steps.
+        # t2t-exporter and the other training runs trace the same functions.
         tf.config.run_functions_eagerly(program == "decoder" or "--output_dir=m" in arguments)
         try:
             return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
@@ -128,7 +128,7 @@ def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: An
     decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
-    # An ensemble that consists of the same model twice must decode and score like this model.
+    # An ensemble that consists of the same model twice must decode and score like the model alone.
     ensemble = f"{model},recurrent"
     assert programs("decoder", ensemble, SHORT, input=TEXTS).stdout.splitlines() == texts
     scores = [log_probs(programs, flag) for flag in (model, ensemble)]

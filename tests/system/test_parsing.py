@@ -20,7 +20,7 @@ def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
         ("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
          f"--data_dir={data}", f"--output_dir={model}", "--train_steps=6", "--local_eval_frequency=1",
          "--eval_decode_lines=0"),
-        ("avg-checkpoints", f"--output_dir={model}"),  # as many as the hparams set says: 5
+        ("avg-checkpoints", f"--output_dir={model}"),  # averages 5 checkpoints, as the hparams set says
         ("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}",
          "--decode_hparams=beam_size=2,extra_length=10"),
         ("evalb", f"--gold={gold}", f"--test={parsed}"),
@@ -29,7 +29,7 @@ def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
         if program == "avg-checkpoints":
             assert result.stderr.count("model.ckpt-") == 1 + 5
         if program == "decoder":
-            assert "trees" in result.stderr  # t2t-decoder reports repaired trees
+            assert "trees" in result.stderr  # t2t-decoder reports the number of trees that it repaired
     sentences = [" ".join(leaf.word for leaf in tree.leaves()) for tree in read_trees(str(parsed))]
     assert sentences == list(read_lines(str(words)))
     assert "Number of Valid sentence  =      5" in result.stdout

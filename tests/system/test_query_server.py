@@ -1,6 +1,6 @@
 """t2t-query-server sends lines to served models and writes the translations, also if some requests fail.
 
-Tests of the interface run with gRPC and with REST, all other tests only with REST.
+Tests whose result may depend on the interface run with gRPC and with REST, the others with one of the two.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """Returns the servers of `servers`, without faults and with an empty record of requests."""
+    """Returns the server of the fixture `servers`, without faults and with an empty record of requests."""
     servers.faults = Faults()
     servers.batches.clear()
     return servers
@@ -86,7 +86,7 @@ def test_a_file_is_translated_line_by_line(flags: list[str], served: Served, tmp
     )
     assert (result.stdout, result.stderr) == ("", "")
     assert read_lines(tmp_path / "x.de") == [*COPIED, "a\rb"]
-    assert served.batches == [38, 40, 22]  # 100 lines, because empty lines are not sent
+    assert served.batches == [38, 40, 22]  # of 103 lines, 3 are empty and not sent
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.en"]
 
 
@@ -187,7 +187,7 @@ def test_only_the_batch_of_a_slow_request_fails(flags: list[str], served: Served
 def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: Served, tmp_path: Path) -> None:
     write_lines(tmp_path / "x.en", LINES)
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=10", "--retries=1"]
-    served.faults = Faults("line 5", unavailable=1000)  # the server refuses lines 50 to 59
+    served.faults = Faults("line 5", unavailable=1000)  # the server refuses "line 50" to "line 59"
     result = run("query-server", *flags, *files, cwd=tmp_path)
     refused(result, "x.en: no answer for lines 41-102,", "x.de.partial", "not available", "queue is full")
     assert read_lines(tmp_path / "x.de.partial") == [*COPIED[:40], *[""] * 62]
@@ -196,11 +196,11 @@ def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: S
     refused(streamed, "standard input: no answer for lines 41 to the end: ")
     assert streamed.stdout.split("\n")[:-1] == COPIED[:40]
 
-    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)  # refuses lines 6 to 100
+    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)  # refuses "line 6" to "line 100"
     served.batches.clear()
     result = run("query-server", *flags, *files, "--batch_size=4", cwd=tmp_path)
     refused(result, "x.en: no answer for lines 5-102,")
-    assert served.batches == [3, 3, 4, 4]  # one success, then three failures in a row
+    assert served.batches == [3, 3, 4, 4]  # one batch succeeds; after three failures the program gives up
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
@@ -225,7 +225,7 @@ def test_nothing_is_written_if_nothing_is_translated(flags: list[str], served: S
     )
     assert not list((tmp_path / "new").iterdir())
     with socket.socket() as bound:
-        bound.bind(("localhost", 0))  # the port is in use, but nothing listens on it
+        bound.bind(("localhost", 0))  # reserves a port on which no server listens
         server = f"localhost:{bound.getsockname()[1]}"
         began = time.monotonic()
         piped = run("query-server", f"--server={server}", *flags[1:], "--retries=0", input="a\n")

@@ -1,4 +1,4 @@
-"""The test stops t2t-reproduce while it trains, kills it while it decodes, lets it finish, and runs it once more."""
+"""After a stop in training and a kill in decoding, t2t-reproduce finishes a row and repeats no finished work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stop(flags: list[str], is_due: Callable[[], bool], number: signal.Signals) -
 
 
 def times(*folders: Path) -> dict[str, int]:
-    """Returns the time of the last change of each file in these folders, except files that every run rewrites."""
+    """Returns {path: time of the last change} of all files in these folders, except files that every run rewrites."""
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     rewritten = ("report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
     return {str(path): path.stat().st_mtime_ns for path in written if path.name not in rewritten}
@@ -85,8 +85,8 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     assert "resuming after step " in messages
     assert not (model / "results.json").exists()
     done = {path: time for path, time in times(data, model).items() if path not in map(str, unfinished())}
-    (first,) = (Path(path) for path in done if "/decoded/" in path)
-    assert first.name.startswith("first-30-last-")
+    (dev_outputs,) = (Path(path) for path in done if "/decoded/" in path)
+    assert dev_outputs.name.startswith("first-30-last-")
 
     result = succeed("reproduce", *flags)
     assert "has taken 30 steps already" in result.stderr
@@ -96,7 +96,7 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     metrics = [json.loads(line) for line in (model / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["step"] for line in metrics if "dev_loss" in line] == [10, 20, 30]
     sources, references = (list(read_lines(str(data / f"published.first.{side}"))) for side in ("inputs", "targets"))
-    outputs = list(read_lines(str(first)))
+    outputs = list(read_lines(str(dev_outputs)))
     (second,) = (model / "decoded").glob("second_part-30-*.txt")
     averaged = list(read_lines(str(second)))
     assert len(outputs) == len(references) == len(sources) == 5 * len(averaged) == 500

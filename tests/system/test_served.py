@@ -1,4 +1,4 @@
-"""Servers can load an exported model without this project's code and without Python, and use the files next to it."""
+"""Servers can run an exported model without this project's code and without Python, and read the files next to it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from t2t_repro.decoding import Translator
 
 SHORT = "extra_length=5"
 TIE = 1e-5
-"""If two hypotheses' scores differ by less than this, rounding errors may decide which of the two is best."""
+"""Score difference below which rounding errors may decide which of two hypotheses is better."""
 TEXT_OPERATIONS = {
     "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp", "SentencepieceDetokenizeOp",
     "SentencepieceVocabSizeOp", "SentencepieceIdToStringOp", "SentencepieceStringToIdOp",
 }  # fmt: skip
-"""SentencePiece operations of tensorflow-text 2.20. TensorFlow Serving contains them."""
+"""The SentencePiece operations of tensorflow-text 2.20, which TensorFlow Serving contains."""
 
 SERVER = """
 import json, sys, tensorflow as tf
@@ -58,16 +58,16 @@ class Served:
     warmup: list[PredictionLog]
     """The warm-up requests in the SavedModel's folder."""
     unknown: list[str]
-    """Operations of the graph that TensorFlow without tensorflow-text does not have."""
+    """Names of the graph's operations that TensorFlow lacks before tensorflow-text is imported."""
     translations: list[tuple[str, float]]
-    """The model's translations of the test lines: (text, score)."""
+    """The model's translations of the test lines as (text, score)."""
     warmup_replies: list[dict[str, Any]]
 
 
 def ask_process(script: Sequence[str], request: Any) -> Any:
     """Starts a Python process with these arguments, sends it a JSON request and returns its JSON answer.
 
-    Because of -P, Python does not search the current folder and the script's folder for modules.
+    The option -P keeps Python from importing modules of the current folder or of the script's folder.
     """
     process = subprocess.run([sys.executable, "-P", *script], input=json.dumps(request), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-3000:]
@@ -83,7 +83,7 @@ def batches(trained: TrainedModel) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def expected(trained: TrainedModel) -> list[tuple[str, float]]:
-    """Returns t2t-decoder's translations of the test lines: (text, score)."""
+    """Returns t2t-decoder's translations of the test lines as (text, score)."""
     result = succeed(
         "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={trained.text / 'test.en'}",
         f"--decode_hparams={SHORT},write_beam_scores=true",
@@ -161,7 +161,7 @@ def test_tensorflows_c_api_translates_as_the_decoder(
 def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_link(served: Served) -> None:
     assert {"While", "SentencepieceTokenizeOp"} <= operations(served.graph)
     assert set(served.unknown) <= TEXT_OPERATIONS
-    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # PyFunc operations call Python
+    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # such operations call Python
 
 
 def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
@@ -216,7 +216,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     pieces = tokenizer.encode(lines, out_type=str)
     for beam_size in (1, 4):
         translations: dict[int, tuple[str, float]] = {}
-        for length in set(map(len, pieces)):  # the output limit depends on the input length
+        for length in set(map(len, pieces)):  # max_decoding_length depends on the input length
             numbers = [number for number, line in enumerate(pieces) if len(line) == length]
             results = translator.translate_batch(
                 [pieces[number] for number in numbers], beam_size=beam_size, length_penalty=0, max_batch_size=2000,
@@ -227,7 +227,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
         ours = Translator.from_dir(str(trained.folder), beam_size=beam_size, alpha=0.0, extra_length=5)
         expected = ours.translate(lines)
         # CTranslate2 stops a beam search as soon as it has enough finished hypotheses, so it may miss the best
-        # hypothesis. If the two translations of a line differ, t2t-decoder's must have the higher score.
+        # hypothesis. If CTranslate2's translation differs from ours, our translation must have the higher score.
         differences = [
             translation.score - translations[number][1]
             for number, translation in enumerate(expected)

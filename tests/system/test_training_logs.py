@@ -1,4 +1,4 @@
-"""t2t-trainer logs metrics, pictures, translations and scores, and ends early without progress or with a bad loss."""
+"""t2t-trainer logs metrics, pictures and translations, and ends early if the loss stops falling or is not finite."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
     assert [line["step"] for line in trained] == [5, 10, 15, 20, 25, 30]
     assert [line["step"] for line in evaluated] == [10, 20, 30]
     for line in trained:
-        # The rate of step s + 1 in SMALL is 2 * s / 100 * 100^-0.5 * 32^-0.5, the product of the learning rate
-        # constant, the linear warmup of 100 steps, the inverse root decay and the inverse root of the hidden size.
+        # The factors of SMALL's learning rate: the constant, the linear warmup over 100 steps (counted from 0), the
+        # inverse root decay, which does not change during the warmup, and the inverse root of the hidden size.
         rate = 2.0 * (line["step"] - 1) / 100 * 100**-0.5 * 32**-0.5
         assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert line["gradient_norm"] > 0 and 0 <= line["padding"] < 0.5
@@ -145,16 +145,15 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
     step = int(re.findall(r"step (\d+): loss", result.stderr)[-1])
     good = re.findall(r"the last good checkpoint is (\S+);", result.stderr)[0]
-    # The weights in model.ckpt-(step - 1) gave the loss that is not finite, so the last good checkpoint is the one
-    # before, if it exists.
+    # model.ckpt-(step - 1) may be damaged, because the loss of its weights is not finite. The last good checkpoint is
+    # therefore model.ckpt-(step - 2), if it exists.
     assert good == "none" if step <= 2 else good == str(model / f"model.ckpt-{step - 2}")
     records = Records(find_shards(trained.data, "text_files", "train"))
-    lengths = {
-        tuple(map(str, records.locate(number))): len(records[number][1]) for number in range(len(records))
-    }  # (shard, number in the shard): target length
+    # {(shard, number of the record in the shard): length of its target}
+    lengths = {tuple(map(str, records.locate(number))): len(records[number][1]) for number in range(len(records))}
     rows = [tuple(line.split("\t")) for line in (model / f"not_finite-{step}.tsv").read_text().splitlines()]
     assert set(rows) <= lengths.keys() and len(set(rows)) == len(rows)
-    assert 200 < sum(lengths[row] for row in rows) < 800  # SMALL's batch_size is 400 target tokens
+    assert 200 < sum(lengths[row] for row in rows) < 800  # a batch has about 400 target tokens
     message = re.findall(r"its (\d+) examples begin with record (\d+) of (\S+), and", result.stderr)[0]
     assert message == (str(len(rows)), rows[0][1], rows[0][0])
 

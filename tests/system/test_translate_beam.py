@@ -34,7 +34,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     numbers.write_bytes((trained.text / "dev.en").read_bytes())
     empty.touch()
     odd.write_bytes(gzip.compress("\n".join(ODD).encode()))
-    usr_dir = tmp_path / "usr_dir_for_beam"  # each process that imports this code writes its id
+    usr_dir = tmp_path / "usr_dir_for_beam"  # its code writes the id of each process that imports it
     usr_dir.mkdir()
     (usr_dir / "__init__.py").write_text(f"import os; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')")
     hparams = "extra_length=3,sampling_method=random,sampling_seed=3,n=2"
@@ -84,7 +84,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     (tmp_path / "x-2").write_bytes(b"four\n\xff\n")
     flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x-*", f"--decode_to_file={tmp_path}/y",
              "--decode_hparams=beam_size=1", "--batch_lines=2"]  # fmt: skip
-    assert run("translate-beam", *flags).returncode == 2  # the program checks all lines first
+    assert run("translate-beam", *flags).returncode == 2  # refuses x-2, which is not UTF-8, before it translates
     assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
     (tmp_path / "x-2").write_bytes(b"four\nfi\n")
     succeed("translate-beam", *flags)
