@@ -7,14 +7,13 @@ import json
 import re
 import shutil
 import signal
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO
 
 import pytest
 import tensorflow as tf
@@ -32,19 +31,18 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 @dataclass(frozen=True)
 class Killed:
-    """The files and the result of a run of benchmarks/kill_resume.py, which compares killed training runs with an
-    undisturbed one."""
+    """The files and the result of benchmarks/kill_resume.py, which compares killed runs with an undisturbed run."""
 
     text: Path
     data: Path
     unbroken: Path
     """The model folder of the undisturbed training run."""
     code: object
-    """The exit code."""
+    """The exit code of kill_resume.py."""
     output: str
 
     def flags(self, model: Path, data: Path | None = None) -> list[str]:
-        """Returns the flags of t2t-trainer for the same training run in another model folder."""
+        """Returns flags with which t2t-trainer repeats the undisturbed run in another model folder."""
         return [
             "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS}",
             f"--data_dir={data or self.data}", f"--output_dir={model}", f"--train_steps={STEPS}",
@@ -54,7 +52,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Runs benchmarks/kill_resume.py with five kills: it trains once undisturbed, and again with kills."""
+    """Runs benchmarks/kill_resume.py with --kills=5 and returns its files and its result."""
     root = tmp_path_factory.mktemp("killed")
     train = write_pairs(root / "text", "train", range(1000, 1900))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
@@ -74,7 +72,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 
 def fork(command: Sequence[str], stderr: IO[bytes]) -> Process:
-    """Starts t2t-trainer without importing TensorFlow again."""
+    """Starts t2t-trainer in a forked process. This function replaces subprocess.Popen in kill_resume.py."""
     return start_program("trainer", *command[1:], files={"stderr": stderr.name})
 
 
@@ -103,15 +101,6 @@ def assert_same(model: Path, unbroken: Path) -> None:
                 assert contents[0] == contents[1], (place, name)
 
 
-def send_signal(process: Process, number: signal.Signals, is_due: Callable[[], Any]) -> None:
-    """Waits until `is_due()` is true and sends signal `number` to the process."""
-    deadline = time.monotonic() + 120
-    while not is_due():
-        assert process.poll() is None and time.monotonic() < deadline, process.errors
-        time.sleep(0.005)
-    process.send_signal(number)
-
-
 def test_five_kills_at_any_moment_change_nothing(killed: Killed) -> None:
     assert not killed.code, (killed.code, killed.output)
     assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 5
@@ -121,42 +110,50 @@ def test_five_kills_at_any_moment_change_nothing(killed: Killed) -> None:
         assert_same(model, killed.unbroken)
 
 
-LONG_STEP = """
-import signal, sys, time
-from t2t_repro.training.step import TrainStep
+STOP_REQUESTED = "signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
+"""Python expression that is true in a training process after its first signal, which restores the default handlers."""
 
-take_step = TrainStep.__call__
 
-def is_requested():  # the first signal restores the default handlers
-    return signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+def code_that_waits(owner: str, method: str, call: int, until: str = "False") -> str:
+    """Returns Python code that makes a process print "waits" to standard error and wait when it calls a method.
 
-def take_long_step(self, micro_batches, num_tokens, seed, vote):
-    if seed[1] + 1 == {step}:
-        print("in step {step}", file=sys.stderr, flush=True)
-        while not {is_over}:
+    Args:
+        owner: the method's class, as "module:class".
+        call: number of the method's call in which the process waits, counted from 1.
+        until: Python expression; the process continues as soon as the expression is true.
+    """
+    return f"""
+import itertools, pkgutil, signal, sys, time
+
+owner, calls = pkgutil.resolve_name("{owner}"), itertools.count(1)
+method = owner.{method}
+
+def wait(*arguments):
+    if next(calls) == {call}:
+        print("waits", file=sys.stderr, flush=True)
+        while not {until}:
             time.sleep(0.01)
-    return take_step(self, micro_batches, num_tokens, seed, vote)
+    return method(*arguments)
 
-TrainStep.__call__ = take_long_step
+owner.{method} = wait
 """
-"""Python code that runs in t2t-trainer's process before the program. It makes step {step} wait until the expression
-{is_over} is true."""
 
 
 def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: Killed, tmp_path: Path) -> None:
     model = tmp_path / "m"
     flags = killed.flags(model)
 
-    process = start_program("trainer", *flags, before=LONG_STEP.format(step=3, is_over="is_requested()"))
-    process.wait_for("in step 3\n")
+    step = ("t2t_repro.training.step:TrainStep", "__call__")
+    process = start_program("trainer", *flags, before=code_that_waits(*step, call=3, until=STOP_REQUESTED))
+    process.wait_for("waits\n")
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
     message = f"t2t-trainer: {model}: saved after step 3, as requested; run the same command to resume\n"
     assert process.errors.endswith(message)
     assert steps(model) == [3]
 
-    process = start_program("trainer", *flags, before=LONG_STEP.format(step=4, is_over=False))
-    process.wait_for("in step 4\n")
+    process = start_program("trainer", *flags, before=code_that_waits(*step, call=1))
+    process.wait_for("waits\n")
     process.send_signal(signal.SIGTERM)
     process.wait_for("SIGTERM: finishing the step, then saving")
     process.send_signal(signal.SIGINT)
@@ -167,7 +164,7 @@ def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: 
     result = succeed("trainer", *flags)
     assert "resuming after step 3\n" in result.stderr
     assert_same(model, killed.unbroken)
-    assert steps(model) == steps(killed.unbroken)  # model.ckpt-3, saved at the signal, is deleted
+    assert steps(model) == steps(killed.unbroken)  # model.ckpt-3, saved at the signal, was deleted
 
 
 def test_a_training_resumes_before_damaged_checkpoints(killed: Killed, tmp_path: Path) -> None:
@@ -220,15 +217,20 @@ def test_a_stopped_reproduction_does_not_average(tmp_path: Path) -> None:
         "--vocab_size=340", "--train_steps=3", f"--data_dir={tmp_path / 'data'}", f"--output_dir={model}",
         "--eval_decode_lines=20",
     ]  # fmt: skip
-    process = start_program("reproduce", *flags)
-    # After saving step 3, t2t-reproduce evaluates the model.
-    send_signal(process, signal.SIGTERM, lambda: steps(model) == [3])
+    evaluation = code_that_waits("t2t_repro.training.evaluation:Evaluator", "__call__", call=1, until=STOP_REQUESTED)
+    process = start_program("reproduce", *flags, before=evaluation)
+    process.wait_for("waits\n")
+    assert steps(model) == [3]
+    process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 130, process.errors
     assert "step 3: evaluation interrupted, as requested; the same command evaluates first\n" in process.errors
     assert f": {model}: saved after step 3, as requested; run the same command to resume\n" in process.errors
     assert not (model / "averaged").exists()
 
-    process = start_program("reproduce", *flags)
-    send_signal(process, signal.SIGKILL, lambda: steps(model / "averaged") == [3])
+    loading = code_that_waits("t2t_repro.decoding.translator:Translator", "from_folders", call=1)
+    process = start_program("reproduce", *flags, before=loading)
+    process.wait_for("waits\n")
+    process.kill()
     assert process.wait(120) == -signal.SIGKILL
+    assert steps(model / "averaged") == [3]
     assert process.errors.index("step 3: dev loss ") < process.errors.index("has taken 3 steps already")
