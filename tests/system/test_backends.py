@@ -1,0 +1,64 @@
+"""With other Keras backends, the Transformer, its loss and its learning rate have the same values as with TensorFlow.
+
+Run as a program, this file writes the values of the backend KERAS_BACKEND to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.schedule import Schedule
+
+HPARAMS = HParams(num_hidden_layers=1, hidden_size=32, filter_size=64, num_heads=4)
+CHANGES = {"norm_before": True, "pos": "emb", "self_attention_neighborhood": 2, "use_target_space_embedding": True}
+INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int32)
+TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int32)
+
+
+def values() -> dict[str, np.ndarray]:
+    """Returns logits, losses and a learning rate by name. The models always have the same weights."""
+    draw, tensors = np.random.default_rng(1), {"learning rate": Schedule(HPARAMS)(5000)}
+    for name, hparams in (("base", HPARAMS), ("variant", replace(HPARAMS, **CHANGES))):
+        model = Transformer(hparams, vocab_size=20, target_space_id=1)
+        for variable in model.trainable_variables:
+            variable.assign(draw.normal(0.0, 0.2, variable.shape))
+        logits = model(INPUTS, TARGETS)
+        step_logits, _ = model.decode_step(TARGETS[:, :1] * 0, 0, model.start(2), model.encode(INPUTS))
+        tensors |= {
+            f"{name}: logits": logits,
+            f"{name}: logits of the first decoding step": step_logits,
+            f"{name}: loss": smoothed_cross_entropy(logits, TARGETS, HPARAMS.label_smoothing),
+            f"{name}: dropout": model(INPUTS, TARGETS, np.array([1, 2], np.int32)),
+        }
+    return {name: ops.convert_to_numpy(tensor) for name, tensor in tensors.items()}
+
+
+# setup.py does not install JAX for tests: TensorFlow would import it, which takes each process a second.
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_backend_computes_the_same_as_tensorflow(backend: str, tmp_path: Path) -> None:
+    for package in ("scipy", backend):  # Keras's numpy backend needs SciPy
+        pytest.importorskip(package)
+    environment = os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, __file__, tmp_path / "values.npz"], env=environment, check=True)
+    others, expected = np.load(tmp_path / "values.npz"), values()
+    assert set(others) == set(expected)
+    for name, tensor in expected.items():
+        if name.endswith("dropout"):  # backends draw different random numbers
+            assert np.isfinite(others[name]).all() and others[name].shape == tensor.shape
+        else:
+            np.testing.assert_allclose(others[name], tensor, rtol=0, atol=1e-5, err_msg=name)
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], **values())
