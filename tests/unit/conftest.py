@@ -14,7 +14,7 @@ from t2t_repro.model_folder import ModelFolder, Origin
 
 @pytest.fixture(scope="session")
 def tiny_hparams() -> HParams:
-    """The hparams of a model with a few thousand weights."""
+    """Returns the hparams of a model with a few thousand weights."""
     return HParams(
         num_hidden_layers=1,
         hidden_size=16,
@@ -28,12 +28,12 @@ def tiny_hparams() -> HParams:
 
 @pytest.fixture(scope="session")
 def tiny_vocabulary() -> Vocabulary:
-    """A vocabulary of 290 pieces: one for each byte, and a few others."""
+    """Returns a vocabulary of 290 pieces: single bytes, special tokens, and parts of a few English words."""
     return vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> ModelFolder:
-    """A model folder without checkpoints."""
+    """Returns a new model folder without checkpoints."""
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
     return ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)

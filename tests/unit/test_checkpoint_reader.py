@@ -1,4 +1,4 @@
-"""Checkpoints are listed in the order of their steps, and their weights have the names of the model's variables."""
+"""Tests that checkpoints are listed in the order of their steps, and that weights have the variables' names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_repro.errors import UserError
 
 
 def write(folder: Path, *names: str) -> str:
-    """Writes a checkpoint of step 3 whose weights are 0, 1, 2, ...; returns its path."""
+    """Writes a checkpoint of step 3, with weights of these names and the values 0, 1, 2, ...; returns its path."""
     return write_checkpoint(folder, 3, {name: tf.Variable(float(i)) for i, name in enumerate(names)}, "0123456789ab")
 
 

@@ -1,4 +1,4 @@
-"""The machine's memory limit, and exact float32 in all computations."""
+"""Tests of the machine's memory limit, and of exact float32 in all computations."""
 
 from __future__ import annotations
 

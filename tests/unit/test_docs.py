@@ -1,4 +1,4 @@
-"""Quotes, links and commands in README.md and in docs/ are correct."""
+"""Tests that quotes, links and commands in README.md and in docs/ are correct."""
 
 from __future__ import annotations
 

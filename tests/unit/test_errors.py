@@ -1,4 +1,4 @@
-"""The error message for an unknown name."""
+"""Tests of the error message for an unknown name."""
 
 from __future__ import annotations
 

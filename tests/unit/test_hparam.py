@@ -1,4 +1,4 @@
-"""Overrides, JSON and validation of hyper-parameters."""
+"""Tests of overrides, JSON and validation of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_decode_hparams_out_of_range_or_contradictory_are_refused(text: str, mes
         ("return_beams=true,n=2", 2),
         ("beam_size=1,return_beams=true", 1),
         ("sampling_method=random", 1),
-        ("sampling_method=random,n=30", 30),  # may exceed beam_size: sampling has no beam
+        ("sampling_method=random,n=30", 30),  # n may exceed beam_size, because sampling has no beam
         ("repeat_ngram_size=3,repeat_ngram_penalty=inf,coverage_penalty=0.2", 1),
     ],
 )

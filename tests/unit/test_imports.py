@@ -1,4 +1,4 @@
-"""Imports have no cycles between modules or folders, and follow the order that docs/architecture.md describes."""
+"""Tests that imports have no cycles between modules or folders, and follow the order in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APPLICATIONS = ("problems", "hparams", "bin")
 
 
 def source_files() -> dict[str, Path]:
-    """Returns the path of each module's file, by the name that the module has when it is installed."""
+    """Returns the files of all modules as {module name after installation: path}."""
     files = {}
     for folder in (ENGINE, *APPLICATIONS):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -43,7 +43,7 @@ def imports(node: ast.AST) -> Iterator[str]:
 
 
 def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
-    """Returns, for each module of this project, the modules of this project that it imports."""
+    """Returns {module: modules that it imports}, for imports of this project's modules."""
     graph: dict[str, set[str]] = {}
     for module, path in files.items():
         names = imports(ast.parse(path.read_text("utf-8")))
@@ -68,7 +68,7 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
-    """For each module of this project, the modules of this project that it imports."""
+    """Returns {module: modules that it imports} for all modules of this project."""
     return dependencies(source_files())
 
 

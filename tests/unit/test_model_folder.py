@@ -1,4 +1,4 @@
-"""A model folder is created once, refuses a different training run, and returns the model with its weights."""
+"""Tests that a model folder is created once, refuses a different training run, and returns the trained model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from t2t_repro.models.transformer import Transformer
 
 
 def write(folder: ModelFolder, step: int, place: str = "") -> Transformer:
-    """Writes a checkpoint of a new model to the folder, or to its subfolder `place`; returns the model."""
+    """Writes a checkpoint of a new model to the model folder or its subfolder `place`, and returns the new model."""
     model = Transformer(folder.hparams, folder.vocabulary.size)
     write_checkpoint(folder.path / place, step, weights_of(model), folder.vocabulary.fingerprint)
     return model
@@ -90,7 +90,7 @@ def test_discard_deletes_only_what_create_has_added(
     with ModelFolder.locked(tmp_path / "model"):
         ModelFolder.create(tmp_path / "model", tiny_hparams, tiny_vocabulary, origin).discard()
     assert list(tmp_path.iterdir()) == []
-    data = tmp_path / "data"  # a data_dir that the user gave as --output_dir
+    data = tmp_path / "data"  # a folder with data, which the user passes as --output_dir
     tiny_vocabulary.save(data / "vocab.model")
     ModelFolder.create(data, tiny_hparams, tiny_vocabulary, origin).discard()
     assert [path.name for path in data.iterdir()] == ["vocab.model"]
@@ -195,7 +195,7 @@ def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: 
 
 
 def with_hparams(folder: ModelFolder, **changes: Any) -> ModelFolder:
-    """Writes hparams.json with changed hparams, and opens the folder again."""
+    """Writes hparams.json with changed hparams, and returns the model folder, opened again."""
     (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, **changes)))
     return ModelFolder(folder.path)
 
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_program_is_refused(folder: ModelFolder) -> None
 
 
 def another_folder(folder: ModelFolder, name: str, vocabulary: Vocabulary | None = None, **changes: Any) -> ModelFolder:
-    """Creates another model folder with the same problem next to `folder`."""
+    """Returns a new model folder next to `folder`, with the same problem and changed hparams."""
     hparams = replace(folder.hparams, **changes)
     return ModelFolder.create(folder.path.parent / name, hparams, vocabulary or folder.vocabulary, folder.origin)
 

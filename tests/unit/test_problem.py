@@ -1,4 +1,4 @@
-"""Settings of a problem inherit their help texts, and may have their own."""
+"""Tests that the settings of a problem inherit help texts, and may have new help texts."""
 
 from __future__ import annotations
 

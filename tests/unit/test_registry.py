@@ -1,4 +1,4 @@
-"""Problems, hparams sets and models are registered by name, including those in the user's package."""
+"""Tests that problems, hparams sets and models are registered by name, including those in the user's package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(hparams, vocab_size):
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    """Removes the modules that a test imported and the names that it registered."""
+    """After each test, removes the modules that the test imported and the names that it registered."""
     registry.import_built_in()
     registries = [registry._problems, registry._hparams, registry._models]
     path, objects = list(sys.path), [dict(names._objects) for names in registries]
@@ -49,7 +49,7 @@ def forget() -> Iterator[None]:
 
 
 def package(folder: Path, **modules: str) -> str:
-    """Writes a package: `modules` maps the name of each module to its code. Returns the folder's path."""
+    """Writes a package of `modules`, {name: code}, and returns the path of the package's folder."""
     folder.mkdir(parents=True)
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, "utf-8")

@@ -1,4 +1,4 @@
-"""Two small tables are formatted as text, Markdown and CSV."""
+"""Tests that two small tables are formatted as text, Markdown and CSV."""
 
 from __future__ import annotations
 

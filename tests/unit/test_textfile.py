@@ -1,4 +1,4 @@
-"""Lines of text are read exactly, and a file appears whole or not at all."""
+"""Tests that lines of text are read exactly, and that a file is written whole or not at all."""
 
 from __future__ import annotations
 

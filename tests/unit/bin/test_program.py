@@ -1,4 +1,4 @@
-"""What all programs share: flags, exit codes, and one-line errors."""
+"""Tests of `program.run`, which parses flags, returns exit codes, and prints errors in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_repro.errors import Stopped, UserError
 
 
 def run(main: program.Main, *arguments: str) -> int:
-    """Runs a program with a flag --count, whose values are 1 to 9; returns the exit code."""
+    """Runs `main` as a program with a flag --count of 1 to 9, and returns the exit code."""
     values = flags.FlagValues()
     flags.DEFINE_integer("count", 1, "how many", lower_bound=1, upper_bound=9, flag_values=values)
     return program.run(main, values, "Counts.", ["bin/t2t_counter.py", *arguments])

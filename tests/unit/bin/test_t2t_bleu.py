@@ -1,4 +1,4 @@
-"""t2t-bleu prints one line per score, and reports wrong files and flags in one line."""
+"""Tests that t2t-bleu prints one line per score, and reports wrong files and flags in one line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Writes a small test set to sacreBLEU's folder as wmt14/full, en-de, and disables downloads; returns its name."""
+    """Writes an English-German test set to sacreBLEU's folder, disables downloads, and returns the set's name."""
     dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
     monkeypatch.setattr(dataset, "_outdir", str(home))
     monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))

@@ -1,4 +1,4 @@
-"""The flags of t2t-datagen: the number of processes, and the settings of a problem."""
+"""Tests of t2t-datagen's flags: the number of processes, and the settings of a problem."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toys import ENGLISH, GREEK, contents, lines
 
 
 def generate(folder: Path, *flags: str) -> int:
-    """Runs t2t-datagen in this process and returns its exit code.
+    """Writes two text files, runs t2t-datagen on them in this process, and returns the exit code.
 
-    The flags are copied first, because `program.run` adds flags to them.
+    `program.run` adds flags to its argument, so this function passes a copy of t2t-datagen's flags.
     """
     for name, words in (("a.en", ENGLISH), ("a.el", GREEK)):
         text = lines(50, words)
@@ -29,7 +29,7 @@ def generate(folder: Path, *flags: str) -> int:
 
 
 def failure(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
-    """Runs t2t-datagen, which must end with code 2 and write no data, and returns its error message."""
+    """Returns the error message of t2t-datagen. Asserts that the exit code is 2 and that no data is written."""
     assert generate(folder, *flags) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""t2t-paper prints the paper's tables in three formats, adds model folders, and reports wrong flags in one line."""
+"""Tests that t2t-paper prints the paper's tables in three formats, with figures of model folders."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ RESULTS = {
 
 
 def lines(*arguments: str) -> list[dict[str, str]]:
-    """Returns the lines of t2t-paper's CSV output as dictionaries."""
+    """Returns the lines of t2t-paper's CSV output as dictionaries {column: cell}."""
     return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
 def folder_lines(path: str, *arguments: str) -> list[dict[str, str]]:
-    """Returns the CSV lines that have the figures of the model folder `path`."""
+    """Returns the lines of t2t-paper's CSV output that have figures of the model folder `path`."""
     return [line for line in lines(f"--output_dirs={path}", *arguments) if line["output_dir"]]
 
 
@@ -51,7 +51,7 @@ MakeFolder = Callable[..., str]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes a model folder, with results.json if results are given, and returns its path."""
+    """Returns a function that makes a model folder, writes `results` to results.json, and returns the folder's path."""
 
     def make_folder(
         name: str, problem: str, hparams: HParams, results: dict[str, Any] | None = None, **origin: Any
@@ -139,7 +139,7 @@ def test_a_folder_appears_in_its_rows(make_folder: MakeFolder, tiny_vocabulary: 
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
         assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
-        # The size of the folder's own vocabulary; the column "vocab_size" has the size that fits the paper's row.
+        # "measured_vocab_size" is the size of the folder's vocabulary. "vocab_size" is the size for the paper's row.
         vocab_size = tiny_vocabulary.size
         assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
         assert line["measured_parameters"] == str(size.parameters(base, vocab_size))
@@ -207,7 +207,7 @@ def test_without_results_the_metrics_of_the_training_are_shown(make_folder: Make
     names = ("measured_steps", "measured_perplexity", "train_seconds", "gpu_count", "hardware")
     assert [line[name] for name in names] == ["110", "2.75", "7200.0", "2", "P100"]
     assert line["measured_bleu_dev"] == "" and not any(name.startswith("measured_bleu:") for name in line)
-    for steps, bleu in ((110, "27.5"), (100, "")):  # results of step 100 are out of date
+    for steps, bleu in ((110, "27.5"), (100, "")):  # the last step is 110, so results of step 100 are outdated
         (Path(path) / "results.json").write_text(json.dumps({"steps": steps, "dev_bleu": 27.5}))
         line = lines(f"--output_dirs={path}")[-1]
         assert (line["measured_steps"], line["measured_bleu_dev"]) == ("110", bleu)
@@ -291,7 +291,7 @@ def test_on_a_terminal_no_line_is_wider_than_it() -> None:
     with subprocess.Popen(command, stdout=writer, env=os.environ | {"COLUMNS": "120"}) as process:
         os.close(writer)
         shown = b""
-        with contextlib.suppress(OSError):  # raised when the process has closed the terminal
+        with contextlib.suppress(OSError):  # os.read raises OSError after the process has closed the terminal
             while block := os.read(reader, 4096):
                 shown += block
     os.close(reader)

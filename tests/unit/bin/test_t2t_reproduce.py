@@ -1,4 +1,4 @@
-"""t2t-reproduce reports wrong flags and missing data in one line before it trains."""
+"""Tests that t2t-reproduce reports wrong flags and missing data in one line before it trains."""
 
 from __future__ import annotations
 

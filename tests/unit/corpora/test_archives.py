@@ -30,7 +30,7 @@ FILES = {"training/a.en": b"one\ntwo\n" * 5000, "training/a.de": b"eins\nzwei\n"
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of a folder over HTTP. Sends only the first half of cut.tgz and of reset.tgz."""
+    """HTTP handler that sends the files of a folder, but only the first halves of cut.tgz and reset.tgz."""
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
         contents = source.read()
@@ -46,7 +46,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """Runs a server for the folder tmp_path/served. Yields the server's address."""
+    """Runs an HTTP server for the files in tmp_path/served, and yields the server's address."""
     (tmp_path / "served").mkdir()
     handler = functools.partial(Server, directory=str(tmp_path / "served"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
@@ -58,7 +58,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Archive:
-    """Returns an Archive with the size and checksum of the file `path`, and with an address under `place`."""
+    """Returns an Archive with the address PLACE/NAME, and with the size and checksum of the file `path`."""
     contents = path.read_bytes()
     checksum = f"{algorithm}:{hashlib.new(algorithm, contents).hexdigest()}"
     return Archive(f"{place}/{path.name}", len(contents), checksum)

@@ -15,7 +15,7 @@ MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "mul
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
-    """Returns random lengths of sentence pairs as in news: log-normal, median 24 tokens, similar on both sides."""
+    """Returns random source and target lengths [2, count], distributed as in news text (median 24 tokens)."""
     random = np.random.default_rng(count)
     source = random.lognormal(3.2, 0.6, count)
     target = source * random.lognormal(0.05, 0.2, count)
@@ -23,7 +23,7 @@ def news(count: int, longest: int = 256) -> np.ndarray:
 
 
 def steps(epoch_plan: Plan) -> list[np.ndarray]:
-    """Returns, for each step of an epoch, the indices of its examples."""
+    """Returns, for each step of an epoch, the indices of the step's examples."""
     return [np.concatenate(epoch_plan.blocks(step)) for step in range(epoch_plan.steps)]
 
 
@@ -38,7 +38,7 @@ def step_sets(epoch_plan: Plan) -> set[frozenset[int]]:
 
 
 def size(lengths: np.ndarray, examples: np.ndarray) -> int:
-    """Returns the number of positions, including padding, on the longer side of a micro-batch."""
+    """Returns the size, including padding, of a micro-batch's source or target array, whichever is larger."""
     return len(examples) * int(lengths[:, examples].max()) if len(examples) else 0
 
 
@@ -185,7 +185,8 @@ def test_micro_batches_are_few() -> None:
 
 def test_padding_by_hand() -> None:
     lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
-    # Examples 0 and 1 have 12 tokens in 2 * (4 + 3) = 14 positions. Examples 2 and 3 have 14 in 2 * (5 + 5) = 20.
+    # Examples 0 and 1 have 12 tokens. Padded to 4 source and 3 target tokens, they need 2 * (4 + 3) = 14 positions.
+    # Examples 2 and 3 have 14 tokens. Padded to 5 source and 5 target tokens, they need 2 * (5 + 5) = 20 positions.
     pairs = [[np.array([0, 1])], [np.array([2, 3])]]
     assert padding(lengths, pairs) == pytest.approx(1 - 26 / 34)
     assert padding(lengths, pairs[:1]) == pytest.approx(1 - 12 / 14)
@@ -194,7 +195,7 @@ def test_padding_by_hand() -> None:
 
 
 def test_empty_micro_batches_add_no_padding() -> None:
-    """All blocks of a step are cut into the same number of micro-batches. Some blocks here have fewer examples."""
+    """All blocks of a step have equally many micro-batches. So small blocks have empty ones, which add no padding."""
     count = 30_000
     lengths = np.array([[250] * count + [3] * count, [3] * count + [250] * count], np.int32)
     counted = first_steps(lengths, plan(lengths, 25000, 256, seed=1, epoch=0), 4096)
@@ -206,7 +207,7 @@ def test_only_the_first_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
     epoch_plan = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == pytest.approx(1 - 28 / 44)
-    # With at most 5 positions, examples 2 and 3, whose lengths differ, do not share a micro-batch.
+    # Examples 2 and 3 have different lengths. If max_tokens is 5, each is its own micro-batch, without padding.
     assert padding(lengths, first_steps(lengths, epoch_plan, 5)) == 0.0
     monkeypatch.setattr(batching, "COUNTED_STEPS", 1)
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == 0.0

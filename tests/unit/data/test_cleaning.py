@@ -29,7 +29,7 @@ def random_pairs(count: int, seed: int) -> list[Pair]:
 
 
 def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
-    """Cleans pairs naively. Returns the kept pairs, and the number of dropped pairs by reason."""
+    """Returns the pairs that a naive cleaning keeps, and the number of pairs that it drops for each reason."""
     clean_pairs: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
@@ -68,7 +68,7 @@ def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
     pairs = random_pairs(500, 9)
     cleaning = Cleaning(max_words=3, drops_duplicates=True)
     first_pass = list(cleaning.first_pass(iter(pairs)))
-    once = {str(pair): pair for pair in first_pass}  # Repeats keep the earliest position.
+    once = {str(pair): pair for pair in first_pass}  # different pairs, in the order of their first occurrences
     assert 0 < len(once) < len(first_pass)
     assert list(cleaning.next_pass(iter(pairs))) == list(once.values())
 

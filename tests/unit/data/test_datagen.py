@@ -23,12 +23,12 @@ from toys import ENGLISH, GREEK, Published, Toy, contents, failure, raise_at, te
 
 
 def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
-    """Returns the source and target texts of a split of the problem."""
+    """Returns the pairs of source and target text in a split of `problem`."""
     return [(pair["inputs"], pair["targets"]) for pair in problem.pairs[split]]
 
 
 def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
-    """Returns the source and target texts decoded from the shards of a split."""
+    """Returns the pairs of source and target text that are decoded from the shards of a split."""
     vocab = Vocabulary.load(folder / "vocab.toy.400.model")
     records = Records(find_shards(folder, "toy", split))
     sides = [vocab.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
@@ -54,7 +54,7 @@ def test_the_folder_holds_exactly_these_files_and_the_description_is_the_last(tm
         "toy.json", "datagen.json", "vocab.toy.400.model", *shards, *(f"{shard}.index" for shard in shards)
     }  # fmt: skip
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    times.pop("datagen.json")  # The summary may be written later, because no program needs it.
+    times.pop("datagen.json")  # the summary may be newer than toy.json, because no program needs the summary
     assert times["toy.json"] == max(times.values())
 
 

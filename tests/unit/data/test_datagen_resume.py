@@ -1,4 +1,4 @@
-"""Tests that an interrupted run resumes unless text or settings changed, with any number of processes."""
+"""Tests that interrupted data generation resumes, unless text or settings changed, with any number of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toys import Published, Toy, contents, raise_at
 
 
 def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: int = 1) -> None:
-    """Generates data, and sends SIGINT to this process when pair `number` of `split` is read for the second time."""
+    """Generates data until the second pass over `split` reaches pair `number`; then interrupts it with SIGINT."""
 
     def watch(*place: object) -> None:
         if place == (split, 2, number):
@@ -33,7 +33,7 @@ def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: in
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Contents of the files that generate_data writes for Toy() without interruption."""
+    """Returns the contents of the files that generate_data writes for Toy() without interruption."""
     folder = tmp_path_factory.mktemp("unbroken")
     generate_data(Toy(), folder, "")
     return contents(folder)
@@ -47,7 +47,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
         generate_data(Toy(watch=raise_at(KeyboardInterrupt(), split, 2, number)), tmp_path, "")
     remaining = contents(tmp_path)
     assert "toy.json" not in remaining and ".toy.unfinished" in remaining
-    monkeypatch.setattr(vocabulary, "train", None)  # Learning the vocabulary again would raise an error.
+    monkeypatch.setattr(vocabulary, "train", None)  # learning the vocabulary again would call None and fail
     shards = [tmp_path / name for name in remaining if name.endswith("-of-00003")]
     times = {shard: shard.stat().st_mtime_ns for shard in shards}
     generate_data(Toy(), tmp_path, "")
@@ -56,7 +56,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
 
 
 def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Path | str = "") -> bool:
-    """Generates data, and interrupts the run after `files` files. Returns True if the run writes no further file."""
+    """Returns True if generate_data writes at most `files` files. Otherwise interrupts it before the next file."""
     replace = os.replace
 
     def replace_or_interrupt(*paths: Any) -> None:
@@ -83,8 +83,8 @@ def test_a_run_may_be_interrupted_before_any_file(tmp_path: Path, has_vocab_file
         generate_data(Published(), tmp_path / f"{files}", "", vocab_file=vocab_file)
         assert contents(tmp_path / f"{files}") == contents(tmp_path / "unbroken")
         files += 1
-    # 1 vocabulary, 1 state, 3 files (shard, index, new state) for each of 4 shards, 4 test set files, the description
-    # and the summary.
+    # A run without interruption writes the vocabulary, a state file, 3 files (shard, index, new state) for each of 4
+    # shards, 4 test set files, the description and the summary.
     assert files == 1 + 1 + 4 * 3 + 4 + 2
 
 
@@ -133,7 +133,7 @@ def test_finished_files_are_kept_when_a_process_is_killed(tmp_path: Path, monkey
         generate_data(Toy(20_000, watch=watch), tmp_path, "", 2)
     assert not multiprocessing.active_children()
     assert set(contents(tmp_path)) == {".toy.unfinished", "vocab.toy.400.model"}
-    monkeypatch.setattr(vocabulary, "train", None)  # Learning the vocabulary again would raise an error.
+    monkeypatch.setattr(vocabulary, "train", None)  # learning the vocabulary again would call None and fail
     generate_data(Toy(20_000), tmp_path, "", 1)
 
 

@@ -21,20 +21,20 @@ from toys import GREEK, Toy, contents, failure, lines, raise_at
 
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
-    """Writes the file of a vocabulary that was learned from English text and has no Greek letters. Returns the path."""
+    """Writes a vocabulary file without Greek letters, learned from English text, and returns the file's path."""
     vocabulary.train(lines(60), 300).save(tmp_path / "user" / "vocab.other.32000.model")
     return tmp_path / "user" / "vocab.other.32000.model"
 
 
 @pytest.fixture
 def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes an attempt to learn a vocabulary, or to sample text for learning, raise an error."""
+    """Makes generate_data fail if it learns a vocabulary, or samples text to learn one."""
     monkeypatch.setattr(vocabulary, "train", None)
     monkeypatch.setattr(vocabulary, "sample", None)
 
 
 def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
-    """Generates data with `vocab_file`, and interrupts it at the place: split, reading and pair, see `raise_at`."""
+    """Generates data, and interrupts it before the pair at `place`: (split, pass, number), as in `raise_at`."""
     with pytest.raises(KeyboardInterrupt):
         generate_data(Toy(watch=raise_at(KeyboardInterrupt(), *place)), folder, "", vocab_file=vocab_file)
 
@@ -80,7 +80,7 @@ def test_a_supplied_vocabulary_replaces_a_learned_one(tmp_path: Path, user_file:
     generate_data(Toy(), tmp_path / "again", "")
     generate_data(Toy(), tmp_path / "again", "", vocab_file=user_file)
     again = contents(tmp_path / "again")
-    again.pop("vocab.toy.400.model")  # The learned vocabulary has another size in its name, so it is not deleted.
+    again.pop("vocab.toy.400.model")  # the learned vocabulary stays: its size, and so its file name, differs
     assert again == contents(tmp_path / "fresh")
 
 
@@ -150,7 +150,7 @@ def test_the_vocabulary_of_the_data_directory_itself_may_be_supplied(tmp_path: P
     def damaged() -> Toy:
         return Toy(watch=raise_at(UserError("line 21 is damaged"), "train", 2, 20))
 
-    # A failed run does not delete datagen.json, because that file also holds the summaries of other problems.
+    # The test deletes datagen.json. A failed run keeps it, because it also holds the summaries of other problems.
     (tmp_path / "new" / "datagen.json").unlink()
     (tmp_path / "link").symlink_to(vocabulary_copy)
     for path in (vocabulary_copy, tmp_path / "link"):

@@ -1,4 +1,4 @@
-"""Tests the file that describes generated data, and loading the problem that this file names."""
+"""Tests the file that describes generated data, and the function that loads the problem named in this file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toys import contents, lines, text_files
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the text files of problem text_files. Its subfolder "data" holds the generated data."""
+    """Returns a folder with the text files of the problem text_files. Its subfolder "data" holds the generated data."""
     folder = tmp_path_factory.mktemp("text")
     generate_data(text_files(folder), folder / "data", "")
     return folder
@@ -28,7 +28,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(generated: Path, tmp_path: Path) -> Path:
-    """Folder with a copy of the generated data, which a test may change."""
+    """Returns a folder with a copy of the generated data, which a test may change."""
     for name, text in contents(generated / "data").items():
         (tmp_path / name).write_bytes(text)
     return tmp_path
@@ -74,7 +74,7 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
 
 
 def change(**fields: Any) -> Callable[[bytes], bytes]:
-    """Returns a function that sets fields in the JSON of a description. It removes a field whose value is None."""
+    """Returns a function that sets `fields` in a description's JSON, and deletes the fields whose value is None."""
 
     def changed(text: bytes) -> bytes:
         remaining = {name: value for name, value in (json.loads(text) | fields).items() if value is not None}

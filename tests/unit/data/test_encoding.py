@@ -35,13 +35,13 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
-    """A vocabulary whose alphabet is a few English letters."""
+    """Returns a vocabulary whose alphabet is a few English letters."""
     return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
 
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets a small PORTION_PAIRS in this process. The encoding processes do not use PORTION_PAIRS."""
+    """Sets PORTION_PAIRS to 7, so that few pairs make several portions. Child processes do not use the constant."""
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
 
 
@@ -53,7 +53,7 @@ def some_pairs(count: int) -> list[Pair]:
 
 
 def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
-    """Encodes pairs. Returns the bytes of the records, their source and target lengths, and the summed counts."""
+    """Returns the bytes of the pairs' records, each pair's [source length, target length], and the Encoder's counts."""
     with Encoder(vocab, processes) as encoder:
         results = list(encoder.encode(portions(pairs)))
     chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
@@ -145,7 +145,7 @@ def test_a_killed_process_is_an_error_of_one_line_that_names_the_flag(
 def test_child_processes_ignore_interrupts_from_their_start(
     vocab: Vocabulary, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C on a terminal sends SIGINT to all processes, even while they start. Child processes must print nothing."""
+    """If SIGINT reaches child processes, even while they start, they finish the encoding and print nothing."""
     sent = 0
 
     def pairs() -> Iterator[Pair]:

@@ -1,4 +1,4 @@
-"""Tests that a step's batch does not depend on the first step, and that an epoch has each example once."""
+"""Tests that a step has the same batch no matter where a run starts, and that an epoch has each example once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 60
 
 
 def pairs(count: int = COUNT) -> list[tuple[list[int], list[int]]]:
-    """Returns pairs of ids that differ from each other. Each side has 2 to 11 tokens."""
+    """Returns `count` different pairs of source ids and target ids. Each source and target has 2 to 11 tokens."""
     random = np.random.default_rng(0)
     return [
         ([number + 2] * int(random.integers(1, 11)) + [1], [number + 2] * int(random.integers(1, 11)) + [1])
@@ -39,7 +39,7 @@ def pipeline(
 
 
 def unpadded(micro_batches: Iterable[MicroBatch]) -> list[tuple[list[int], list[int]]]:
-    """Returns the pairs in micro-batches without padding. Checks that rows end with zeros up to the longest row."""
+    """Returns the pairs in micro-batches without padding. Asserts that zeros pad each row to the longest row."""
     batch_pairs = []
     for sides in micro_batches:
         for ids in sides:

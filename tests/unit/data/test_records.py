@@ -33,7 +33,7 @@ def shard(folder: Path, number: int = 0, total: int = 1) -> Path:
 
 
 def written(folder: Path, pairs: list[tuple[list[int], list[int]]] = PAIRS) -> Path:
-    """Writes pairs as a shard with its index. Returns the path of the shard."""
+    """Writes pairs as a shard and its index, and returns the path of the shard."""
     write_shard(shard(folder), pairs)
     return shard(folder)
 
@@ -111,7 +111,7 @@ def test_a_matching_index_is_not_rebuilt(tmp_path: Path) -> None:
 
 
 def wrong_indexes() -> Iterator[tuple[str, bytes]]:
-    """Yields the names and contents of index files that do not match a shard of `PAIRS`."""
+    """Yields (description of the error, contents) of index files that do not match a shard of `PAIRS`."""
 
     def saved(array: np.ndarray) -> bytes:
         file = io.BytesIO()

@@ -44,13 +44,13 @@ class Toy(Problem):
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """Returns the summaries in datagen.json, by problem."""
+    """Returns the summaries in a folder's datagen.json as {problem: summary}."""
     return dict(json.loads((folder / "datagen.json").read_text("utf-8")))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the generated data of Toy."""
+    """Returns a folder with the generated data of Toy."""
     folder = tmp_path_factory.mktemp("data")
     generate_data(Toy(), folder, "")
     return folder
@@ -58,13 +58,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def toy_summary(data: Path) -> dict[str, Any]:
-    """The summary of Toy's data, read from datagen.json."""
+    """Returns the summary of Toy's data, read from datagen.json."""
     return dict(stored(data)["toy"])
 
 
 @pytest.fixture(scope="module")
 def lengths(data: Path) -> dict[str, np.ndarray]:
-    """For each split, int32 [2, N]: source and target lengths of the kept pairs, computed by SentencePiece directly."""
+    """Returns {split: source and target lengths [2, N] of the kept pairs}, computed by SentencePiece directly."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "vocab.toy.320.model"))
     return {
         split: np.array(

@@ -47,7 +47,7 @@ def test_the_dev_split_is_the_test_set_of_a_problem_without_others(tmp_path: Pat
     [(name, (sources, references))] = test_set_files.ensure(problem, tmp_path, "").items()
     assert (name, sources.name, references.name) == ("dev", "toy.dev.inputs", "toy.dev.targets")
     assert list(read_lines(str(references))) == [pair["targets"] for pair in problem.pairs["dev"]]
-    generate_data(problem, tmp_path, "")  # Deletes the files, because their text may be out of date.
+    generate_data(problem, tmp_path, "")  # deletes the test set's files, because their text may be outdated
     assert not sources.exists() and not references.exists()
 
 

@@ -20,7 +20,7 @@ TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
-    """A vocabulary that was learned from a few English words."""
+    """Returns a vocabulary that was learned from a few English words."""
     return train(TEXTS, 400)
 
 
@@ -161,7 +161,7 @@ def test_the_256_bytes_are_marked(vocab: Vocabulary) -> None:
     pieces = {vocab._processor.IdToPiece(int(i)) for i in vocab.is_byte.nonzero()[0]}
     assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
     [[*outside, _]], [[*inside, _]] = vocab.encode(["😀漢"]), vocab.encode(["The street"])
-    # Compare sums, because `outside` may begin with a piece for a space, which is not a byte.
+    # Count the byte pieces, because `outside` may also begin with a piece for a space, which is not a byte piece.
     assert vocab.is_byte[outside].sum() == len("😀漢".encode())
     assert not vocab.is_byte[inside].any()
 

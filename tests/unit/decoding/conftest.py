@@ -1,4 +1,4 @@
-"""An untrained Transformer whose outputs are whole words."""
+"""Fixtures for decoding tests: untrained Transformers whose outputs are whole words."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WORDS = ("▁the", "▁dog", "▁a", "▁cat", "▁sat", "▁on")
 
 
 def word_model(seed: int, hparams: HParams, vocabulary: Vocabulary) -> Transformer:
-    """Returns a random model whose outputs are mostly whole words, and end after some words."""
+    """Returns an untrained model that mostly outputs a few whole words and then the end token."""
     keras.utils.set_random_seed(seed)
     model = Transformer(dataclasses.replace(hparams, shared_embedding_and_softmax_weights=False), vocabulary.size)
     norm = model.decoder[-1].residuals[-1].norm
-    # This norm makes the first dimension of the decoder's output always 1. So the first column of the softmax table
-    # acts as a bias of each token.
+    # The norm's new weights make the first dimension of the decoder's output always 1. So the first column of the
+    # softmax table acts as a bias of the logits.
     constant = np.eye(hparams.hidden_size, dtype=np.float32)[0]
     norm.scale.assign(1 - constant)
     norm.bias.assign(constant)
@@ -36,7 +36,7 @@ def word_model(seed: int, hparams: HParams, vocabulary: Vocabulary) -> Transform
 
 @pytest.fixture(scope="session")
 def new_word_model(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Callable[..., Transformer]:
-    """A function that makes a word model from a seed and changes to the tiny hparams."""
+    """Returns a function that makes a model whose outputs are words, from a seed and changes to the tiny hparams."""
 
     def make(seed: int, **changes: int) -> Transformer:
         return word_model(seed, dataclasses.replace(tiny_hparams, **changes), tiny_vocabulary)  # type: ignore[arg-type]
@@ -46,5 +46,5 @@ def new_word_model(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Callab
 
 @pytest.fixture(scope="session")
 def two_layers(new_word_model: Callable[..., Transformer]) -> Transformer:
-    """A word model with two layers."""
+    """Returns an untrained model with two layers whose outputs are words."""
     return new_word_model(1, num_hidden_layers=2)

@@ -1,4 +1,4 @@
-"""Tests the batches of texts of similar length, and the padding of their rows."""
+"""Tests that batches join texts of similar length, and that padding is removed from rows of ids."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_shard_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     write(str(path), ["one"])
     with largest_file(10), pytest.raises(UserError, match="cannot be written"):
-        write(str(path), LINES)  # must not damage the shard that exists
+        write(str(path), LINES)  # the failing write must not damage the existing shard
     assert [shard.read_text() for shard in tmp_path.iterdir()] == ["one\n"]
     with pytest.raises(UserError, match="cannot be written"):
         write(str(path / "below"), LINES)

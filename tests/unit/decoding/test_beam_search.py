@@ -18,12 +18,12 @@ END, VOCAB, LIMIT, ALPHA = 1, 4, 4, 0.8
 EVERYTHING = 3**LIMIT
 """A beam size that is large enough to keep every sequence."""
 Output = tuple[tuple[int, ...], float]
-"""The score, after the ids up to the end token, or up to the length limit if there is no end token."""
+"""An output's ids and score. The ids end with the end token, or at the length limit if there is no end token."""
 
 
 @functools.cache
 def table(seed: int, vocab: int = VOCAB, spread: float = 1.0) -> np.ndarray:
-    """Returns the random log-probabilities of the next token after each prefix. `number` gives a prefix's row."""
+    """Returns random log-probabilities of the next token, one row per prefix. `number` returns the row of a prefix."""
     return normalized(np.random.default_rng(seed).normal(0, spread, (vocab ** (LIMIT + 2), vocab)))
 
 
@@ -31,11 +31,11 @@ def normalized(logits: np.ndarray) -> np.ndarray:
     return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype("float32")
 
 
-def table_with_end(first: float, later: float) -> np.ndarray:
-    """Returns a table in which the end token has the logit `first` at the first position, and `later` after it."""
+def table_with_end(first_logit: float, later_logit: float) -> np.ndarray:
+    """Returns a table with these logits of the end token: `first_logit` for the first token, then `later_logit`."""
     logits = table(0).copy()
-    logits[:, END] = later
-    logits[1, END] = first
+    logits[:, END] = later_logit
+    logits[1, END] = first_logit
     return normalized(logits)
 
 
@@ -71,9 +71,9 @@ def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
 def search_graph(
     beam_size: int, alpha: float, num_best: int, vocab: int, is_vocab_known: bool
 ) -> Callable[[np.ndarray, np.ndarray], Hypotheses]:
-    """Returns beam search as a graph.
+    """Returns a TensorFlow graph of beam search.
 
-    The memory is the table of each sentence, and the cache is the number of each hypothesis's prefix.
+    The graph's memory is each sentence's table, and its cache is the table row of each hypothesis's prefix.
     """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -94,7 +94,7 @@ def search_graph(
 def search(
     tables: Sequence[np.ndarray], limits: Sequence[int], beam_size: int, alpha: float, num_best: int = 1
 ) -> Hypotheses:
-    """Returns the results of beam search for one sentence per table."""
+    """Returns the hypotheses that beam search finds, for one sentence per table."""
     vocab = tables[0].shape[1] if tables else VOCAB
     memory = np.stack(tables) if tables else np.zeros((0, vocab ** (LIMIT + 2), vocab), "float32")
     return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int32))
@@ -234,11 +234,11 @@ def test_missing_outputs_have_the_score_minus_infinity() -> None:
 
 
 class Hooks:
-    """Passes penalties and bonuses to beam search, as `adjust` and `bonus`, and counts the search's steps.
+    """Penalties and bonuses, which `search` passes to beam search. `steps` counts the search's steps.
 
     Args:
-        penalties: numbers to subtract from the logit of each token after each prefix.
-        bonuses: for each prefix, the number to add to the score of the output that ends after it.
+        penalties: numbers to subtract from the logits, by prefix and next token.
+        bonuses: numbers to add to the scores of outputs, by the prefix before the end token.
     """
 
     def __init__(self, penalties: np.ndarray, bonuses: np.ndarray) -> None:
@@ -259,7 +259,7 @@ class Hooks:
     def search(
         self, tables: Sequence[np.ndarray], limit: int, beam_size: int, num_best: int, normalize: bool = True
     ) -> Hypotheses:
-        """Runs beam search without a graph, so that `steps` counts each step."""
+        """Returns the results of beam search, which runs without a graph, so that `steps` counts each step."""
 
         def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             self.steps += 1
@@ -306,7 +306,7 @@ def test_stopping_early_never_loses_the_best_output() -> None:
         )
         for sentence, all_outputs_of_sentence in zip(best, all_best, strict=True):
             assert_same(sentence, all_outputs_of_sentence[:1])
-    # Each search for a single sentence may stop early. Some stop before the limit, others at the limit.
+    # A search for a single sentence may stop early. Some of these searches stop before the limit, others at the limit.
     counts = []
     for sentence_table in tables[:4]:
         hooks.steps = 0

@@ -1,4 +1,4 @@
-"""An ensemble's log-probabilities are the mean over its members, both in steps and for whole outputs."""
+"""Tests that an ensemble's log-probabilities are the mean over its models, in steps and for whole outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
 Ids = tuple[np.ndarray, np.ndarray]
-"""Token ids of a batch of sources, and of their targets."""
+"""Token ids of a batch of sources, and token ids of the targets."""
 
 
 @pytest.fixture(scope="module")
 def members(new_word_model: Callable[..., Transformer], two_layers: Transformer) -> list[Transformer]:
-    """The models of the ensemble, of different sizes."""
+    """Returns the models of the ensemble, which differ in size."""
     return [two_layers, new_word_model(2, filter_size=20), new_word_model(3, num_heads=4)]
 
 
@@ -62,7 +62,7 @@ def test_steps_give_the_same_as_the_whole_output(members: list[Transformer], ids
     cache, last_ids = ensemble.start(len(sources)), np.zeros_like(targets[:, :1])
     for t in range(targets.shape[1]):
         step_weights: list[Any] = []
-        # Only odd steps save attention weights, because saving must not change the log-probabilities.
+        # Only odd steps save attention weights. The log-probabilities must be correct with and without saving.
         options = {"save_weights_to": step_weights} if t % 2 else {}
         log_probs, cache = ensemble.decode_step(last_ids, t, cache, memory, **options)
         np.testing.assert_allclose(log_probs[:, 0], whole_output[:, t], atol=1e-4)

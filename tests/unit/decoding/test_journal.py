@@ -1,4 +1,4 @@
-"""A resumed decode finds in the journal all translations that the interrupted decode finished."""
+"""Tests that a resumed decode finds in the journal all translations that the interrupted decode finished."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def output(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def interrupted(output: Path) -> Path:
-    """The path of a journal that an interrupted decode has left."""
+    """Writes the journal that an interrupted decode leaves, and returns the journal's path."""
     with Journal(output, SETTINGS, resume=False) as journal:
         assert journal.done == {}
         for number, translation in DONE.items():
@@ -55,11 +55,11 @@ def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
     with Journal(output, SETTINGS, resume=False) as journal:
         for count, number in enumerate(DONE, 1):
             journal.add(number, DONE[number])
-            assert reopen(output) == dict(list(DONE.items())[:count])  # not closed, as after a kill
+            assert reopen(output) == dict(list(DONE.items())[:count])  # the journal is still open, as after a kill
 
 
 def test_a_journal_of_an_earlier_version_is_read(output: Path) -> None:
-    """Earlier versions wrote the number of segments as "pieces"."""
+    """A journal in which the number of segments is called "pieces", as in earlier versions, is read."""
     with Journal(output, SETTINGS, resume=False):
         pass
     with journal_path(output).open("a") as file:

@@ -15,7 +15,7 @@ Count = Callable[[str], int]
 
 
 def count_characters(text: str) -> int:
-    """Returns the number of tokens if each character is a token. Counts an end token, but no surrounding space."""
+    """Returns the length of a text in which each character is a token. Adds an end token; ignores outer spaces."""
     return len(text.strip()) + 1
 
 
@@ -62,7 +62,7 @@ def test_sentences_that_fit_are_not_cut(count: Count) -> None:
                 whole_sentences += remaining.pop(0)
             assert whole_sentences == part
         assert not remaining
-        # No two neighboring parts are short enough to be one part.
+        # Any two neighboring parts together are too long for one part, so the text is not split more than necessary.
         assert all(count(part + following) > longest for part, following in itertools.pairwise(parts))
         cuts += len(parts) - 1
     assert cuts > 100

@@ -12,7 +12,7 @@ from t2t_repro.decoding.translation import EMPTY, Hypothesis, PairScore, Transla
 from t2t_repro.hparam import DecodeHParams
 
 SPECIAL = 'a\t"b" \\ \u0085c\u2028d\u2029\x0b\x0c\x1c\x1e\r e\x00 \x7f Ω 漢 \U0001f600 \\u2028'
-"""Tabs, quotes, and all characters besides "\\n" that some programs take for the end of a line."""
+"""A text with tabs, quotes, and all characters except "\\n" that some programs treat as the end of a line."""
 PLAIN = Hypothesis("eins", -0.25, (262, 1))
 
 
@@ -61,7 +61,7 @@ def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary, 
         }
     fields = json.loads(line)
     assert fields == expected and list(fields) == list(expected)
-    assert "漢" in line and "\U0001f600" in line  # JSON does not escape them
+    assert "漢" in line and "\U0001f600" in line  # json_line does not escape these characters
 
 
 @pytest.mark.parametrize("has_attention", [False, True])

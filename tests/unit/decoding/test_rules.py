@@ -50,7 +50,7 @@ def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
     autograph=False,
 )
 def without_repeated_pairs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Runs `without_repeats` for n = 2 as a graph with unknown dimensions, as in beam search."""
+    """Returns the result of `without_repeats` for n = 2, from a graph with unknown dimensions as in beam search."""
     return without_repeats(logits, ids, 2, 0.5)
 
 

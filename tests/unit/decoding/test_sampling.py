@@ -27,7 +27,7 @@ ALPHA = 0.6
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns logits whose softmax is `probabilities`. They are not log-probabilities, because 3 is added."""
+    """Returns logits whose softmax is `probabilities`. The added 3 makes them differ from log-probabilities."""
     return (np.log(np.maximum(probabilities, 1e-30)) + 3.0).astype("float32")
 
 
@@ -41,7 +41,7 @@ def hparams(num_best: int = 1, alpha: float = ALPHA, **options: Any) -> DecodeHP
 def sampled(
     random: np.ndarray, limits: Sequence[int] | int = 2, scoring: dict[str, Any] | None = None, **options: Any
 ) -> Hypotheses:
-    """Draws outputs with the random numbers [B, K, L].
+    """Returns the outputs that `sample` draws with the random numbers `random` [lines, outputs, length].
 
     Args:
         scoring: fields of `Scoring` to change.
@@ -83,18 +83,18 @@ def test_outputs_are_as_frequent_as_their_probabilities(temperature: float) -> N
     result = sampled(numbers(1500, 2), sampling_temp=temperature)
     counts = Counter(map(tuple, result.ids.numpy().reshape(-1, 2).tolist()))
     assert set(counts) == set(expected)
-    # The limit of a chi-square test with six degrees of freedom: one seed in ten thousand exceeds it.
+    # The limit of a chi-square test with six degrees of freedom. A correct sampler exceeds it for 1 seed in 10,000.
     assert chi_square(counts, expected) < 27.9
 
 
 def test_the_outputs_of_a_line_are_independent() -> None:
     ids = sampled(numbers(1500, 2), limits=1).ids.numpy()[:, :, 0]
-    # `sample` returns finished outputs first. Sorting each pair of outputs makes their order irrelevant.
+    # The test sorts each pair of outputs, because `sample` returns finished outputs before unfinished ones.
     counts = Counter(tuple(sorted(pair)) for pair in ids.tolist())
     expected = {(first, second): FIRST[first] * FIRST[second] * (1 + (first != second))
                 for first in (1, 2, 3) for second in range(first, 4)}  # fmt: skip
     assert sum(expected.values()) == pytest.approx(1)
-    assert chi_square(counts, expected) < 25.7  # chi-square limit for five degrees of freedom
+    assert chi_square(counts, expected) < 25.7  # limit of a chi-square test with 5 degrees of freedom
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_scores_do_not_depend_on_the_sampling_options(options: dict[str, Any]) -
 
 def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
     # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9 draws token 3.
-    first, second = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
-    result = sampled(np.array([list(zip(first, second, strict=True))], np.float32))
+    first_numbers, second_numbers = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
+    result = sampled(np.array([list(zip(first_numbers, second_numbers, strict=True))], np.float32))
     assert result.ids.numpy()[0].tolist() == [[1, 0], [3, 1], [2, 1], [1, 0], [2, 3], [3, 3]]
 
 
 def test_log_probabilities_are_not_normalized_again() -> None:
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        # As for an ensemble, the probabilities have a sum below 1.
+        # These log-probabilities are not normalized: as for an ensemble, the probabilities have a sum below 1.
         return tf.gather(TABLE - 4.0, ids), cache
 
     result = sampled(numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0)
@@ -173,7 +173,7 @@ SHARES = np.array([0.1, 0.4, 0.2, 0.3])
         (0, 0.69, [1, 3]),
         (0, 0.71, [1, 2, 3]),
         (0, 0.91, [0, 1, 2, 3]),
-        (3, 0.75, [1, 3]),  # of the three likeliest tokens, 1 and 3 have 0.7 / 0.9 = 0.78
+        (3, 0.75, [1, 3]),  # tokens 1 and 3 have 0.7 / 0.9 = 78% of the top 3's probability
         (3, 0.8, [1, 2, 3]),
         (1, 0.99, [1]),
     ],
@@ -203,7 +203,7 @@ def test_random_numbers_are_uniform_and_independent() -> None:
     assert random.shape == (20, 1000) and random.dtype == np.float32
     assert random.min() >= 0 and random.max() < 1
     counts = np.bincount((random.ravel() * 10).astype(int), minlength=10)
-    assert ((counts - 2000) ** 2 / 2000).sum() < 33.7  # chi-square limit for nine degrees of freedom
+    assert ((counts - 2000) ** 2 / 2000).sum() < 33.7  # limit of a chi-square test with 9 degrees of freedom
     assert abs(np.corrcoef(random[:, :-1].ravel(), random[:, 1:].ravel())[0, 1]) < 0.03
     assert len(np.unique(random, axis=0)) == 20
 

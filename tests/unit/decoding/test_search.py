@@ -30,7 +30,7 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
-    """A prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
+    """Returns ids of a prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
     return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat on", "", "dog", "Ω"])])
 
 
@@ -42,11 +42,11 @@ def log_softmax(logits: Any) -> np.ndarray:
 def log_probs_and_coverage(
     model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
-    """Returns for each output log P, and the sum over source tokens of log(min(attention, 1))."""
+    """Returns each output's log-probability and coverage (the sum over source tokens of log(min(attention, 1)))."""
     weights: list[Any] = []
     logits = model.decode(padded(outputs), model.encode(sources), save_weights_to=weights)
     assert len(weights) == 2  # one tensor for each layer
-    attention = np.asarray(weights[1]).mean(axis=1)  # [B, T, S]
+    attention = np.asarray(weights[1]).mean(axis=1)  # [B, T, S], the mean over the heads of the last layer
     results = []
     for source, ids, log_probs, weights_of_row in zip(sources, outputs, log_softmax(logits), attention, strict=True):
         total_attention = weights_of_row[: len(ids)].sum(axis=0)[source != 0]
@@ -65,7 +65,7 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
 
 
 def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
-    """Returns the outputs of each source, without missing outputs, whose score is -inf."""
+    """Returns the outputs of each source. Omits missing outputs, whose score is -inf."""
     result = generate_outputs(model, decode_hparams, *arrays, **random)
     return [
         [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]

@@ -35,13 +35,13 @@ def transformer(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Transform
 
 @pytest.fixture(scope="module")
 def word_translator(new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose outputs are words. All tests share it, because its graphs are slow to build."""
+    """Returns a translator whose outputs are words. All tests share it, because its graphs are slow to build."""
     return Translator(new_word_model(3), tiny_vocabulary, DecodeHParams(n=3, extra_length=3), max_length=50)
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose outputs equal its inputs. All tests share it, because its graphs are slow to build."""
+    """Returns a translator whose outputs equal its inputs. All tests share it, because its graphs are slow to build."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(), max_length=400)
 
 
@@ -169,7 +169,7 @@ def test_each_hypothesis_has_its_text_score_and_details(
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
         order = [(hypothesis.ids[-1] == EOS_ID, hypothesis.score) for hypothesis in hypotheses]
-        # Outputs with an end token come before those without. Each group is sorted from best to worst, unless random.
+        # Outputs with an end token come before those without. Beam search also sorts by score; sampling does not.
         assert options or order == sorted(order, reverse=True)
         assert [has_end for has_end, _ in order] == sorted((has_end for has_end, _ in order), reverse=True)
         for hypothesis in hypotheses:
@@ -207,7 +207,7 @@ def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Transla
     with_other_seed = word_translator.translate(texts, sampling_seed=1, **RANDOM)
     for translation, other in zip(translations, with_other_seed, strict=True):
         assert translation.hypotheses != other.hypotheses
-    # Line 2 has the same outputs in another batch. If this line has two equal segments, their outputs differ.
+    # In another batch, line number 2 has the same outputs. Two equal segments of one line have different outputs.
     [(_, single)] = word_translator.stream(texts[:1], input_file=third_line, **RANDOM)
     assert_alike(single, translations[2])
     [(_, split)] = word_translator.stream(["a cat sat. a cat sat."], input_file=third_line, max_input_size=5, **RANDOM)

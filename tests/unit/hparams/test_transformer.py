@@ -1,4 +1,4 @@
-"""The hparams sets have the values of the paper's Table 3 and section 5, and of tensor2tensor's versions."""
+"""Tests that the hparams sets have the values of the paper's Table 3 and section 5, and of tensor2tensor's sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_big_differs_from_base_as_in_table_3() -> None:
         "num_heads": 16,
         "layer_prepostprocess_dropout": 0.3,
         "train_steps": 300_000,
-        "local_eval_frequency": 600,  # ten minutes at 1.0 s per step, like base's 1,500 at 0.4 s
+        "local_eval_frequency": 600,  # 600 steps of 1.0 s take 10 minutes, as do base's 1,500 steps of 0.4 s
         "num_last_checkpoints": 20,
     }
     assert (base.local_eval_frequency, base.num_last_checkpoints) == (1500, 5)

@@ -28,14 +28,14 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 def self_attention(
     rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
 ) -> SelfAttention:
-    """Returns a layer that always has the same weights."""
+    """Returns a self-attention layer that always has the same random weights."""
     keras.utils.set_random_seed(1)
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
     return SelfAttention(hparams, precision, is_masked=masked)
 
 
 def cross_attention(rate: float = 0.0, precision: str = "float32") -> CrossAttention:
-    """Returns a layer that always has the same weights."""
+    """Returns a cross-attention layer that always has the same random weights."""
     keras.utils.set_random_seed(1)
     return CrossAttention(replace(HPARAMS, attention_dropout=rate), precision)
 
@@ -45,12 +45,12 @@ def empty_cache(hypotheses: int) -> KeysValues:
 
 
 def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray) -> np.ndarray:
-    """Computes multi-head attention (section 3.2) in loops. Returns [T, D].
+    """Returns the output [T, D] of multi-head attention (section 3.2), computed in loops.
 
     Args:
-        q: [T, H * d_k].
-        k: [S, H * d_k].
-        v: [S, H * d_v].
+        q: queries [T, H * d_k].
+        k: keys [S, H * d_k].
+        v: values [S, H * d_v].
         output: the output projection W^O.
         visible: bool [T, S], true for keys that a query may see.
     """
@@ -68,7 +68,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
 
 
 def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Computes the self-attention of x [T, D] in loops, with the weights of `layer`. Returns [T, D]."""
+    """Returns the self-attention [T, D] of x [T, D], computed in loops with the weights of `layer`."""
     q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
     return attend(q, k, v, layer.output_kernel, visible)
 
@@ -157,12 +157,12 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
 
 
 REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
-"""Pairs of a neighborhood's size, and the number of positions that the neighborhood reaches to each side."""
+"""Pairs of a neighborhood's size and its reach: the number of positions on each side that a query may see."""
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 
 
 def window(length: int, reach: int, masked: bool) -> np.ndarray:
-    """Returns bool [T, S], true for keys that a query may see."""
+    """Returns a mask [T, S], true for the keys that a query may see in a neighborhood with this reach."""
     visible = np.zeros((length, length), bool)
     for t in range(length):
         for s in range(max(0, t - reach), min(length, t + 1 if masked else t + reach + 1)):
@@ -171,7 +171,7 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
 
 
 def gradient_graph(layer: SelfAttention, has_bias: bool, seed: Any = None) -> Any:
-    """Returns a graph that computes a loss's gradients with respect to x and the weights, for x of any shape."""
+    """Returns a TensorFlow graph that computes a loss's gradients for an input of any shape and for the weights."""
     signature = [tf.TensorSpec([None, None, WIDTH]), *([tf.TensorSpec([1, 1, None, None])] if has_bias else [])]
 
     @tf.function(autograph=False, input_signature=signature)

@@ -1,4 +1,4 @@
-"""Tests the embedding's vectors, and the logits that it computes with the same matrix."""
+"""Tests an embedding's vectors, and the logits that the embedding computes with the same matrix."""
 
 from __future__ import annotations
 

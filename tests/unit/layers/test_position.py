@@ -1,4 +1,4 @@
-"""Compares position signals with their formulas."""
+"""Compares sinusoidal position signals with their formula, and learned position signals with the rows of a table."""
 
 from __future__ import annotations
 

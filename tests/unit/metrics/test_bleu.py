@@ -1,4 +1,4 @@
-"""Scores equal those computed by hand, by a BLEU written from its definition, and by sacreBLEU's own functions."""
+"""Tests that scores equal those computed by hand, by a BLEU written from its definition, and by sacreBLEU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRANSLATIONS = [
 
 
 def brute_force(translations: list[str], references: list[str]) -> float:
-    """Returns BLEU by its definition (Papineni et al. 2002) over words that single spaces separate."""
+    """Returns BLEU, computed from its definition (Papineni et al. 2002). Single spaces separate the words."""
     log_precisions = 0.0
     for order in (1, 2, 3, 4):
         matches = total = 0
@@ -43,7 +43,7 @@ def brute_force(translations: list[str], references: list[str]) -> float:
 
 
 def ngrams(words: list[str], order: int) -> list[str]:
-    """Returns all sequences of `order` words."""
+    """Returns all sequences of `order` consecutive words."""
     return [" ".join(words[start : start + order]) for start in range(len(words) - order + 1)]
 
 
@@ -54,7 +54,7 @@ def by_label(translations: list[str], references: list[str], language: str = "de
 def test_scores_have_their_order_and_labels() -> None:
     scores = bleu.scores(TRANSLATIONS, REFERENCES)
     assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES)
-    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # German is the default
+    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # the default language is German
     assert [score.label for score in scores] == [
         "BLEU",
         "BLEU, lower-cased",
@@ -65,8 +65,8 @@ def test_scores_have_their_order_and_labels() -> None:
 
 
 def test_bleu_equals_a_count_by_hand() -> None:
-    # The translation has 7 words, 6 bigrams, 5 trigrams and 4 4-grams. Of these, 6, 4, 2 and 1 match the reference; the
-    # second "the" does not, because the reference has only one.
+    # The translation has 7 words, 6 bigrams, 5 trigrams and 4 4-grams, of which 6, 4, 2 and 1 match the reference.
+    # The second "the" does not match, because the reference has only one "the".
     score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
     expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
     assert score["BLEU"].score == pytest.approx(expected)
@@ -82,13 +82,13 @@ def test_a_short_translation_has_a_brevity_penalty() -> None:
 def test_without_a_common_4_gram_only_the_papers_bleu_is_0() -> None:
     score = by_label(["a b c x d e"], ["a b c y d e"])
     assert score["BLEU, the paper's way"].score == pytest.approx(0)
-    # None of the three 4-grams matches. sacreBLEU's smoothing counts half a match instead, which gives 1/6.
+    # None of the three 4-grams matches. sacreBLEU's smoothing counts 0 matches as 0.5, so the precision is 0.5 / 3.
     assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
 
 
 def test_chrf_equals_a_count_by_hand() -> None:
-    # 2 of 3 characters, 1 of 2 pairs and 0 of 1 triples match. Precision equals recall, so
-    # chrF is the mean of the three fractions.
+    # 2 of 3 characters, 1 of 2 pairs of characters and 0 of 1 triples match. Precision equals recall, so chrF is the
+    # mean of the three fractions.
     assert by_label(["abc"], ["abd"])["chrF"].score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
 
 
@@ -187,7 +187,7 @@ def test_the_papers_bleu_equals_its_definition_on_news() -> None:
     ],
 )
 def test_german_lines_have_the_tokens_of_moses(line: str, tokens: str) -> None:
-    """The expected tokens are the output of tokenizer.perl (1.1) -l de."""
+    """German lines are split into the same tokens as by Moses's tokenizer.perl (1.1) -l de."""
     assert bleu.moses_tokens([line], "de") == [tokens]
 
 
@@ -219,7 +219,7 @@ def test_a_language_without_rules_is_reported(language: str) -> None:
     ],
 )
 def test_compounds_are_split_as_by_perl(tokens: str, split: str) -> None:
-    """The expected text is the output of perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'."""
+    """Compounds are split as by perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'."""
     assert bleu.split_compounds(tokens) == split
 
 

@@ -1,4 +1,4 @@
-"""The score "exact matches", and the names of metrics."""
+"""Tests of the score "exact matches", and of the names of metrics."""
 
 from __future__ import annotations
 

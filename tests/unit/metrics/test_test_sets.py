@@ -1,4 +1,4 @@
-"""Published test sets are read from sacreBLEU's folder, from archives or from the network, and checked."""
+"""Tests that published test sets are read from sacreBLEU's folder, archives or the network, and damage is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = [
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns the folder in which sacreBLEU stores the set, and disables downloads."""
+    """Returns the folder in which sacreBLEU stores the test set NAME. Disables downloads."""
     home = tmp_path / "sacrebleu" / NAME
     monkeypatch.setattr(DATASETS[NAME], "_outdir", str(home))
     monkeypatch.setattr(DATASETS[NAME], "_rawdir", str(home / "raw"))
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes a small archive of the set under its published name, and makes sacreBLEU expect its checksum."""
+    """Writes a small archive of the test set NAME, makes sacreBLEU expect its checksum, and returns its path."""
     files = dict(zip(DATASETS[NAME].langpairs["en-de"], (SOURCE.encode(), REFERENCE.encode()), strict=True))
     path = write_tar(tmp_path / "tmp" / "test-full.tgz", files)
     monkeypatch.setattr(DATASETS[NAME], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])
@@ -50,7 +50,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(home: Path, source: str, reference: str) -> None:
-    """Writes the set's text files into sacreBLEU's folder."""
+    """Writes the text files of the test set NAME into sacreBLEU's folder `home`."""
     home.mkdir(parents=True)
     for field, text in zip(("src", "ref", "docid", "genre", "origlang"), (source, reference, "", "", ""), strict=True):
         (home / f"wmt14_full.en-de.{field}").write_bytes(text.encode())

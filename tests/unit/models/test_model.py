@@ -29,14 +29,14 @@ TARGETS = np.array([[4, 5, 6, 1, 0], [7, 8, 9, 10, 1]], np.int32)
 
 
 def make(factory: Any) -> Any:
-    """Registers a class or function as a model. Returns the result of `make_model`."""
+    """Registers a class or function as a model, and returns the model that `make_model` makes with it."""
     with mock.patch.dict(registry._models._objects, {"mine": factory}):
         return make_model(replace(HPARAMS, model="mine"), VOCAB)
 
 
 @pytest.fixture(scope="module")
 def recurrent_class() -> Any:
-    """The class of the example model in docs/models.md."""
+    """Returns the class of the example model in docs/models.md."""
     [source] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     variables: dict[str, Any] = {}
     with mock.patch.dict(registry._models._objects):
@@ -45,7 +45,7 @@ def recurrent_class() -> Any:
 
 
 class Plain(keras.Model):
-    """A model that creates its weights at its first call, and cannot decode. Keras switches its dropout on and off."""
+    """A model without methods for decoding. Its first call creates the weights. Keras switches dropout on and off."""
 
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def test_steps_of_the_recurrent_model_compute_what_decode_computes(recurrent_cla
     assert not model.has_attention
     expected = np.asarray(model(INPUTS, TARGETS))
     np.testing.assert_allclose(model.decode(TARGETS, model.encode(INPUTS)), expected, atol=1e-6)
-    # The first hypothesis of each sentence has the target's tokens. The second has other tokens, which must not matter.
+    # The first hypothesis of each sentence has the target's tokens. The second must not affect the first one's logits.
     hypotheses = np.stack([TARGETS, np.flip(TARGETS, axis=1)], axis=1)
     memory, cache = model.encode(INPUTS), model.start(tf.constant(4))
     ids = np.zeros((2, 2), np.int32)

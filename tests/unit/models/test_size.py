@@ -47,14 +47,14 @@ TABLE_3: list[tuple[dict[str, Any], int]] = [
 
 
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
-    """Counts the weights of a model without allocating them."""
+    """Returns the number of a model's weights, without allocating them."""
     with keras.StatelessScope(initialize_variables=False):
         model = Transformer(hparams, vocab_size)
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
 
 def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Counts the operations of all matrix products in TensorFlow's graph of a training step, forward and backward."""
+    """Returns the number of operations in all matrix products of a training step's graph, forward and backward."""
     sentences = hparams.batch_size // target_length
     model = Transformer(hparams, vocab_size)
 
@@ -115,9 +115,9 @@ def test_operations_equal_a_sum_by_hand() -> None:
         attention_value_channels=6, batch_size=10,
     )  # fmt: skip
     encoder = [
-        (3, 4, 2), (3, 4, 2), (3, 4, 6),  # projections of q, k, v
+        (3, 4, 2), (3, 4, 2), (3, 4, 6),  # (m, k, n) of the products [m, k] x [k, n] that project q, k, v
         (3, 2, 3), (3, 3, 6), (3, 6, 4),  # q k^T, weights times v, output projection
-        (3, 4, 10), (3, 10, 4),  # feed-forward
+        (3, 4, 10), (3, 10, 4),  # feed-forward network
     ]  # fmt: skip
     decoder = [
         (5, 4, 2), (5, 4, 2), (5, 4, 6), (5, 2, 5), (5, 5, 6), (5, 6, 4),
@@ -134,10 +134,9 @@ NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
 def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision: str) -> list[int]:
-    """For each shape, measures a training step with one micro-batch of this shape.
+    """Returns the peak memory, in bytes, of training steps with one micro-batch of each shape.
 
-    Returns:
-        The peak memory of each step in bytes, without the memory of weights and moments.
+    The figures do not include the memory of weights and Adam's moments.
     """
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope():
@@ -148,11 +147,11 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]
         tf.config.experimental.reset_memory_stats("CPU:0")
         micro_batch = (np.ones((examples, source), np.int32), np.ones((examples, target), np.int32))
-        for _ in range(3):  # operations run in parallel, so peaks differ from step to step
+        for _ in range(3):  # the highest of 3 steps counts: operations run in parallel, so peaks differ
             TrainStep.read(step([micro_batch], examples * target, (1, 1)))
         return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
 
-    peak(1, 2, 2)  # not measured: the first step builds the graph
+    peak(1, 2, 2)  # result ignored, because the first step also builds the graph
     return [peak(*shape) for shape in shapes]
 
 

@@ -33,7 +33,7 @@ variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.ke
 
 
 def build(changes: dict[str, Any] | None = None, precision: str = "float32", space: int = 0) -> Transformer:
-    """Returns a small model that always has the same weights."""
+    """Returns a small Transformer that always has the same random weights."""
     keras.utils.set_random_seed(1)
     return Transformer(replace(HPARAMS, **changes or {}), VOCAB, space, precision)
 
@@ -103,11 +103,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Computes the decoder of section 3 for one sentence, with numpy.
+    """Returns the results of the decoder (section 3) for one sentence, computed with numpy.
 
     Args:
         targets: ids [T].
-        memory: for each layer, keys and values [H, S, d_k] of the source. The caller has removed padding.
+        memory: for each layer, keys and values [H, S, d_k] of the source, without padding.
 
     Returns:
         Logits [T, V], and the cross-attention weights [H, T, S] of each layer.
@@ -163,7 +163,7 @@ def test_logits_and_saved_weights_equal_those_of_a_decoder_in_numpy(norm_before:
     model = build({"norm_before": norm_before})
     random = np.random.default_rng(0)
     for variable in model.trainable_variables:
-        spread = 0.5 if len(variable.shape) == 2 else 0.1  # with larger biases, all positions look alike
+        spread = 0.5 if len(variable.shape) == 2 else 0.1  # larger biases would make the logits of all positions alike
         variable.assign(variable + random.normal(0, spread, variable.shape))
     saved: list[Any] = []
     memory = model.encode(INPUTS)
@@ -267,7 +267,7 @@ def test_the_target_space_selects_one_of_32_rows() -> None:
 
 
 def long_pair(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns random ids of two sources [2, source] and two targets [2, target]. There is no padding."""
+    """Returns random ids without padding: two sources [2, source] and two targets [2, target]."""
     ids = np.random.default_rng(source).integers(2, VOCAB, (2, source + target)).astype(np.int32)
     return ids[:, :source], ids[:, source:]
 

@@ -1,4 +1,4 @@
-"""The report of t2t-reproduce: which of the paper's figures stands beside which score, and what limits a comparison."""
+"""Tests that t2t-reproduce's report shows scores beside the paper's figures, and names what limits a comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeFolder = Callable[..., ModelFolder]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes a model folder, whose averaged checkpoint is the average of `count` checkpoints."""
+    """Returns a function that makes a model folder with an average of `count` checkpoints."""
 
     def make_folder(problem: str, hparams: HParams, count: int) -> ModelFolder:
         origin = Origin(problem, {}, "vocab.model", "0123456789ab", 7)
@@ -37,7 +37,7 @@ def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
 
 
 def cells(text: str) -> dict[str, list[str]]:
-    """Returns the cells of the report's table without its header, by the first cell of each line."""
+    """Returns the rows of the report's table, without its header, as {first cell: other cells}."""
     rows = [line.replace("\\|", "/").strip("|").split("|") for line in text.split("\n") if line.startswith("|")]
     return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
 
@@ -85,7 +85,7 @@ def test_a_parsers_f1_stands_beside_the_papers(make_folder: MakeFolder) -> None:
     assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     words = " ".join(text.split())
-    assert "\n\nTrained, in float32; seed 7;" in text  # no time and no hardware: both are unknown
+    assert "\n\nTrained, in float32; seed 7;" in text  # the report omits the unknown time and hardware
     assert "changed hparams: none. " in words and "DecodeHParams(beam_size=21, alpha=0.3, extra_length=300" in words
 
 

@@ -1,4 +1,4 @@
-"""The stages after training keep finished work, redo outdated work, and store the measured results."""
+"""Tests that t2t-reproduce, after training, keeps finished work, redoes outdated work, and stores its results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class QuickPublished(Published):
 def save(folder: ModelFolder, *steps: int) -> None:
     """Writes a checkpoint for each of `steps`, all with different weights."""
     for step in steps:
-        keras.utils.set_random_seed(step)  # fixed weights, chosen so that the model's outputs are not empty
+        keras.utils.set_random_seed(step)  # with these seeds, the model's outputs are not empty
         model = Transformer(folder.hparams, folder.vocabulary.size)
         write_checkpoint(folder.path, step, weights_of(model), folder.vocabulary.fingerprint)
 
@@ -77,7 +77,7 @@ def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_graphs() -> Iterator[None]:
-    """Runs TensorFlow functions eagerly: tracing a graph takes longer than decoding three short lines."""
+    """Makes TensorFlow run functions eagerly, because tracing a graph takes longer than decoding three short lines."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -99,7 +99,7 @@ def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabula
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    """Writes a dev split of three lines and returns its folder."""
+    """Writes the text files of a dev split with three lines, and returns the files' folder."""
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": SOURCES, "targets": REFERENCES})
     return str(tmp_path / "data")
 
@@ -109,7 +109,7 @@ def lines(path: Path) -> list[str]:
 
 
 def decoded(folder: ModelFolder) -> dict[str, list[str]]:
-    """Returns the lines of each decoded file, by its name without the fingerprint."""
+    """Returns {file name without the fingerprint: lines} for all decoded files of a model folder."""
     return {re.sub(r"-[0-9a-f]{8}\.", ".", path.name): lines(path) for path in (folder.path / "decoded").iterdir()}
 
 
@@ -119,7 +119,7 @@ def output(folder: ModelFolder) -> Path:
 
 
 def mark(path: Path) -> None:
-    """Replaces outputs by the references. If `evaluate` decodes the test set again, the references disappear."""
+    """Writes the references into the file of outputs `path`. If `evaluate` decodes again, it overwrites them."""
     path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
 
 
@@ -168,7 +168,7 @@ def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolde
     assert {path: path.stat().st_mtime_ns for path in times} == times
     for path in folder.path.glob("model.ckpt-5.*"):
         path.unlink()
-    # An average is kept although one of its checkpoints is deleted.
+    # `evaluate` keeps an average of checkpoints although one of these checkpoints was deleted.
     evaluate(folder, str(tmp_path / "moved"), str(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
     assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
@@ -183,7 +183,7 @@ def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data:
 
     index = folder.path / "averaged" / "model.ckpt-10.index"
     whole = index.read_bytes()
-    index.write_bytes(whole[:100])  # as if the process had been killed while writing it
+    index.write_bytes(whole[:100])  # as if a kill had interrupted the writing of the file
     evaluate(folder, data, str(tmp_path))
     assert (index.read_bytes(), output(folder), lines(first_output)) == (whole, first_output, REFERENCES)
 
@@ -192,7 +192,7 @@ def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data:
     assert averaged_count(averaged(folder)) == 1
     assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
 
-    # Another text under the same name is decoded, although its files are older than the outputs.
+    # `evaluate` decodes a different text of the same name, although the text's files are older than the outputs.
     write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
     evaluate(folder, str(tmp_path / "other"), str(tmp_path))
     assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
@@ -222,7 +222,7 @@ def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
     assert "1 checkpoints, not the 2 of its hparams set; averaging those" in capsys.readouterr().err
     averaged(folder)
     assert capsys.readouterr().err == ""
-    save(folder, 3)  # a second checkpoint appears, of an earlier step
+    save(folder, 3)  # the next average must include this checkpoint of an earlier step
     assert averaged_count(averaged(folder)) == 2
 
 
@@ -235,7 +235,7 @@ def test_another_search_is_decoded_into_another_file(make_folder: MakeFolder, da
     _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, beam_size=2))
     assert results.search == "beam_size=2"
     files = decoded(folder).keys()
-    for size in (1, 4096):  # the batch size changes no output
+    for size in (1, 4096):  # the batch size is not part of a file's name, because it changes no output
         _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
         assert (decoded(folder).keys(), results.search) == (files, "")
 
@@ -246,7 +246,7 @@ def test_a_reversed_problem_decodes_its_targets(make_folder: MakeFolder, tmp_pat
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
     evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     (outputs,) = decoded(folder).values()
-    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first German line, here a source, is empty
+    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first source, a German line, is empty
 
 
 def test_each_available_test_set_is_decoded(
@@ -316,11 +316,11 @@ def test_a_killed_decode_continues(
         evaluate(folder, data, str(tmp_path))
     assert output(folder).name == f"{path.name}.unfinished"
     evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
-    # The second run decodes only the lines that the first did not finish, although its batch size differs.
+    # The second run decodes only the lines that the first run did not finish, although the batch size has changed.
     assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)
     assert lines(path) == complete
     assert output(folder) == path
-    path.with_name(f"{path.name}.unfinished").touch()  # as if a process was killed before deleting it
+    path.with_name(f"{path.name}.unfinished").touch()  # as if a kill had prevented the deletion of this journal
     evaluate(folder, data, str(tmp_path))
     assert output(folder) == path
 
@@ -329,7 +329,7 @@ def test_a_killed_decode_continues(
     with pytest.raises(KeyboardInterrupt):
         evaluate(folder, data, str(tmp_path))
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
-    evaluate(folder, data, str(tmp_path))  # ignores the journal, which belongs to another text
+    evaluate(folder, data, str(tmp_path))  # ignores the journal, which is of another text
     assert decoded_texts == [SOURCES, ["a dog"]]
 
 
@@ -352,7 +352,7 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
     for path in (folder.path / "decoded").iterdir():
         path.write_text(f"{flat}\n")
     scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
-    # On the test set, the output has two of the gold tree's three brackets and no others: precision 1, recall 2/3.
+    # The output has two of the test tree's three brackets and no others: precision 1, recall 2/3, so F1 is 80.
     assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
     assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
 

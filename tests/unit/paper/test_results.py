@@ -1,4 +1,4 @@
-"""results.json is read back as it was written; a damaged file is reported in one line."""
+"""Tests that results.json is read back as it was written, and that a damaged file is reported in one line."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_the_metrics_of_a_training_give_its_results(tmp_path: Path) -> None:
     log.add(5, dev_loss=1.0, dev_perplexity=2.5)
     assert training_results(tmp_path) == Results(5, 2.5, train_seconds=1.5, hardware="A", gpu_count=2)
     log.add(9, seconds=2.5, train_loss=2.0, hardware="B", gpu_count=1)
-    assert training_results(tmp_path).dev_perplexity is None  # no evaluation at step 9 yet
+    assert training_results(tmp_path).dev_perplexity is None  # the log has no evaluation at step 9
     log.add(9, dev_loss=0.5, dev_perplexity=1.5, eval_steps=3)
-    assert training_results(tmp_path).dev_perplexity is None  # the evaluation at step 9 was partial
+    assert training_results(tmp_path).dev_perplexity is None  # the evaluation at step 9 is only partial
     log.add(9, dev_loss=float("nan"), dev_perplexity=float("nan"))
     assert training_results(tmp_path) == Results(9, None, train_seconds=2.5, hardware="2 x A, then 1 x B")

@@ -1,4 +1,4 @@
-"""The rows of the paper's tables agree with the hparams sets that reproduce them."""
+"""Tests that the rows of the paper's tables agree with the hparams sets that reproduce them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABLATED = {
     "(D)": {"layer_prepostprocess_dropout", "label_smoothing"},
     "(E)": {"pos"},
 }
-"""By group of Table 3's rows: the hparams in which the group's sets may differ from base."""
+"""Hparams in which sets may differ from base, for each group of rows in Table 3."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
 FIGURES = {
     ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},
@@ -36,7 +36,7 @@ FIGURES = {
 
 
 def table_3_values(name: str) -> dict[str, float]:
-    """Returns the values of an hparams set by Table 3's columns."""
+    """Returns the values of an hparams set as {column of Table 3: value}."""
     hparams = registry.hparams(name)
     heads = hparams.num_heads
     return {
@@ -63,7 +63,7 @@ def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row
         values, base = vars(hparams), vars(registry.hparams(BASE.hparams_set))
         changed = {name for name in values if values[name] != base[name]}
         assert changed <= ABLATED[row.row] | {"num_last_checkpoints"}
-        assert hparams.num_last_checkpoints == 1  # Table 3 averages no checkpoints
+        assert hparams.num_last_checkpoints == 1  # the models of Table 3 are not averages of checkpoints
         docstring = registry._hparams._objects[row.hparams_set].__doc__
         assert docstring.startswith(f"Table 3, row {row.row.strip('()')}: ") and "\n" not in docstring
 

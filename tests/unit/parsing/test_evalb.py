@@ -1,4 +1,4 @@
-"""Bracketing scores equal those counted by hand, and those of a brute-force comparison of sets of words."""
+"""Tests that bracketing scores equal those counted by hand, and those of a brute-force comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counts(sentence: Sentence) -> tuple[int, int, int]:
 
 
 def random_tree(generator: random.Random, words: list[Tree]) -> Tree:
-    """Returns a tree. Its constituents have one to four children, and some cover the same words as their parents."""
+    """Returns a random tree over `words`. Constituents have one to four children."""
     if len(words) == 1 and generator.random() < 0.7:
         return words[0]
     cuts = sorted(generator.sample(range(1, len(words)), min(len(words) - 1, generator.randrange(4))))
@@ -42,7 +42,7 @@ def random_tree(generator: random.Random, words: list[Tree]) -> Tree:
 
 
 def random_pairs(number: int) -> Iterator[tuple[Tree, Tree]]:
-    """Yields pairs of trees over the same words."""
+    """Yields `number` random pairs of trees. Both trees of a pair have the same words."""
     generator = random.Random(7)
     for _ in range(number):
         words = [Tree("X", word=f"w{i}") for i in range(generator.randint(2, 9))]
@@ -50,7 +50,7 @@ def random_pairs(number: int) -> Iterator[tuple[Tree, Tree]]:
 
 
 def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields each constituent's label and the set of its words. No word occurs twice in a tree."""
+    """Yields each constituent's label and set of words. No word occurs twice in a tree, so a set stands for a span."""
     if not tree.word:
         yield tree.label, frozenset(leaf.word for leaf in tree.leaves())
         for child in tree.children:
@@ -58,7 +58,7 @@ def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def test_a_sentence_has_the_counts_made_by_hand() -> None:
-    """S, NP, VP, NP, PP and NP match; one NP of the test tree does not. TOP and the full stop do not count."""
+    """All six brackets of the gold tree match. The test tree has one more NP. TOP and the full stop do not count."""
     sentence = scored(GOLD, TEST)
     assert sentence == Sentence(1, 8, Status.OK, matched=6, gold=6, test=7, crossing=0, words=7, correct_tags=6)
     assert sentence.recall == 100
@@ -153,11 +153,10 @@ def test_equal_labels_match() -> None:
         assert (sentence.matched, sentence.correct_tags) == (2, 1)
     equal = dataclasses.replace(COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")}))
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
-    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # ROOT equals TOP, so it is deleted
+    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # TOP and its equal ROOT are deleted
     assert scored("(S (TOP a) (N b))", "(S (TOP a) (N b))", equal).words == 1
-    assert (
-        scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2
-    )  # a label that equals a deleted label does not delete words
+    # As a tag of a word, ROOT is not deleted, although TOP is.
+    assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2
 
 
 def test_equal_words_match() -> None:
@@ -168,7 +167,7 @@ def test_equal_words_match() -> None:
 
 
 def test_the_length_counts_the_gold_words_without_traces() -> None:
-    """The length includes punctuation. Sentences with status ERROR or SKIP also have a length."""
+    """A sentence's length includes punctuation. Sentences with status ERROR or SKIP also have a length."""
     gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"
     assert [scored(gold, test).length for test in (gold, "(S (N a))", "(. .)")] == [4, 4, 4]
     assert scored(gold, gold).words == 2
@@ -182,7 +181,7 @@ def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
 
 
 def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
-    """The scorer inserts both marks into tree `one`, as words 1 and 3. Its brackets are then S 0-5, NP 0-4, VP 4-5."""
+    """If only tree `one` loses its quotation marks, the scorer inserts the marks again. Then `one` has 5 words."""
     one = "(S (NP (DT the) (`` ') (NN dog) ('' ')) (VP (VBZ barks)))"
     other = "(S (NP (DT the) (POS ') (NN dog)) (VP (NN ') (VBZ barks)))"
     expected = Sentence(1, 5, matched=1, gold=3, test=3, crossing=1, words=5, correct_tags=3)
@@ -195,7 +194,7 @@ def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
 
 def test_only_quotation_marks_are_inserted() -> None:
     assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).message == "Length unmatch (1|2)"
-    # The scorer inserts the quotation mark, but not b, into the first tree. The message counts the mark.
+    # The scorer inserts the quotation mark, but not b, into the first tree, which then has 2 words.
     assert scored("(S (N a) (`` '))", "(S (N a) (NN ') (N b))", QUOTING).message == "Length unmatch (2|3)"
 
 
@@ -284,7 +283,7 @@ def test_gold_lines_must_be_trees(line: str, message: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("max_error", [0, 2])
 def test_too_many_errors_stop_the_scoring(max_error: int, tmp_path: Path) -> None:
-    """EVALB checks the number of errors before it counts the current one, so it accepts MAX_ERROR + 1 errors."""
+    """Error MAX_ERROR + 2 stops the scoring: EVALB checks the number of errors before it counts the current error."""
     test = ["(S (N a))", "(S (N a)"] * (max_error + 2)
     allowed = len(test) - 2
     assert len(statuses(tmp_path, ["(S (N a))"] * allowed, test[:allowed], max_error=max_error)) == allowed

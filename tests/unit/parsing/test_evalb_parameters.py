@@ -1,4 +1,4 @@
-"""EVALB's parameter files are read, and wrong lines are reported."""
+"""Tests that EVALB's parameter files are read, and that wrong lines are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees are converted to target text, and any output of a model is converted to a tree."""
+"""Tests that trees are converted to target text, and that any output of a model is converted to a tree."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
         ("(TOP (S NN )S . )TOP", "a .", "(TOP (S (NN a)) (. .))", {}),
         # There are as many symbols as words, so symbol n becomes the tag of word n, even if it does not fit.
         ("(S , NN )S", "a ,", "(S (, a) (NN ,))", {}),
-        # There are too few or too many symbols, so punctuation marks align with their own symbols.
+        # There are too few or too many symbols, so `delinearise` aligns words and symbols at the punctuation marks.
         ("(S (NP DT )NP (VP VB )VP )S", "a b c", "(S (NP (DT a)) (VP (VB b) (XX c)))", {"words_missing": 1}),
         ("(S (NP DT )NP , VB . )S", "a b , c .", "(S (NP (DT a) (XX b)) (, ,) (VB c) (. .))", {"words_missing": 1}),
         ("(S (NP DT NN )NP , VB . )S", "a , c .", "(S (NP (DT a)) (, ,) (VB c) (. .))", {"words_extra": 1}),
@@ -110,7 +110,7 @@ def test_each_fault_has_its_repair(text: str, line: str, expected: str, repairs:
 
 
 def random_output(generator: random.Random) -> tuple[str, list[str]]:
-    """Returns a possible output of a model, between a tree with few errors and noise, and the words of its source."""
+    """Returns a random output, from a correct tree to mostly noise, and the words of a source sentence."""
     tree = random_tree(generator)
     tokens = linearise(tree).split()
     line = words(tree)
@@ -149,7 +149,7 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
             for output in (text, "")
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # a possessive ending (tag POS) or a quotation mark: the predicted tag decides
+        assert set(differing) <= {"'"}  # the predicted tag decides if ' is a possessive ending or a quotation mark
 
 
 def test_with_tags_by_form_only_wrong_tags_change() -> None:

@@ -1,4 +1,4 @@
-"""Bracketed text is read as trees and written again, and a treebank's trees are prepared for parsing."""
+"""Tests that bracketed text is read as trees and written again, and that treebank trees are prepared for parsing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from t2t_repro.problem import Problem
 
 
 def text_files(folder: Path, source: bytes, target: bytes, ending: str = "") -> Problem:
-    """Writes a source and a target file. Returns a problem text_files whose train split is these two files."""
+    """Writes a source and a target file, and returns a problem text_files that trains on them."""
     (folder / f"a.en{ending}").write_bytes(source)
     (folder / f"a.de{ending}").write_bytes(target)
     return registry.problem("text_files", {"train": f"{folder}/a.en{ending},{folder}/a.de{ending}"})

@@ -1,4 +1,4 @@
-"""Tests the WMT 2014 problems on small archives. Archives and the files inside have the published names."""
+"""Tests the WMT 2014 problems on small archives. The archives and their files have the published names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CORPORA = {
     "newstest2013": DEV, "newstest2014": DEV,
 }  # fmt: skip
 STRANGE = "a\u0085b\u2028c\u2029d\x0b\x0c\x1c\x00e\rf &amp; g"
-"""A line with control characters and line separators. They occur in WMT's corpora and must not split the line."""
+"""A line with control characters and line separators, which occur in WMT's corpora. They must not split the line."""
 
 Put = Callable[[str, Mapping[str, bytes]], Path]
 
@@ -52,7 +52,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """A function that writes an archive to tmp_path, and registers its size and checksum with TensorFlow Datasets."""
+    """Returns a function that writes an archive and registers its size and checksum with TensorFlow Datasets."""
 
     def put(name: str, files: Mapping[str, bytes]) -> Path:
         path = write_tar(tmp_path / name, files)
@@ -65,7 +65,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
-    """Writes a corpus archive with German-English and French-English files. Lines begin with "de" or "fr"."""
+    """Writes an archive with German-English and French-English files, whose lines begin with "de" or "fr"."""
     files = {}
     for language in ("de", "fr"):
         for side, text in (("en", english), (language, foreign)):

@@ -20,7 +20,7 @@ FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "t
 
 
 def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{number:04}.mrg") -> None:
-    """Writes treebank files. Each holds a sentence with the file's number as a word, and a tree without words."""
+    """Writes treebank files. Each file has a sentence that contains the file's number, and a tree without words."""
     for number in numbers:
         path = folder / pattern.format(section=number // 100, number=number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def problem(name: str = "wsj_parsing", **settings: Any) -> WsjParsing:
 
 
 def numbers(parsing: WsjParsing, split: str, folder: Path) -> list[int]:
-    """Returns the file numbers in a split's sentences, which show the files that `generate` has read."""
+    """Returns the numbers of the files that `generate` reads for a split, taken from the files' sentences."""
     return [int(pair["inputs"].split()[1]) for pair in parsing.generate(split, str(folder)) if pair["inputs"]]
 
 
@@ -52,7 +52,7 @@ def failure(parsing: WsjParsing, split: str, folder: Path) -> str:
 def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
     write(tmp_path, 2200)
     pair = {"inputs": "No. 2200 barks .", "targets": "(S (NP NNP CD )NP (VP VBZ )VP . )S"}
-    empty = {"inputs": "", "targets": ""}  # The pair of the tree without words.
+    empty = {"inputs": "", "targets": ""}  # pair of the file's tree without words
     assert list(problem().generate("dev", str(tmp_path))) == [pair, empty]
     with_xx = pair | {"targets": "(S (NP XX XX )NP (VP XX )VP . )S"}
     assert list(problem(word_symbol="XX").generate("dev", str(tmp_path))) == [with_xx, empty]

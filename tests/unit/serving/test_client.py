@@ -1,4 +1,4 @@
-"""The client sends requests over gRPC and over REST to test servers, which run real SavedModels."""
+"""Tests that the client sends requests over gRPC and REST. The test servers run real SavedModels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001
 
 @pytest.fixture(scope="module")
 def echo(tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose best output equals its input."""
+    """Returns a translator whose best output equals its input."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3))
 
 
@@ -56,7 +56,7 @@ def servers(echo: Translator, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """The test servers, with all faults switched off and all counters set to 0."""
+    """Returns the test servers, with all faults switched off and all counters set to 0."""
     servers.faults, servers.connections = Faults(), 0
     servers.batches.clear()
     return servers
@@ -64,7 +64,7 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
-    """Returns a function that makes clients. Each test with this fixture runs twice, with gRPC and with REST."""
+    """Yields a function that makes clients. Each test with this fixture runs twice: with gRPC and with REST."""
     clients: list[Client] = []
 
     def make(name: str = "echo", **options: Any) -> Client:
@@ -80,9 +80,9 @@ def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
 
 
 def error(client: Client, *texts: str) -> str:
-    """Sends a request that must fail and returns the error message, one line.
+    """Returns the one-line error message of a request, which must fail.
 
-    The error must not be a RequestError, because requests with other texts would fail too.
+    Asserts that it is no RequestError, because that class means that requests with other texts may succeed.
     """
     with pytest.raises(UserError) as raised:
         client.translate(texts or ["the dog"])
@@ -157,7 +157,7 @@ def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Any, served:
 
 def test_a_missing_server_is_not_available(ask: Any) -> None:
     with socket.socket() as silent:
-        silent.bind(("localhost", 0))  # reserves a port but does not listen
+        silent.bind(("localhost", 0))  # reserves a port on which no program listens
         messages: list[str] = []
         server = f"localhost:{silent.getsockname()[1]}"
         message = error(ask(server=server, retries=1, tell=messages.append))
@@ -201,7 +201,7 @@ def test_a_client_is_usable_after_a_failed_request(ask: Any, served: Served) -> 
         client.translate(["bad"])
     assert str(raised.value).isprintable()
     assert served.batches == [1, 1, 1]  # the client repeated no request
-    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # refused, but the signature is correct
+    served.faults = Faults("bad", code=grpc.StatusCode.INVALID_ARGUMENT)  # the server refuses only this text
     with pytest.raises(RequestError, match="something"):
         client.translate(["bad"])
     assert client.translate(["good"])[0].text == "good"
@@ -248,7 +248,7 @@ def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     ],
 )
 def test_an_http_answer_without_predictions_is_an_error(status: int, body: str, message: str) -> None:
-    """The body with status 500 and C's escapes is from an old TensorFlow Serving. It is not valid JSON."""
+    """The client reports an error even if the body is not valid JSON, such as C escapes from old TensorFlow Serving."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

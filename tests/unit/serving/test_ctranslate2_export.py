@@ -1,4 +1,4 @@
-"""An exported CTranslate2 model has the same log-probabilities and outputs as our model, and runs without our code."""
+"""Tests that an exported CTranslate2 model computes what our model computes, and runs without our code."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class Exported:
         return export_ctranslate2(self.folder, self.checkpoint, export_dir, quantization)
 
     def ids(self, texts: list[str]) -> np.ndarray:
-        """Converts texts to ids, int32 [B, T], padded with 0."""
+        """Returns the ids of texts, int32 [B, T], padded with 0."""
         rows = self.vocabulary.encode(texts)
         return np.array([row + [PAD_ID] * (max(map(len, rows)) - len(row)) for row in rows], np.int32)
 
     def pieces(self, texts: list[str]) -> list[list[str]]:
-        """Converts texts to what a CTranslate2 client sends: lists of subwords without the end token."""
+        """Returns texts as a CTranslate2 client sends them: lists of subwords without the end token."""
         pieces: list[list[str]] = self.tokenizer.encode(texts, out_type=str)
         return pieces
 
@@ -103,24 +103,21 @@ class Exported:
         return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
     def target_log_probs(self) -> list[np.ndarray]:
-        """For each text in TARGETS, returns our model's log-probabilities of its tokens, including the end token."""
+        """Returns, for each text in TARGETS, our model's log-probabilities of the tokens, including the end token."""
         targets = self.ids(TARGETS)
         log_probs = np.take_along_axis(self.log_probs(SOURCES, targets), targets[:, :, None], axis=2)[:, :, 0]
         return [row[ids != PAD_ID] for row, ids in zip(log_probs, targets, strict=True)]
 
     def difference(self, translator: Any) -> float:
-        """Returns the largest absolute difference between our log-probabilities of TARGETS and those of CTranslate2.
-
-        `translator` is a ctranslate2.Translator.
-        """
+        """Returns the largest difference between our log-probabilities of TARGETS and a ctranslate2.Translator's."""
         results = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS))
         pairs = zip(self.target_log_probs(), (result.log_probs for result in results), strict=True)
         return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
     def compare_search(self, translator: Any, texts: list[str], beam_size: int) -> list[int]:
-        """Asserts that our search and CTranslate2's search find the same outputs and scores.
+        """Returns the lengths, in tokens, of the outputs that CTranslate2 finds for `texts`.
 
-        Returns the outputs' lengths in tokens.
+        Asserts that our search finds the same outputs and scores.
         """
         params = DecodeHParams(beam_size=beam_size, alpha=0.0, extra_length=EXTRA_LENGTH)
         expected = Translator(self.model, self.vocabulary, params).translate(texts)
@@ -142,7 +139,7 @@ def ctranslate2() -> Any:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Exported:
-    """A model that was trained for 45 steps on six pairs, so that it clearly prefers some outputs and ends them."""
+    """Returns a model that was trained on six pairs, so that it clearly prefers some outputs and ends them."""
     exported = Exported(tmp_path_factory.mktemp("trained"), tiny_hparams, tiny_vocabulary)
     inputs, targets = exported.ids(SOURCES), exported.ids(TARGETS)
     variables = [variable.value for variable in exported.model.trainable_variables]
@@ -167,7 +164,7 @@ def test_every_variant_of_the_model_keeps_its_log_probabilities(
 ) -> None:
     exported = Exported(tmp_path, dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
     generator = np.random.default_rng(1)
-    for variable in exported.model.trainable_variables:  # random, so that no bias or norm is trivial
+    for variable in exported.model.trainable_variables:  # so that no bias is 0 and no norm's scale is 1
         variable.assign(variable + generator.normal(0, 0.4, variable.shape))
     table = exported.model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))

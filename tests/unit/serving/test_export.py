@@ -1,4 +1,4 @@
-"""A SavedModel gives the same texts and scores as the translator, and runs without our code."""
+"""Tests that a SavedModel gives the same texts and scores as the translator, and runs without our code."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ class Server:
         self.signatures = tf.saved_model.load(str(self.path)).signatures
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
-        """Calls a signature and returns its outputs by name.
+        """Returns the outputs of a signature as {name: values}.
 
-        `texts` are lists of strings: the inputs "inputs" and, for the signature "score", "targets".
+        `texts` are one or two lists: the texts "inputs" and, for the signature "score", the texts "targets".
         """
         tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
         inputs = dict(zip(("inputs", "targets"), tensors, strict=False))
         return {name: value.numpy() for name, value in self.signatures[signature](**inputs).items()}
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-        """Calls the signature "tokens" with rows of ids; returns its outputs by name."""
+        """Returns the outputs of the signature "tokens" for rows of ids, as {name: values}."""
         ids = tf.constant(rows, tf.int32, [len(rows), len(rows[0]) if rows else 0])
         return {name: value.numpy() for name, value in self.signatures["tokens"](inputs=ids).items()}
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """A translator whose best output equals its input. Exporting it takes little time."""
+    """Returns a translator whose best output equals its input. Exporting it takes little time."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
 
 
 @pytest.fixture(scope="module")
 def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """A transformer that takes inputs of at most 12 tokens."""
+    """Returns an untrained Transformer with its SavedModel. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
     hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
     translator = Translator(Transformer(tiny_hparams, tiny_vocabulary.size), tiny_vocabulary, hparams, max_length=12)

@@ -1,4 +1,4 @@
-"""The files that we write for TensorFlow Serving have its formats, and changes that the user makes to them are kept."""
+"""Tests that the files for TensorFlow Serving have the right formats, and that files that the user edits stay."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_batching_parameters_can_be_parsed(tmp_path: Path) -> None:
     assert parameters.batch_timeout_micros.value > 0
     assert parameters.max_enqueued_batches.value > 0
     assert parameters.num_batch_threads.value > 0
-    assert parameters.pad_variable_length_inputs  # otherwise the server refuses rows of different lengths
+    assert parameters.pad_variable_length_inputs  # without this option, the server refuses rows of different lengths
     with pytest.raises(text_format.ParseError):
         text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
 
@@ -107,10 +107,10 @@ def test_a_server_accepts_the_number_and_the_size_of_warmup_requests(tmp_path: P
     assert 300 < len(logs) <= 1000
     (max_batch_size,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)
     sizes = [log.predict_log.request.inputs["inputs"].tensor_shape.dim[0].size for log in logs]
-    # A server that batches refuses to load a model with a larger warm-up request.
+    # A server that batches refuses to load a model that has a warm-up request larger than max_batch_size.
     assert 1 < max(sizes) <= int(max_batch_size)
 
 
 def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(tiny_vocabulary: Vocabulary) -> None:
     lengths = [len(ids) - 1 for ids in tiny_vocabulary.encode(warmup_texts(tiny_vocabulary))]
-    assert lengths == pytest.approx([1, 8, 32], abs=1)  # the tokenizer may join neighboring subwords
+    assert lengths == pytest.approx([1, 8, 32], abs=1)  # inexact, because the tokenizer may join neighboring subwords

@@ -1,4 +1,4 @@
-"""Versions of an exported model are numbered, appear only when complete, and do not appear after an error."""
+"""Tests that versions of an exported model have numbers, appear only when complete, and never after an error."""
 
 from __future__ import annotations
 

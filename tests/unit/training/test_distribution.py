@@ -153,8 +153,8 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
     ]
     for process in processes:
         process.wait_for("ready to end\n")
-    # The processes are paused while the test sends SIGTERM, so that both receive it at the same time. If one worker
-    # ended earlier, TensorFlow might end the other with an error.
+    # SIGSTOP pauses both processes, so that they receive SIGTERM at the same time, when SIGCONT continues them. If one
+    # worker ended earlier, TensorFlow might end the other with an error.
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
         for process in processes:
             process.send_signal(number)
@@ -251,7 +251,7 @@ def test_the_slurm_script_gives_each_worker_its_index(
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert result.returncode == int(exits), result.stderr
     assert received_addresses(stand_ins, monkeypatch) == [["gpu-a:2222", "gpu-b:2222"], ["gpu-b:2222", "gpu-a:2222"]]
-    # The trainer ended with 0 before the last step, so the job is queued again.
+    # If the trainer ends with 0 before the last step, the script queues the job again.
     assert (stand_ins / "requeued").exists() == (exits == "0")
 
 

@@ -31,7 +31,7 @@ GPU = Hardware("a GPU", 1, "float32")
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """500 pairs of 2 to 9 source tokens and 4 to 18 target tokens; most pairs are short."""
+    """Returns records of 500 pairs with 2 to 9 source tokens and 4 to 18 target tokens. Most pairs are short."""
     random = np.random.default_rng(0)
     path = shard_path(tmp_path_factory.mktemp("data"), "toy", "train", 0, 1)
     sides = np.array([[2], [4]]) + random.binomial([[7], [14]], random.uniform(0.1, 0.7, 500))

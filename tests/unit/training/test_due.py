@@ -1,4 +1,4 @@
-"""Tests which tasks are due after a step."""
+"""Tests which tasks (to log, save, evaluate or stop) are due after a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP = Due(saves=True, stops=True)
 @pytest.mark.parametrize(
     ("step", "save_secs", "seconds", "stop_requested", "expected"),
     [
-        # An evaluation every 10 steps, and a checkpoint before each evaluation.
+        # The run evaluates every 10 steps, and saves a checkpoint before each evaluation.
         (7, 0, 9.0, False, NOTHING),
         (8, 0, 9.0, False, LOG),
         (10, 0, 9.0, False, ALL),
@@ -28,7 +28,7 @@ STOP = Due(saves=True, stops=True)
         (8, 0, 9.0, True, Due(logs=True, saves=True, saves_by_request=True, stops=True)),
         (10, 0, 9.0, True, Due(logs=True, saves=True, stops=True)),
         (LAST, 0, 9.0, True, Due(logs=True, saves=True, stops=True)),
-        # An evaluation every 10 steps, and a checkpoint every 600 seconds and after the last step.
+        # The run evaluates every 10 steps, and saves a checkpoint every 600 seconds and after the last step.
         (7, 600, 599.0, False, NOTHING),
         (7, 600, 600.0, False, SAVE),
         (10, 600, 599.0, False, EVALUATE),

@@ -1,4 +1,4 @@
-"""Tests that a split's loss agrees with that of its single sentences, and that decoded text is scored correctly."""
+"""Tests that a split's loss agrees with the losses of single sentences, and that decoded text has correct scores."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: 
 
 
 def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:
-    # Each target is its own batch; the four targets have 2, 2, 3 and 5 tokens. With two batches, one has 2 tokens (the
-    # shorter half) and the other 3 or 5 (the longer half).
+    # Each of the four batches has one target, of 2, 2, 3 or 5 tokens. If only two batches are evaluated, one is from
+    # the shorter half (2 tokens) and one from the longer half (3 or 5 tokens).
     sample, whole = (Evaluator(model, records, 1, max_batches=batches)() for batches in (2, 9))
-    assert (sample.batches, whole.batches) == (2, 0)  # 9 exceeds the split's 4 batches, so none is skipped
+    assert (sample.batches, whole.batches) == (2, 0)  # 0 means all batches: the split has fewer than 9
     assert sample.tokens in (2 + 3, 2 + 5)
     assert whole.tokens == 12
 
@@ -226,8 +226,8 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
     f1, samples = decoded_by(TREES)
     assert f1 == 100
     assert samples == [Sample(words, tree, tree) for (words, _), tree in zip(TREES, BRACKETED, strict=True)]
-    # The reference of the first tree has three brackets: the model outputs one of them and a wrong one. The model
-    # outputs all four brackets of the second tree.
+    # The reference trees have 3 and 4 brackets. For the first tree, the model outputs a correct and a wrong bracket;
+    # for the second tree, it outputs the 4 correct brackets.
     f1, samples = decoded_by([(TREES[0][0], "(S (NP DT NN VBZ )NP ."), TREES[1]])
     precision, recall = 5 / 6, 5 / 7
     assert f1 == pytest.approx(200 * precision * recall / (precision + recall))
@@ -298,7 +298,7 @@ def test_lines_are_spread_evenly(size: int, count: int) -> None:
     assert len(numbers) == count
     assert all(0 <= number < size for number in numbers)
     assert all(one < other for one, other in itertools.pairwise(numbers))
-    # The first `stop` lines contain their proportional number of sampled lines, to within 1.
+    # The number of sampled lines among the first `stop` lines is proportional to `stop`, to within 1.
     for stop in range(size + 1):
         assert abs(sum(number < stop for number in numbers) - count * stop / size) <= 1
 

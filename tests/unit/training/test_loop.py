@@ -27,7 +27,7 @@ class FullDevice(Transformer):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data of the problem text_files: pairs of English and German numbers."""
+    """Returns a folder with data of the problem text_files: pairs of English and German numbers."""
     root = tmp_path_factory.mktemp("data")
     splits = {"train": range(1000, 1300), "dev": range(1300, 1310)}
     text = [f"--{split}={write_pairs(root, split, numbers)}" for split, numbers in splits.items()]

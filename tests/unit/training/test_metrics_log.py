@@ -1,4 +1,4 @@
-"""Tests that metrics.jsonl is read back as written, and that a resumed run removes lines after its checkpoint."""
+"""Tests that metrics.jsonl is read back as written, and that a resumed run deletes the lines of later steps."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from t2t_repro.training.schedule import Schedule
 
 
 def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
-    """Returns the learning rate of the step that follows `step` steps."""
+    """Returns the learning rate of the next step after `step` finished steps."""
     values = {"hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, **changes}
     return float(Schedule(HParams(learning_rate_schedule=schedule, **values))(step))
 

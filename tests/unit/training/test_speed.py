@@ -23,7 +23,7 @@ def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
 
 
 class Clock:
-    """Replaces the time module. The test sets the time by assigning to `now`."""
+    """Fake `time` module. Tests set the time by assigning to `now`."""
 
     now = 100.0
 
@@ -40,13 +40,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_the_first_step_and_pauses_do_not_count(clock: Clock) -> None:
     speed = Speed()
-    clock.now += 7  # the first step, in which TensorFlow builds the graph
+    clock.now += 7  # the first step takes 7 seconds, because TensorFlow builds the graph
     speed.count(batch((10, 5, 6), filled=(40, 50)))
     for seconds in (2, 3):
         clock.now += seconds
         speed.count(batch((10, 5, 6), (2, 3, 4), filled=(50, 60)))
     with speed.paused():
-        clock.now += 20  # an evaluation
+        clock.now += 20  # the evaluation takes 20 seconds
     assert speed.figures() == {
         "source_tokens_per_second": 20.0,
         "target_tokens_per_second": 24.0,

@@ -250,7 +250,7 @@ def test_two_replicas_take_the_same_steps() -> None:
 
 
 class Rows:
-    """A model whose logits at each position are a row of a weight table: the row of the target's id.
+    """A model that looks up the logits of each position in a table of weights, by the target's id.
 
     The seed decides which logits dropout sets to 0.
     """

@@ -28,13 +28,13 @@ with StopSignals() as signals:
 
 
 def other(number: int, frame: FrameType | None) -> None:
-    """Stands for a handler that was set before StopSignals. No test may cause a call of this handler."""
+    """Fails the test. The tests set this signal handler before they use StopSignals, and no signal may call it."""
     raise AssertionError("not to be called")
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Sets `other` as the handler of both signals before each test, and restores the original handlers afterwards."""
+    """Sets `other` as the handler of SIGTERM and SIGINT before each test, and restores the handlers afterwards."""
     restored = {number: signal.signal(number, other) for number in SIGNALS}
     yield
     for number, handler in restored.items():
@@ -76,7 +76,7 @@ def test_handlers_are_restored_after_an_error() -> None:
 
 @pytest.mark.parametrize("ignored", SIGNALS)
 def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None:
-    """A shell script starts programs with "&" so that they ignore SIGINT. StopSignals must not change that."""
+    """StopSignals does not handle a signal that the process ignores, as a program started with "&" ignores SIGINT."""
     [obeyed] = (number for number in SIGNALS if number != ignored)
     signal.signal(ignored, signal.SIG_IGN)
     with StopSignals() as signals:
@@ -124,7 +124,7 @@ def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: s
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -> None:
-    """If training is started with `2>&1 | tee log`, Ctrl-C also ends tee, and no program reads standard error."""
+    """A signal stops training even if nobody reads standard error: Ctrl-C also ends the tee of `2>&1 | tee log`."""
     code = f"""{UNTIL_REQUESTED}
     from t2t_repro.progress import say
     say("saved")
@@ -146,7 +146,7 @@ def test_training_continues_if_standard_error_is_closed() -> None:
     code = f"from t2t_repro.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
-    # The program draws the progress bar on a terminal. The terminal is then closed, and the program continues.
+    # The program draws the progress bar on a terminal, closes the terminal, and must continue.
     opened = "import os; ours, theirs = os.openpty(); os.dup2(theirs, 2); os.close(theirs)"
     closed = "os.close(ours); import time; time.sleep(0.2)"
     script = f"{opened}\n{code}\n{closed}\n{speaks}; print('done', flush=True)"

@@ -1,4 +1,4 @@
-"""Tests of event files, which TensorBoard's own reader reads."""
+"""Tests that TensorBoard's own reader reads the event files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def png(shade: int) -> bytes:
 
 
 def add(log: TensorBoardLog, step: int, loss: float) -> None:
-    """Logs two numbers, a text and a picture at a step."""
+    """Adds two numbers, a text and a picture of one step to the log."""
     log.scalars(step, {"train/loss": loss, "train/rate": loss / 8})
     log.text(step, "sample", f"**{loss}** | κόκκινο σπίτι")
     log.image(step, "attention", png(int(10 * loss)), 3, 2)
@@ -121,7 +121,7 @@ def test_each_process_has_its_own_file_even_within_a_second(tmp_path: Path) -> N
 
 
 def cuts(folder: Path) -> Iterator[int]:
-    """Yields file sizes to which a kill may shorten the event file. Each size cuts into the last record."""
+    """Yields sizes that the event file may have after a kill. Each size ends inside the file's last record."""
     size = files(folder)[-1].stat().st_size
     last = len(list(tf.data.TFRecordDataset(str(files(folder)[-1])))[-1].numpy()) + 16
     yield from {size - 1, size - 4, size - last // 2, size - last + 12, size - last + 1}

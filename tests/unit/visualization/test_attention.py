@@ -1,4 +1,4 @@
-"""Checks pictures of attention by their pixels."""
+"""Tests pictures of attention weights by their pixels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def squares(picture: Picture) -> list[tuple[int, int]]:
 
 
 def single_cell(heads: int, rows: int, columns: int, head: int, row: int, column: int) -> Picture:
-    """Draws a picture of weights that are 1 in one cell of one head, and 0 in all other cells."""
+    """Returns a picture of weights that are 1 in one cell of one head, and 0 in all other cells."""
     weights = np.zeros((heads, rows, columns), np.float32)
     weights[head, row, column] = 1
     return attention_picture(weights, ["source"] * columns, ["target"] * rows)
@@ -86,7 +86,7 @@ def test_larger_weights_are_darker() -> None:
 
 
 def ink(part: np.ndarray) -> int:
-    """Counts the dark pixels in a part of a picture without cells: the pixels of letters."""
+    """Returns the number of dark pixels in a part of a picture: the pixels of letters and of dark cells."""
     return int((part.max(axis=2) < 128).sum())
 
 
@@ -130,7 +130,7 @@ def test_a_character_that_the_default_font_lacks_comes_from_another_font() -> No
         get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in ("DejaVu Sans", "STIXGeneral")
     )
     lacking = [chr(code) for code in other if code not in default and chr(code).isalpha()]
-    assert label(lacking[0]) != label(lacking[1])  # as boxes, the characters would look alike
+    assert label(lacking[0]) != label(lacking[1])  # if both were drawn as empty boxes, the pictures would be equal
 
 
 def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
@@ -142,7 +142,7 @@ def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
     assert bottom - top == right - left == pytest.approx(39 * 16, abs=1)
     cut = attention_picture(weights[:, :40, :40], ["s" * 16] * 40, ["t" * 16] * 40)
     np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
-    assert ink(pixels(picture)) > ink(pixels(cut))  # its axis titles also say how many tokens the texts have
+    assert ink(pixels(picture)) > ink(pixels(cut))  # only `picture` has axis titles with numbers of tokens
 
 
 @pytest.mark.parametrize(("heads", "rows", "columns"), [(1, 1, 1), (2, 9, 1), (16, 1, 9), (5, 2, 1)])

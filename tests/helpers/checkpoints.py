@@ -1,0 +1,82 @@
+"""A fake training run, which saves and restores random weights, and functions that examine its model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.errors import UserError
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.checkpoint import Checkpoints
+from t2t_repro.training.step import adam
+
+
+class Training:
+    """A model, its optimizer and its checkpoints. Instead of training, `draw` sets all variables to random values."""
+
+    def __init__(self, folder: ModelFolder, seed: int = 1, keep: int = 20) -> None:
+        keras.utils.set_random_seed(seed)
+        self.strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+        with self.strategy.scope():
+            self.model = Transformer(folder.hparams, folder.vocabulary.size)
+            self.optimizer = adam(folder.hparams)
+            self.optimizer.build(self.model.trainable_variables)
+        self.checkpoints = Checkpoints(folder, self.model, self.optimizer.variables, keep)
+
+    def variables(self) -> dict[str, np.ndarray]:
+        variables = [*self.model.trainable_variables, *self.optimizer.variables]
+        return {variable.path: variable.value.numpy() for variable in variables}
+
+    def draw(self, seed: int) -> None:
+        """Sets all variables to random values that depend only on `seed`."""
+        random = np.random.default_rng(seed)
+        for variable in [*self.model.trainable_variables, *self.optimizer.variables]:
+            variable.assign(random.integers(-1000, 1000, variable.shape))
+
+    def saved(self, *steps: int) -> Training:
+        """Saves a checkpoint for each of `steps`, all with different variables; returns this object."""
+        for step in steps:
+            self.draw(step)
+            self.checkpoints.save(step)
+        return self
+
+
+def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
+    """Returns True if both dictionaries have the same names and exactly the same values."""
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def contents(folder: ModelFolder) -> dict[str, bytes]:
+    """Returns the contents of all files in a model folder and its subfolders, by path."""
+    return {str(path): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def numbers(folder: ModelFolder) -> list[int]:
+    """Returns the steps of the checkpoints in a model folder."""
+    return [step_of(path) for path in folder.checkpoints()]
+
+
+def refused(call: Any, *arguments: Any) -> str:
+    """Returns the message of the UserError that a call raises; the message must be one line."""
+    with pytest.raises(UserError) as error:
+        call(*arguments)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def listed(folder: Path) -> list[str]:
+    """Returns the steps of the checkpoints that TensorFlow's state file in a folder lists.
+
+    Asserts that TensorFlow and this project find the last of these checkpoints as the latest one.
+    """
+    state = tf.train.get_checkpoint_state(str(folder))
+    assert state.model_checkpoint_path == state.all_model_checkpoint_paths[-1]
+    assert tf.train.latest_checkpoint(str(folder)) == state.model_checkpoint_path == checkpoints_in(folder)[-1]
+    return [path.rpartition("-")[2] for path in state.all_model_checkpoint_paths]
