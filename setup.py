@@ -50,7 +50,6 @@ setup(
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
-            "scipy>=1.13,<2",  # for tests with KERAS_BACKEND=numpy
             "tensorboard>=2.20,<2.22",
             *OPTIONAL,
         ]
