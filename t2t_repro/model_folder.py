@@ -14,7 +14,6 @@ decoded/, results.json, report.md    output of t2t-reproduce
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from t2t_repro.checkpoint_reader import assign_weights, checkpoints_in, read_che
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, from_json, to_json
+from t2t_repro.locks import locked
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
@@ -127,16 +127,8 @@ class ModelFolder:
         Raises UserError if another training run is using the folder.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        # The mode is "ab", because on NFS other machines see only the locks of files that are open for writing.
-        with open(Path(path) / LOCK, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
-                ) from None
-            except OSError:  # the file system has no locks: continue without one
-                pass
+        refusal = f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
+        with locked(Path(path) / LOCK, refusal):
             yield
 
     def discard(self) -> None:

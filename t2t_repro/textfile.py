@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from t2t_repro.errors import UserError
+from t2t_repro.output_files import is_stream, open_stream, put_in_place, without_links
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -59,20 +60,30 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
 
-    Raises UserError if the file cannot be written, e.g. because the disk is full.
+    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
+    named pipe, is written at once.
+
+    Raises UserError if the file cannot be written, e.g. because the disk is full, and BrokenPipeError if no process
+    reads the stream any more.
     """
-    path = Path(path)
     temporary = ""
+    encoding = None if "b" in mode else "utf-8"
+    newline = None if encoding is None else "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        encoding = None if "b" in mode else "utf-8"
-        with open(descriptor, mode, encoding=encoding, newline=None if encoding is None else "\n") as file:
+        if is_stream(path):
+            with open(open_stream(path), mode, encoding=encoding, newline=newline) as file:
+                yield file
+            return
+        target = without_links(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with open(descriptor, mode, encoding=encoding, newline=newline) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        put_in_place(temporary, target)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UserError(
             f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
@@ -80,9 +91,3 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

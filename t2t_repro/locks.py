@@ -1,0 +1,59 @@
+"""Locks, with which only one process at a time uses a folder or writes an output file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from t2t_repro.errors import UserError
+
+
+@contextmanager
+def locked(path: Path, refusal: str, delete: bool = False) -> Iterator[None]:
+    """Returns a context in which this process holds the lock file `path`. Creates the file if it does not exist.
+
+    The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
+    does not stop a later process. If the file system has no locks, the context does nothing.
+
+    Args:
+        path: the lock file. Its folder must exist.
+        refusal: message of the error if another process holds the lock.
+        delete: True to delete the lock file at the end.
+
+    Raises UserError if another process holds the lock.
+    """
+    with _open_locked(path, refusal) as file:
+        try:
+            yield
+        finally:
+            # Delete the file while it is locked. Otherwise another process could lock it first and lose its lock file.
+            if delete and _is_open_file(file, path):
+                path.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path, refusal: str) -> IO[bytes]:
+    while True:
+        # The mode is "ab", because on NFS other machines see only the locks of files that are open for writing.
+        file = open(path, "ab")  # noqa: SIM115, closed by the caller
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise UserError(refusal) from None
+        except OSError:  # the file system has no locks: continue without one
+            return file
+        if _is_open_file(file, path):
+            return file
+        file.close()  # the process that held the lock before has deleted the file: lock the file that is there now
+
+
+def _is_open_file(file: IO[bytes], path: Path) -> bool:
+    """Returns True if `path` is still the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

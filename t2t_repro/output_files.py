@@ -1,0 +1,133 @@
+"""What the path of an output means: a regular file, a link to one, or a stream such as a device, a pipe or a terminal.
+
+A regular file is replaced when its new contents are complete. A stream cannot be replaced: it is opened and written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from t2t_repro.errors import UserError
+from t2t_repro.locks import locked
+
+MAX_LINKS = 40
+"""Number of symbolic links in a chain after which Linux reports a loop."""
+DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)")
+"""Path of an open file of a process, e.g. of /dev/stdout or of a shell's process substitution."""
+
+FileId = str | Path | int
+"""A path, or the number of an open file such as 0 for standard input."""
+
+
+def without_links(path: str | Path) -> Path:
+    """Returns the absolute path of the file to which symbolic links lead.
+
+    A path of an open file, such as /proc/1/fd/1, stays as it is: the text of its link need not be a path. Raises
+    OSError if the links form a loop.
+    """
+    path = Path(path)
+    for _ in range(MAX_LINKS):
+        path = Path(os.path.realpath(path.parent), path.name)
+        if DESCRIPTOR.fullmatch(str(path)) or not path.is_symlink():
+            return path
+        path = path.parent / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def is_stream(path: str | Path) -> bool:
+    """Returns True if `path` is an open file such as /dev/stdout, or exists and is neither a regular file nor a folder.
+
+    Raises OSError if the path cannot be read.
+    """
+    target = without_links(path)
+    if DESCRIPTOR.fullmatch(str(target)):
+        return True
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def open_stream(path: str | Path) -> int:
+    """Opens a path for which `is_stream` is True. Returns a new file descriptor.
+
+    For an open file of this process, such as /dev/stdout, the new descriptor continues at the position of the old one,
+    so that nothing that was written before is lost. Raises OSError if the path cannot be opened.
+    """
+    target = without_links(path)
+    match = DESCRIPTOR.fullmatch(str(target))
+    if match and int(match[1]) == os.getpid():
+        return os.dup(int(match[2]))
+    return os.open(target, os.O_WRONLY | os.O_APPEND)
+
+
+def put_in_place(temporary: str | Path, target: Path) -> None:
+    """Renames a finished temporary file to `target`. The file gets the permissions of an existing `target`.
+
+    A new file gets the permissions that the umask allows. Raises OSError if this fails.
+    """
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        mode = 0o666 & ~_umask()
+    os.chmod(temporary, mode)
+    os.replace(temporary, target)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def only_writer(path: Path, flag: str) -> Iterator[None]:
+    """Returns a context in which no other program of this project writes the output file `path`.
+
+    The lock file .NAME.lock lies beside the output file; see `locks.locked`.
+
+    Args:
+        path: path of the output file; see `without_links`.
+        flag: the flag that named the file, for error messages.
+
+    Raises UserError if another process is writing the file, or if its folder cannot be written.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(lock, refusal, delete=True))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another {flag}") from None
+        yield
+
+
+def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Mapping[str, FileId]) -> None:
+    """Raises UserError if a program would write a regular file that it also reads, under any of the file's names.
+
+    Args:
+        flag: the flag that named the output.
+        outputs: the files that the program writes.
+        inputs: the files that the program reads, by the flag or the words that name them in the error message.
+    """
+    for output in outputs:
+        for name, path in inputs.items():
+            if _is_same_file(output, path):
+                shown = "standard output" if isinstance(output, int) else output
+                raise UserError(f"{shown} is also the input of {name} and would be overwritten; choose another {flag}")
+
+
+def _is_same_file(output: FileId, path: FileId) -> bool:
+    try:
+        status = os.stat(output)
+        return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path))
+    except OSError:  # a file that does not exist, or a standard stream that is closed
+        return False

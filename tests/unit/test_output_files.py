@@ -1,0 +1,172 @@
+"""Streams are written and never replaced, links are followed, and no program writes a file that it reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.output_files import is_stream, only_writer, refuse_overwriting, without_links
+from t2t_repro.textfile import whole_file
+
+
+def write(path: Path | str, text: str = "new\n") -> None:
+    with whole_file(path, "w") as file:
+        file.write(text)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The descriptors of a pipe: its end for reading and its end for writing."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    """A device file like /dev/null, which root can replace."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_bytes(b"")
+    except PermissionError:
+        pytest.skip("only root may make and open a device file")
+    return path
+
+
+def test_a_device_stays_a_device(device: Path) -> None:
+    write(device)
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert os.listdir(device.parent) == [device.name]
+
+
+def test_a_named_pipe_is_written(tmp_path: Path) -> None:
+    path, contents = tmp_path / "fifo", list[bytes]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: contents.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write(path)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    reader.join(5)
+    assert contents == [b"new\n"]
+
+
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])
+def test_an_open_pipe_is_written(pipe: tuple[int, int], folder: str) -> None:
+    path = f"{folder}/{pipe[1]}"
+    assert is_stream(path)
+    write(path)
+    assert os.read(pipe[0], 100) == b"new\n"
+
+
+def test_an_open_regular_file_is_continued(tmp_path: Path) -> None:
+    # The shell opens such a file for `(echo first; t2t-decoder --decode_to_file=/dev/stdout; echo last) > file`.
+    with open(tmp_path / "file", "wb", buffering=0) as file:
+        file.write(b"first\n")
+        write(f"/dev/fd/{file.fileno()}")
+        file.write(b"last\n")
+    assert (tmp_path / "file").read_text() == "first\nnew\nlast\n"
+
+
+def test_a_pipe_without_a_reader_is_reported_as_such(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        write(f"/dev/fd/{writing}")
+    os.close(writing)
+
+
+def test_a_full_device_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"^/dev/full: cannot be written"):
+        write("/dev/full")
+
+
+@pytest.mark.parametrize("target", ["file", "folder/file", "missing"])
+def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
+    (tmp_path / "folder").mkdir()
+    if target != "missing":
+        (tmp_path / target).write_text("old")
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "folder" / "link to a link").symlink_to("../link")
+    write(tmp_path / "folder" / "link to a link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "folder" / "link to a link").is_symlink()
+    assert (tmp_path / target).read_text() == "new\n"
+    assert without_links(tmp_path / "folder" / "link to a link") == (tmp_path / target).resolve()
+
+
+def test_links_that_form_a_loop_are_an_error(tmp_path: Path) -> None:
+    for name, target in (("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(UserError, match="a: cannot be written"):
+        write(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(0o600)
+    write(tmp_path / "secret")
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "x.de"
+    for _ in range(2):
+        with only_writer(output, "--to"):
+            with pytest.raises(UserError, match=r"x\.de: another process is writing this file.*choose another --to$"):
+                only_writer(output, "--to").__enter__()
+            with only_writer(tmp_path / "y.de", "--to"):
+                pass
+    assert os.listdir(output.parent) == []
+
+
+def test_a_lock_file_that_a_killed_process_left_does_not_block(tmp_path: Path) -> None:
+    code = """
+import os, pathlib, sys
+from t2t_repro.output_files import only_writer
+with only_writer(pathlib.Path(sys.argv[1]), "--to"):
+    os.kill(os.getpid(), 9)
+"""
+    process = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert os.listdir(tmp_path) == [".x.lock"]
+    with only_writer(tmp_path / "x", "--to"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"x: cannot be written .*; choose another --to"):
+        only_writer(tmp_path / "file" / "x", "--to").__enter__()
+
+
+def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("text", "other"):
+        Path(name).write_text("text\n")
+    Path("folder").mkdir()
+    Path("link").symlink_to("text")
+    os.link("text", "hard link")
+    for output in ("text", "folder/../text", tmp_path / "text", "link", "hard link"):
+        with pytest.raises(UserError) as error:
+            refuse_overwriting("--to", ["missing", output], {"--about=other": "other", "--from=text": "text"})
+        assert str(error.value) == (
+            f"{output} is also the input of --from=text and would be overwritten; choose another --to"
+        )
+    with open("text", "rb") as file, pytest.raises(UserError, match="text is also the input of standard input"):
+        refuse_overwriting("--to", ["text"], {"standard input": file.fileno()})
+    with open("text", "ab") as file, pytest.raises(UserError, match="standard output is also the input of --from"):
+        refuse_overwriting("--to", [file.fileno()], {"--from": "text"})
+    refuse_overwriting(
+        "--to", ["other", "missing", "/dev/null"], {"--from": "text", "--about": "/dev/null", "--of": "no"}
+    )
