@@ -46,6 +46,7 @@ setup(
     extras_require=EXTRAS
     | {
         "test": [
+            "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",
