@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
             scores.append(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
         rows.append(f"| {name} | {' | '.join(scores)} | {cpu / 60:.1f} | {wall / 60:.1f} |")
         print(rows[-1], flush=True)
-    print("\n| run | BLEU val | BLEU test_2016_flickr | CPU minutes | minutes |")
+    print("\n| run | BLEU val | BLEU test_2016_flickr | CPU minutes | elapsed minutes |")
     print("| --- | --- | --- | --- | --- |")
     print("\n".join(rows))
     if PICTURE.value:

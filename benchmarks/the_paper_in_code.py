@@ -262,8 +262,8 @@ def describe_label(walk: Walk) -> str:
     losses = [float(smoothed_cross_entropy(logits, label, rate)) for rate in (smoothing, 0.0)]
     return (
         f"{table(['piece', 'smoothed label', 'probability in the model'], rows)}\n\n"
-        f"The loss of this token is {losses[0]:.4f} nats with smoothing, after the entropy of the label is subtracted, "
-        f"and {losses[1]:.4f} nats without smoothing."
+        f"With smoothing, the loss of this token is {losses[0]:.4f} nats; the entropy of the label is already "
+        f"subtracted. Without smoothing, the loss is {losses[1]:.4f} nats."
     )
 
 
