@@ -43,8 +43,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     """Parses `argv` into `values`, calls `main(values)` and returns the program's exit code.
 
     The exit code is 0 after success, or if `main` raised `Stopped` after it saved its work. It is 1 if the program that
-    reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag or a
-    failed file operation; this function then prints one line on standard error.
+    reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag, a
+    failed file operation or a memory shortage; this function then prints one line on standard error.
 
     Args:
         values: the program's flags.
@@ -70,7 +70,23 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(str(error).split())}")
+    except Exception as error:
+        if not (shortage := _memory_shortage(error)):
+            raise
+        say(
+            f"{name}: the device has too little free memory ({shortage}); end other programs that use it, or choose "
+            "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
+        )
     return 2
+
+
+def _memory_shortage(error: Exception) -> str:
+    """Returns TensorFlow's description of a memory shortage; "" if `error` has another cause."""
+    if "tensorflow" not in sys.modules:
+        return ""
+    from t2t_repro import devices
+
+    return devices.memory_shortage(error)
 
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:

@@ -29,8 +29,10 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
     folder = ModelFolder(values.output_dir)
     program.load_tensorflow()
+    from t2t_repro import devices
     from t2t_repro.training.averaging import average_checkpoints
 
+    devices.hide_gpus()  # a training run may be using all their memory
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{average}: the mean of {', '.join(paths)}")
 

@@ -94,8 +94,10 @@ def main(values: flags.FlagValues) -> None:
         lines = read_input(values, decode_hparams.prefix_file)
 
     program.load_tensorflow()
+    from t2t_repro import devices
     from t2t_repro.decoding.translator import Translator
 
+    devices.use_one_gpu(values.shard_id)
     say(f"{', '.join(checkpoints)}: {decode_hparams}")
     translator = Translator.from_folders(
         folders, checkpoints, replace(decode_hparams, prefix_file="", write_beam_scores=False)

@@ -65,10 +65,12 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     export_dir = Path(values.export_dir or folder.path / "export")
 
     program.load_tensorflow()
+    from t2t_repro import devices
     from t2t_repro.decoding.translator import Translator
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export
 
+    devices.use_one_gpu()
     warmup_texts = warmup_texts or server_files.warmup_texts(folder.vocabulary)
     signatures = ["serving_default", "nbest", "score"]
     say(f"{checkpoint}: exporting")
@@ -86,6 +88,9 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
     quantization = values.quantization or "float32"
     ctranslate2_export.refuse_impossible(folder.hparams, quantization)
     program.load_tensorflow()
+    from t2t_repro import devices
+
+    devices.hide_gpus()  # the format is converted on the CPU
     say(f"{checkpoint}: exporting")
     export_dir = Path(values.export_dir or folder.path / "export_ctranslate2")
     return ctranslate2_export.export_ctranslate2(folder, checkpoint, export_dir, quantization)

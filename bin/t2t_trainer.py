@@ -14,13 +14,14 @@ import dataclasses
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program
-from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, load_data
 from t2t_repro.data.description import description_path, missing_data
@@ -165,6 +166,8 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
         print(dry_run(data, hparams, values.random_seed, config))
         return None
     output_dir = values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
+    if any(step_of(path) >= hparams.train_steps for path in checkpoints_in(Path(output_dir))):
+        devices.let_memory_grow()  # no step is left, so this program needs little memory
     return run_training(output_dir, data, hparams, values.random_seed, config)
 
 

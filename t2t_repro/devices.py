@@ -1,13 +1,69 @@
-"""Reads this machine's GPUs, processor and memory limit, and sets TensorFlow's threads and float32 precision."""
+"""Chooses GPUs, threads and float32 precision for TensorFlow, and reads this machine's devices and memory limit."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import re
 from pathlib import Path
 
 import tensorflow as tf
+
+MEMORY_SHORTAGE = re.compile(
+    r"out[ _]of[ _]memory|OOM when|failed to allocate|ALLOC_FAILED|ErrorMemoryAllocation"
+    # TensorFlow reports these if cuBLAS could not allocate its workspace.
+    r"|(no|without|initialize|get) ?BLAS support|Blas \w+ launch failed|failed to create cublas handle"
+    # TensorFlow reports this if a GPU had no memory for a copy of a tensor.
+    r"|(Dst|Src) tensor is not initialized",
+    re.IGNORECASE,
+)
+"""Texts of errors that TensorFlow raises if a device is out of memory."""
+
+
+def let_memory_grow() -> None:
+    """Makes TensorFlow allocate memory of the visible GPUs only when it needs the memory.
+
+    By default, TensorFlow allocates almost all memory of every visible GPU. This function has no effect if there is no
+    GPU, or if TensorFlow has already computed something.
+    """
+    with contextlib.suppress(RuntimeError):
+        for gpu in tf.config.get_visible_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def use_one_gpu(index: int = 0) -> None:
+    """Makes TensorFlow use only one GPU, and allocate memory of this GPU only when it needs the memory.
+
+    This function has no effect if there is no GPU, or if TensorFlow has already computed something.
+
+    Args:
+        index: index of the GPU among the visible GPUs. With two visible GPUs, 2 is the first GPU again.
+    """
+    if gpus := tf.config.get_visible_devices("GPU"):
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices([gpus[index % len(gpus)]], "GPU")
+        let_memory_grow()
+
+
+def hide_gpus() -> None:
+    """Makes TensorFlow use only the CPU. This function has no effect if TensorFlow has already computed something."""
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
+
+
+def memory_shortage(error: BaseException) -> str:
+    """Returns TensorFlow's description of a memory shortage; "" if `error` has another cause.
+
+    If a GPU is out of memory, TensorFlow raises ResourceExhaustedError only for its own allocations. If CUDA or one of
+    its libraries fails to allocate memory, TensorFlow raises other errors.
+    """
+    if not isinstance(error, (tf.errors.ResourceExhaustedError, tf.errors.InternalError, tf.errors.UnknownError)):
+        return ""
+    line = next((line for line in str(error).splitlines() if MEMORY_SHORTAGE.search(line)), "")
+    if not line:
+        return type(error).__name__ if isinstance(error, tf.errors.ResourceExhaustedError) else ""
+    return re.sub(r"\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
 def use_exact_float32() -> None:

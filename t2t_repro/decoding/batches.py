@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, output_length
 from t2t_repro.errors import UserError
 from t2t_repro.progress import say
@@ -65,11 +66,14 @@ def run_in_batches(
     def run_batch(batch: list[int]) -> Iterator[tuple[int, Result]]:
         try:
             results = run([items[index] for index in batch])
-        except tf.errors.ResourceExhaustedError:
+        except tf.errors.OpError as error:
+            shortage = devices.memory_shortage(error)
+            if not shortage:
+                raise
             if len(batch) == 1:
                 raise UserError(
-                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens; remove or shorten it, or "
-                    "use a smaller beam_size or extra_length"
+                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens ({shortage}); remove or "
+                    "shorten it, use a smaller beam_size or extra_length, or end other programs that use the device"
                 ) from None
         else:
             yield from zip(batch, results, strict=True)

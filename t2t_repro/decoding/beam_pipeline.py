@@ -26,7 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
-from t2t_repro import registry
+from t2t_repro import devices, registry
 from t2t_repro.decoding.output import finish_translations, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
@@ -212,6 +212,7 @@ def load(job: Job) -> LoadedModel:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
     decode_hparams = replace(job.decode_hparams, write_beam_scores=False)
+    devices.use_one_gpu()
     return LoadedModel(Translator.from_folders(folders, checkpoints, decode_hparams), folders[0].problem)
 
 

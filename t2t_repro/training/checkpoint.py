@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.checkpoint_reader import assign_weights, read_checkpoint, read_value, step_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -101,9 +102,9 @@ class Checkpoints:
             status = tf.train.Checkpoint(**self._state).read(path).assert_existing_objects_matched()
             # Without expect_partial, TensorFlow warns later that the variable BY_REQUEST was not restored.
             status.expect_partial()
-        except tf.errors.ResourceExhaustedError:
-            raise
         except (tf.errors.OpError, ValueError, IndexError) as error:
+            if devices.memory_shortage(error):
+                raise
             refuse_unreadable(path)
             say(f"{path}: damaged ({first_line(error)}); trying the one before")
             return False

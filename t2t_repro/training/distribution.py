@@ -69,7 +69,8 @@ def count_replicas(worker_gpu: int = 0) -> int:
         UserError: if this machine has fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
     """
     _choose_gpus(worker_gpu)
-    gpus = tf.config.list_logical_devices("GPU")
+    # Does not list the GPUs as logical devices, because TensorFlow would then allocate almost all of their memory.
+    gpus = tf.config.get_visible_devices("GPU")
     return len(gpus) or (len(tf.config.list_logical_devices("CPU")) if workers() == 1 else 1)
 
 

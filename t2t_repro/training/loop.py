@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
@@ -50,10 +51,10 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
         with contextlib.ExitStack() as at_end:
             prepared = prepare(run, at_end)
             Loop(prepared).run()
-    except tf.errors.ResourceExhaustedError as error:
-        raise out_of_memory(error, min(config.max_tokens_per_replica, hparams.batch_size)) from None
-    except LOST as error:
-        if workers() == 1:
+    except tf.errors.OpError as error:
+        if shortage := devices.memory_shortage(error):
+            raise out_of_memory(shortage, min(config.max_tokens_per_replica, hparams.batch_size)) from None
+        if workers() == 1 or not isinstance(error, LOST):
             raise
         raise lost(error) from None
     return prepared.folder if run.is_chief else None

@@ -7,7 +7,6 @@ round consists of one micro-batch for each replica.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -274,16 +273,15 @@ class TrainStep:
         return self._on_replicas(finish, votes)
 
 
-def out_of_memory(error: Exception, positions: int) -> UserError:
+def out_of_memory(shortage: str, positions: int) -> UserError:
     """Returns the error for a device that ran out of memory. The message advises a smaller --max_tokens_per_replica.
 
     Args:
-        error: TensorFlow's error.
+        shortage: TensorFlow's description of the memory shortage.
         positions: maximum number of positions in a micro-batch of this run.
     """
-    tensor = re.search(r"OOM when allocating .*?(?= on /job|\n|$)", str(error))
     return UserError(
-        f"the device has too little memory ({tensor[0] if tensor else type(error).__name__}); give "
+        f"the device has too little memory ({shortage}); give "
         f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which resumes from the last "
         "checkpoint; if that does not help, the model is too large for the device"
     )

@@ -51,3 +51,86 @@ def test_float32_is_exact(compute: Callable[[], Any]) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(True)
     compute()
     assert not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+class Gpus:
+    """Replaces TensorFlow's configuration of GPUs; `calls` lists the functions that were called, with arguments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, visible: list[str], has_computed: bool = False) -> None:
+        self.visible, self.calls, self._has_computed = visible, list[tuple[Any, ...]](), has_computed
+        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: self.visible)
+        monkeypatch.setattr(tf.config, "set_visible_devices", self._set_visible)
+        monkeypatch.setattr(tf.config.experimental, "set_memory_growth", self._set_growth)
+
+    def _set_visible(self, visible: list[str], kind: str) -> None:
+        if self._has_computed:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
+        assert kind == "GPU"
+        self.visible = visible
+        self.calls.append(("visible", *visible))
+
+    def _set_growth(self, gpu: str, grows: bool) -> None:
+        if self._has_computed:
+            raise RuntimeError("Physical devices cannot be modified after being initialized")
+        self.calls.append(("grows", gpu, grows))
+
+
+@pytest.mark.parametrize(
+    ("configure", "calls"),
+    [
+        (devices.use_one_gpu, [("visible", "a"), ("grows", "a", True)]),
+        (lambda: devices.use_one_gpu(1), [("visible", "b"), ("grows", "b", True)]),
+        (lambda: devices.use_one_gpu(7), [("visible", "b"), ("grows", "b", True)]),
+        (devices.let_memory_grow, [("grows", "a", True), ("grows", "b", True), ("grows", "c", True)]),
+        (devices.hide_gpus, [("visible",)]),
+    ],
+    ids=["one GPU", "the second", "the eighth of three", "all", "none"],
+)
+def test_gpus_are_configured_before_tensorflow_computes(
+    configure: Callable[[], None], calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = Gpus(monkeypatch, ["a", "b", "c"])
+    configure()
+    assert gpus.calls == calls
+
+
+@pytest.mark.parametrize("configure", [devices.use_one_gpu, devices.let_memory_grow, devices.hide_gpus])
+@pytest.mark.parametrize(("visible", "has_computed"), [(["a", "b"], True), ([], False)])
+def test_nothing_changes_without_gpus_or_after_tensorflow_has_computed(
+    configure: Callable[[], None], visible: list[str], has_computed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = Gpus(monkeypatch, visible, has_computed)
+    configure()
+    assert gpus.visible == visible
+
+
+SHORTAGES = [
+    "{{function_node __wrapped__Add}} failed to allocate memory [Op:Add]",
+    "Failed copying input tensor from CPU:0 to GPU:0 in order to run _EagerConst: Dst tensor is not initialized.",
+    "CUDA Runtime error: Failed to load kernel: cudaErrorMemoryAllocation: out of memory",
+    "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory",
+    "failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    "failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
+    "Attempting to perform BLAS operation using StreamExecutor without BLAS support",
+    "No BLAS support in stream.",
+    "No Blas support for stream",
+    "Failed to initialize BLAS support",
+    "Blas xGEMMBatched launch failed : a.shape=[8,4,4], b.shape=[8,4,4]",
+    "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED",
+]
+"""Texts of InternalErrors that TensorFlow 2.11 to 2.21 raises if a GPU is out of memory."""
+
+
+def test_a_memory_shortage_is_recognized_by_its_text() -> None:
+    errors = [tf.errors.InternalError(None, None, f"Graph execution error:\n\n{text}\n\t [[x]]") for text in SHORTAGES]
+    assert [devices.memory_shortage(error) for error in errors] == ["failed to allocate memory", *SHORTAGES[1:]]
+    tensor = "OOM when allocating tensor with shape[8,9] and type float"
+    for text, shortage in ((f"{tensor} on /job:localhost/device:GPU:0 by allocator", tensor), ("?", None)):
+        error = tf.errors.ResourceExhaustedError(None, None, text)
+        assert devices.memory_shortage(error) == (shortage or "ResourceExhaustedError")
+    for other in (
+        tf.errors.InternalError(None, None, "Connection reset by peer"),
+        tf.errors.DataLossError(None, None, "out of memory"),
+        ValueError("out of memory"),
+    ):
+        assert devices.memory_shortage(other) == ""

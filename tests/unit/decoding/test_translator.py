@@ -93,7 +93,10 @@ def test_a_batch_that_is_too_large_for_memory_is_halved(
     def fit(size: int) -> None:
         sizes.add(size)
         if size > capacity:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+            raise [
+                tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+                tf.errors.InternalError(None, None, "Dst tensor is not initialized."),
+            ][size % 2]
 
     def search_if_it_fits(self: Translator, params: DecodeHParams, arrays: dict[str, np.ndarray]) -> Any:
         fit(len(arrays["inputs"]))

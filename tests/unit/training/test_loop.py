@@ -21,8 +21,17 @@ from t2t_repro.problem import Problem
 class FullDevice(Transformer):
     """A Transformer that fails at every call as if the device had no memory left."""
 
+    error: Any = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,9] on /job:x")
+
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,9] on /job:x")
+        raise self.error
+
+
+@registry.register_model
+class FullDeviceInCublas(FullDevice):
+    """A Transformer that fails at every call as if cuBLAS had no memory left."""
+
+    error = tf.errors.InternalError(None, None, "Graph execution error:\n\nNo BLAS support in stream.")
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +49,18 @@ def trainer_flags(data_dir: Path, output_dir: Path, *flags: str) -> list[str]:
     return [*data, "--hparams_set=transformer_tiny", f"--hparams={SMALL}", *flags]
 
 
-@pytest.mark.parametrize(("flags", "advised"), [([], 200), (["--max_tokens_per_replica=100"], 50)])
+@pytest.mark.parametrize(
+    ("flags", "shortage", "advised"),
+    [
+        (["--model=full_device"], "OOM when allocating tensor with shape[8,9]", 200),
+        (["--model=full_device_in_cublas", "--max_tokens_per_replica=100"], "No BLAS support in stream.", 50),
+    ],
+)
 def test_a_device_without_enough_memory_ends_training_with_advice(
-    data_dir: Path, tmp_path: Path, flags: list[str], advised: int
+    data_dir: Path, tmp_path: Path, flags: list[str], shortage: str, advised: int
 ) -> None:
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--model=full_device", "--train_steps=2", *flags))
-    problem = "the device has too little memory (OOM when allocating tensor with shape[8,9])"
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2", *flags))
+    problem = f"the device has too little memory ({shortage})"
     refused(result, f"t2t-trainer: {problem}", f"--max_tokens_per_replica={advised} ")
 
 

@@ -308,13 +308,7 @@ def test_the_seed_decides_dropout_in_each_micro_batch() -> None:
 
 
 def test_the_error_for_a_full_device_names_the_flag_and_half_the_positions() -> None:
-    message = (
-        "Graph execution error:\n\nDetected at node a defined at (most recent call last):\nOOM when allocating tensor "
-        "with shape[8192,37000] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n"
-    )
-    with_tensor, without = (tf.errors.ResourceExhaustedError(None, None, text) for text in (message, "?"))
-    error = str(out_of_memory(with_tensor, 5000))
-    assert "(OOM when allocating tensor with shape[8192,37000] and type float)" in error
+    error = str(out_of_memory("OOM when allocating tensor with shape[8192,37000]", 5000))
+    assert "(OOM when allocating tensor with shape[8192,37000])" in error
     assert "give --max_tokens_per_replica=2500 with the same command" in error
-    assert "(ResourceExhaustedError)" in str(out_of_memory(without, 5000))
-    assert "--max_tokens_per_replica=1 " in str(out_of_memory(without, 1))
+    assert "--max_tokens_per_replica=1 " in str(out_of_memory("?", 1))
