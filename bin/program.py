@@ -26,12 +26,15 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, parse_value
+from t2t_repro.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import decode_lines
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
+STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
+"""Numbers of the process's open files."""
 
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
@@ -199,6 +202,30 @@ def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> Non
     flags.DEFINE_string("output_dir", "", folders, flag_values=values)
     checkpoint = "checkpoint to use; default: the averaged checkpoint, or the latest checkpoint if it is newer"
     flags.DEFINE_string("checkpoint_path", "", checkpoint, flag_values=values)
+
+
+@contextmanager
+def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | None]:
+    """Returns a context in which the program may write its output --decode_to_file=`path`.
+
+    Yields the path of the output file, or None for standard output. See `output_files.output_file`.
+
+    Raises UserError if the program cannot write the output, or if a file that it writes is one of `inputs`.
+    """
+    if path in STANDARD_STREAMS:
+        refuse_overwriting("--decode_to_file", [STANDARD_OUTPUT], inputs)
+        yield None
+    else:
+        with output_file("--decode_to_file", path, suffix, inputs) as target:
+            yield target
+
+
+def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
+    """Returns the files that the flags `names` name. The first flag names the input: by default standard input."""
+    inputs: list[Input] = [(f"--{name}={values[name].value}", values[name].value) for name in names]
+    if values[names[0]].value in STANDARD_STREAMS:
+        inputs[0] = ("standard input", STANDARD_INPUT)
+    return [(name, path) for name, path in inputs if path != ""]
 
 
 def define_long_lines(values: flags.FlagValues) -> None:

@@ -11,6 +11,7 @@ translations. --resume continues an interrupted run. docs/decoding.md explains a
 from __future__ import annotations
 
 import contextlib
+import glob
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.model_folder import open_folders
+from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.output_files import UNFINISHED, Input, is_stream
 from t2t_repro.problem import Problem
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
@@ -43,7 +45,7 @@ FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)
 for name, text in (
     ("decode_from_file", "file to translate, plain or .gz; standard input by default and with -"),
-    ("decode_to_file", "file to write; standard output by default and with -"),
+    ("decode_to_file", "file, pipe or device to write; standard output by default and with -"),
     ("decode_reference", "file with a correct translation of each input line; the program prints scores at the end"),
     ("score_file", "file of lines source<TAB>target; writes each target's log-probability, in total and per token"),
 ):
@@ -80,6 +82,12 @@ program.define_decode_hparams(FLAGS)
 
 def main(values: flags.FlagValues) -> None:
     """Translates a file, scores pairs, or translates typed lines, depending on the flags."""
+    with contextlib.ExitStack() as at_end:
+        run_mode(values, at_end)
+
+
+def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
+    """Does what `main` describes. `at_end` receives the lock on the output file; closing it releases the lock."""
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
@@ -92,6 +100,10 @@ def main(values: flags.FlagValues) -> None:
         pairs = list(read_pairs(values.score_file)) if values.score_file else []
     else:
         lines = read_input(values, decode_hparams.prefix_file)
+    inputs = [*input_files(values, decode_hparams.prefix_file), *model_files(folders, checkpoints)]
+    output = at_end.enter_context(program.output(output_path(values), UNFINISHED, inputs))
+    if values.resume and output and is_stream(output):
+        raise UserError(f"--resume needs a regular file to continue; {values.decode_to_file} is none")
 
     program.load_tensorflow()
     from t2t_repro import devices
@@ -106,7 +118,7 @@ def main(values: flags.FlagValues) -> None:
         translator.check(translator.decode_hparams)
     if values.output_attention and not translator.model.has_attention:
         raise UserError(f"model {translator.model.name!r} has no attention for --output_attention; omit it")
-    decoder = Decoder(translator, folders[0].problem, checkpoints, decode_hparams, values)
+    decoder = Decoder(translator, folders[0].problem, checkpoints, decode_hparams, values, output)
     if values.decode_interactive:
         decoder.converse()
     elif values.score_file:
@@ -170,6 +182,39 @@ def read_pairs(path: str) -> Iterator[Pair]:
         yield source, target
 
 
+def input_files(values: flags.FlagValues, prefix_file: str) -> list[Input]:
+    """Returns the files that the program reads, without those of the model."""
+    if values.score_file:
+        return program.file_inputs(values, "score_file")
+    prefixes = [(f"--decode_hparams=prefix_file={prefix_file}", prefix_file)] if prefix_file else []
+    return [*program.file_inputs(values, "decode_from_file", "decode_reference"), *prefixes]
+
+
+def model_files(folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> list[Input]:
+    """Returns the files of the models."""
+    return [
+        (f"--output_dir={folder.path}", file)
+        for folder, checkpoint in zip(folders, checkpoints, strict=True)
+        for file in (
+            *folder.description_files(),
+            *Path(checkpoint).parent.glob(f"{glob.escape(Path(checkpoint).name)}.*"),
+        )
+    ]
+
+
+def output_path(values: flags.FlagValues) -> str:
+    """Returns the path of the output: --decode_to_file or, with --shards, the file of the shard.
+
+    Raises UserError if the output of a shard would lie beside a stream such as /dev/null.
+    """
+    path: str = values.decode_to_file
+    if values.shards == 1:
+        return path
+    if is_stream(path):
+        raise UserError(f"--decode_to_file={path} is no regular file, which --shards needs; choose another path")
+    return f"{path}-{values.shard_id:05d}-of-{values.shards:05d}"
+
+
 @dataclass(frozen=True)
 class Decoder:
     """The program's three modes: translating a file, scoring pairs, and translating typed lines."""
@@ -180,6 +225,8 @@ class Decoder:
     decode_hparams: DecodeHParams
     """All decode hparams. This class applies `prefix_file` and `write_beam_scores`; `translator` applies the others."""
     values: flags.FlagValues
+    output: Path | None
+    """The output file or stream; None for standard output."""
 
     def decode(self, lines: Sequence[Line]) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
@@ -188,13 +235,13 @@ class Decoder:
 
         values = self.values
         start, end = (len(lines) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
-        lines, output = lines[start:end], self._output()
+        lines = lines[start:end]
         texts, prefixes, references = ([line[column] for line in lines] for column in range(3))
 
         def stream(numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
             return self._stream([lines[number] for number in numbers], [start + number for number in numbers])
 
-        with self._journal(output, texts, prefixes, start) if output else contextlib.nullcontext() as journal:
+        with self._journal(texts, prefixes, start) as journal:
             translations = translate_all(len(texts), stream, journal, "decoding")
             for kind, count in (
                 ("translated in segments", sum(translation.segments > 1 for translation in translations)),
@@ -206,9 +253,9 @@ class Decoder:
             translations, report = finish_translations(self.problem, texts, translations)
             if report:
                 say(str(report))
-            write(output, self._lines(texts, translations))
-        if journal:
-            journal.delete()
+            write(self.output, self._lines(texts, translations))
+            if journal:
+                journal.delete()
         if values.decode_reference:
             for score in self.problem.scores([translation.text for translation in translations], references):
                 say(f"{score.score:6.2f}  {score.label}  {score.signature}")
@@ -236,35 +283,28 @@ class Decoder:
         progress.close()
         vocabulary, output_format = self.translator.vocabulary, self.values.output_format
         write(
-            self._output(),
+            self.output,
             [pair_line(*pair, score, vocabulary, output_format) for pair, score in zip(pairs, scores, strict=True)],
         )
 
-    def _output(self) -> Path | None:
-        """Returns the path of the output file; None for standard output."""
-        if self.values.decode_to_file in program.STANDARD_STREAMS:
-            return None
-        path = Path(self.values.decode_to_file)
-        if self.values.shards > 1:
-            path = path.with_name(f"{path.name}-{self.values.shard_id:05d}-of-{self.values.shards:05d}")
-        if path.is_dir():
-            raise UserError(f"--decode_to_file={path} is a folder; name a file")
-        return path
-
-    def _journal(self, output: Path, texts: list[str], prefixes: list[str], start: int) -> Journal:
-        """Returns the journal: a file of finished translations, from which --resume continues.
+    def _journal(
+        self, texts: list[str], prefixes: list[str], start: int
+    ) -> contextlib.AbstractContextManager[Journal | None]:
+        """Returns the journal: a file of finished translations, from which --resume continues. A stream has none.
 
         --resume refuses the journal of a run with other inputs, checkpoints or settings. `start` is the number of the
         first line of `texts` in the input file, counted from 0.
         """
         from t2t_repro.decoding.journal import Journal
 
+        if self.output is None or is_stream(self.output):
+            return contextlib.nullcontext()
         written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in self.checkpoints]
         # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
         is_detailed = self.values.output_format == "jsonl"
         return Journal(
-            output,
+            self.output,
             (texts, prefixes, start, self.checkpoints, written, decode_hparams, self.values.long_lines, is_detailed),
             self.values.resume,
         )
@@ -298,7 +338,10 @@ class Decoder:
 
 
 def write(output: Path | None, lines: Sequence[str]) -> None:
-    """Writes lines to the file `output`, which appears only when it is complete. None stands for standard output."""
+    """Writes lines to the file `output`, which appears only when it is complete, or to a stream.
+
+    None stands for standard output.
+    """
     contents = "".join(f"{line}\n" for line in lines).encode("utf-8")
     if output:
         with whole_file(output) as file:

@@ -13,23 +13,29 @@ or a kill ends the program early, DECODE_TO_FILE.partial has the lines translate
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.data.text_rules import one_line
 from t2t_repro.errors import UserError
+from t2t_repro.output_files import is_stream, put_in_place, refuse_irregular
 from t2t_repro.progress import progress, say
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
-from t2t_repro.textfile import decode_lines, read_lines
+from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 HISTORY = Path("~/.t2t_query_server_history")
+PARTIAL = ".partial"
+"""End of the name of the file that has the lines translated so far."""
 MAX_FAILURES = 3
 """Number of failed requests in a row after which the program sends no further lines."""
 MAX_RANGES = 10
@@ -42,7 +48,7 @@ for name, default, text in (
     ("signature_name", "serving_default", "serving_default, or nbest: n outputs per line, each followed by its score"),
     ("inputs_once", "", "text to translate instead of a file"),
     ("decode_from_file", "", "file to translate, plain or .gz; standard input by default and with -"),
-    ("decode_to_file", "", "file to write; standard output by default and with -"),
+    ("decode_to_file", "", "file, pipe or device to write; standard output by default and with -"),
 ):
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
 flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
@@ -67,7 +73,19 @@ def main(values: flags.FlagValues) -> None:
     except UnicodeEncodeError:
         raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
-    lines = list(read_lines(values.decode_from_file)) if has_file else []
+    lines = list(read_lines(values.decode_from_file)) if has_file else None
+    inputs = [] if values.inputs_once else program.file_inputs(values, "decode_from_file")
+    with program.output(values.decode_to_file, PARTIAL, inputs) as output:
+        run_mode(values, lines, output)
+
+
+def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path | None) -> None:
+    """Does what `main` describes.
+
+    Args:
+        lines: the lines of the input file; None if there is no input file.
+        output: the output file or stream; None for standard output.
+    """
     # Silence gRPC, because this program's error messages contain the same reasons.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
@@ -85,12 +103,12 @@ def main(values: flags.FlagValues) -> None:
     ) as client:
         if values.inputs_once:
             write(client.translate([values.inputs_once]), values)
-        elif has_file:
-            translate(client, lines, len(lines), values)
-        elif values.decode_to_file in program.STANDARD_STREAMS and sys.stdin.isatty() and sys.stdout.isatty():
+        elif lines is not None:
+            translate(client, lines, Output(output, len(lines)), values)
+        elif output is None and sys.stdin.isatty() and sys.stdout.isatty():
             translate_typed(client, values)
         else:
-            translate(client, decode_lines(sys.stdin.buffer, "standard input"), None, values)
+            translate(client, decode_lines(sys.stdin.buffer, "standard input"), Output(output, None), values)
 
 
 def translate_typed(client: Client, values: flags.FlagValues) -> None:
@@ -102,48 +120,56 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
             print(error, file=sys.stderr, flush=True)
 
 
-def translate(client: Client, lines: Iterable[str], total: int | None, values: flags.FlagValues) -> None:
-    """Translates the lines of a file or of standard input and writes the answers.
+@dataclass(frozen=True)
+class Output:
+    """Destination of the answers to a file or to standard input."""
 
-    Args:
-        client: the connection to the model.
-        lines: the lines to translate.
-        total: number of lines; None if the number is unknown.
-        values: the program's flags.
+    path: Path | None
+    """The output file or stream; None for standard output."""
+    lines: int | None
+    """Number of lines; None if it is unknown."""
+
+    @property
+    def is_stream(self) -> bool:
+        return self.path is None or is_stream(self.path)
+
+
+def translate(client: Client, lines: Iterable[str], output: Output, values: flags.FlagValues) -> None:
+    """Translates the lines of a file or of standard input and writes the answers.
 
     Raises:
         UserError: some lines have no answer. Before that, this function writes the answers to the other lines.
     """
     source = "standard input" if values.decode_from_file in program.STANDARD_STREAMS else values.decode_from_file
-    is_stream = values.decode_to_file in program.STANDARD_STREAMS
-    requests = Requests(client, values.batch_size, is_stream)
+    requests = Requests(client, values.batch_size, output.is_stream)
     batches = requests.answers(lines)
-    if total is not None and not (is_stream and sys.stdout.isatty()):
-        batches = progress(batches, "translating", total, "lines", size=len)
-    if is_stream:
-        for answers in batches:
-            write(answers, values)
+    if output.lines is not None and not (output.path is None and sys.stdout.isatty()):
+        batches = progress(batches, "translating", output.lines, "lines", size=len)
+    if output.path is None or output.is_stream:
+        with contextlib.nullcontext() if output.path is None else whole_file(output.path) as file:
+            for answers in batches:
+                write(answers, values, file)
         if requests.lost:
             raise UserError(f"{source}: no answer for {ranges(requests.lost)}: {requests.reason}")
     else:
-        write_file(batches, requests, source, values)
+        write_file(output.path, batches, requests, source, values)
 
 
-def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str, values: flags.FlagValues) -> None:
-    """Writes the answers to DECODE_TO_FILE.partial, which becomes DECODE_TO_FILE if every line has an answer."""
-    output = Path(values.decode_to_file)
-    partial = output.with_name(f"{output.name}.partial")
+def write_file(
+    output: Path, batches: Iterator[list[Answer]], requests: Requests, source: str, values: flags.FlagValues
+) -> None:
+    """Writes the answers to OUTPUT.partial, which becomes OUTPUT if every line has an answer."""
+    partial = output.with_name(output.name + PARTIAL)
+    refuse_irregular(partial)
+    batches = from_first_output(batches, requests)
+    start = next(batches, [])  # If nothing can be translated, this raises, and the .partial of an earlier run stays.
     try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
-            for answers in batches:
-                file.write(as_lines(answers, values))
-                file.flush()
+            for answers in itertools.chain([start], batches):
+                write(answers, values, file)
     except BaseException as error:
-        if requests.has_outputs:
+        if partial.exists():
             say(f"{partial} has the lines translated so far")
-        else:
-            partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise UserError(f"{partial}: cannot be written ({error.strerror}); free space or change the path") from None
         raise
@@ -152,9 +178,21 @@ def write_file(batches: Iterator[list[Answer]], requests: Requests, source: str,
             f"{source}: no answer for {ranges(requests.lost)}, which are empty in {partial}: {requests.reason}"
         )
     try:
-        os.replace(partial, output)
+        put_in_place(partial, output)
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); the translation is in {partial}") from None
+
+
+def from_first_output(batches: Iterable[list[Answer]], requests: Requests) -> Iterator[list[Answer]]:
+    """Yields batches of answers. The first one has all answers up to the first translation, if there is one."""
+    waiting: list[Answer] = []
+    for answers in batches:
+        waiting += answers
+        if requests.has_outputs:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 class Requests:
@@ -229,10 +267,11 @@ def ranges(lost: Sequence[tuple[int, int | None]]) -> str:
     return f"{'line' if words[0].isdecimal() and len(words) == 1 else 'lines'} {', '.join(words)}"
 
 
-def write(answers: Sequence[Answer], values: flags.FlagValues) -> None:
-    """Writes answers to standard output."""
-    sys.stdout.buffer.write(as_lines(answers, values))
-    sys.stdout.buffer.flush()
+def write(answers: Sequence[Answer], values: flags.FlagValues, file: IO[bytes] | None = None) -> None:
+    """Writes answers to a file; None stands for standard output."""
+    file = file or sys.stdout.buffer
+    file.write(as_lines(answers, values))
+    file.flush()
 
 
 def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:

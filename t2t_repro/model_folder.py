@@ -131,6 +131,10 @@ class ModelFolder:
         with locked(Path(path) / LOCK, refusal):
             yield
 
+    def description_files(self) -> list[Path]:
+        """Returns the paths of the vocabulary and of the files that describe the model."""
+        return [self.path / name for name in (self.origin.vocabulary, *DESCRIPTION)]
+
     def discard(self) -> None:
         """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
         for name in (*self._created, LOCK):

@@ -6,11 +6,12 @@ A regular file is replaced when its new contents are complete. A stream cannot b
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from t2t_repro.errors import UserError
@@ -21,20 +22,27 @@ MAX_LINKS = 40
 DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)")
 """Path of an open file of a process, e.g. of /dev/stdout or of a shell's process substitution."""
 
+UNFINISHED = ".unfinished"
+"""End of the name of a temporary file with finished translations, which lies beside the output file."""
+
 FileId = str | Path | int
 """A path, or the number of an open file such as 0 for standard input."""
+Input = tuple[str, FileId]
+"""A file that a program reads: the flag or the words that name it in error messages, and the file."""
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the absolute path of the file to which symbolic links lead.
+    """Returns the path of the file to which symbolic links lead, or `path` itself if it is no link.
 
-    A path of an open file, such as /proc/1/fd/1, stays as it is: the text of its link need not be a path. Raises
+    For an open file, such as /dev/stdout, this is its path in /proc: the text of that link need not be a path. Raises
     OSError if the links form a loop.
     """
     path = Path(path)
     for _ in range(MAX_LINKS):
-        path = Path(os.path.realpath(path.parent), path.name)
-        if DESCRIPTOR.fullmatch(str(path)) or not path.is_symlink():
+        real = Path(os.path.realpath(path.parent), path.name)
+        if DESCRIPTOR.fullmatch(str(real)):
+            return real
+        if not path.is_symlink():
             return path
         path = path.parent / os.readlink(path)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -81,10 +89,42 @@ def put_in_place(temporary: str | Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
+def refuse_irregular(path: Path) -> None:
+    """Raises UserError if a temporary file's path holds something that this project did not write, e.g. a link."""
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UserError(f"{path} is no regular file; move it away or choose another output file")
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path]:
+    """Returns a context in which a program may write an output. Yields the output's path, see `without_links`.
+
+    If the output is not a stream, no other process can enter this context for it at the same time.
+
+    Args:
+        flag: the flag that named the output, for error messages.
+        path: the output.
+        suffix: the program also writes a temporary file, whose path is the output's path followed by `suffix`.
+        inputs: the files that the program reads.
+
+    Raises UserError if the output is a folder or one of `inputs`, cannot be written, or is written by another process.
+    """
+    try:
+        target = without_links(path)
+        has_lock = not is_stream(target)
+    except OSError as error:
+        raise UserError(f"{flag}={path} cannot be written ({error.strerror}); choose another path") from None
+    if target.is_dir():
+        raise UserError(f"{flag}={path} is a folder; name a file")
+    refuse_overwriting(flag, [path, f"{target}{suffix}"], inputs)
+    with only_writer(target, flag) if has_lock else nullcontext():
+        yield target
 
 
 @contextmanager
@@ -110,19 +150,18 @@ def only_writer(path: Path, flag: str) -> Iterator[None]:
         yield
 
 
-def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Mapping[str, FileId]) -> None:
+def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[Input]) -> None:
     """Raises UserError if a program would write a regular file that it also reads, under any of the file's names.
 
     Args:
         flag: the flag that named the output.
         outputs: the files that the program writes.
-        inputs: the files that the program reads, by the flag or the words that name them in the error message.
+        inputs: the files that the program reads.
     """
-    for output in outputs:
-        for name, path in inputs.items():
-            if _is_same_file(output, path):
-                shown = "standard output" if isinstance(output, int) else output
-                raise UserError(f"{shown} is also the input of {name} and would be overwritten; choose another {flag}")
+    for output, (name, path) in itertools.product(outputs, inputs):
+        if _is_same_file(output, path):
+            shown = "standard output" if isinstance(output, int) else output
+            raise UserError(f"{shown} is also the input of {name} and would be overwritten; choose another {flag}")
 
 
 def _is_same_file(output: FileId, path: FileId) -> bool:

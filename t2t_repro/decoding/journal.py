@@ -11,12 +11,16 @@ from typing import IO, Any
 
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.errors import UserError
+from t2t_repro.output_files import UNFINISHED, refuse_irregular
 from t2t_repro.progress import Progress
+
+HEAD_START = b'{"decode": "'
+"""Beginning of a journal."""
 
 
 def journal_path(output: Path) -> Path:
-    """Returns the path of the journal of an output file: the output's path with ".unfinished" at its end."""
-    return output.with_name(f"{output.name}.unfinished")
+    """Returns the path of the journal of an output file: the output's path with `UNFINISHED` at its end."""
+    return output.with_name(f"{output.name}{UNFINISHED}")
 
 
 class Journal:
@@ -28,7 +32,8 @@ class Journal:
         resume: true to read the translations in an existing journal, false to start with an empty journal.
         strict: if a journal to resume has other settings, true to raise UserError, false to start with an empty one.
 
-    Raises UserError if the journal is damaged, has other settings (if `strict`), or cannot be read or written.
+    Raises UserError if the journal is damaged, has other settings (if `strict`), cannot be read or written, or is
+    another program's file.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -36,6 +41,7 @@ class Journal:
         head = json.dumps({"decode": hashlib.sha256(repr(settings).encode()).hexdigest()}).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._refuse_other_file()
             content = self._read(head) if resume and self.path.exists() else b""
             self.done = dict(self._translations(content))
             """The finished translations. A key is the number of a text, its value the text's translation."""
@@ -58,7 +64,7 @@ class Journal:
             raise self._unwritable(error) from None
 
     def delete(self) -> None:
-        """Deletes the journal. Callers do this when the output file is complete."""
+        """Deletes the journal. Callers do this when the output file is complete, before they release its lock."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
@@ -70,6 +76,15 @@ class Journal:
         except OSError as close_error:
             if error is None:
                 raise self._unwritable(close_error) from None
+
+    def _refuse_other_file(self) -> None:
+        """Raises UserError if the journal's path holds something that this project did not write."""
+        refuse_irregular(self.path)
+        if self._strict and self.path.exists():
+            with open(self.path, "rb") as file:
+                if HEAD_START.startswith(file.read(len(HEAD_START))):
+                    return
+            raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
 
     def _read(self, head: bytes) -> bytes:
         """Returns the complete lines. If the first one is not `head`, returns b"" or, if `strict`, raises UserError."""

@@ -17,6 +17,7 @@ from disks import largest_file
 from processes import start_program
 from programs import TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.decoding import Translator
+from t2t_repro.output_files import only_writer
 from terminals import terminal
 
 SHORT = "extra_length=5"
@@ -124,7 +125,7 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name}
+    assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name, ".x.de.lock"}
     lines_before = journal.read_bytes().count(b"\n")
     with open(journal, "ab") as file:
         file.write(b'[5, {"hypoth')  # a kill can leave an incomplete last line
@@ -248,6 +249,49 @@ def test_flags_that_contradict_each_other_are_refused(
     trained: TrainedModel, flags: list[str], words: tuple[str, ...]
 ) -> None:
     refused(run("decoder", f"--output_dir={trained.folder}", *flags, input="x\n"), *words)
+
+
+def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
+    for name in ("x.en", "x.de", "y.unfinished", "prefixes", "pairs", "z-00001-of-00002", "used"):
+        (tmp_path / name).write_text("one\teins\n" if name == "pairs" else "one\n")
+    (tmp_path / "link").symlink_to("x.en")
+    (tmp_path / "hard").hardlink_to(tmp_path / "x.en")
+    before = {path: path.read_bytes() for folder in (tmp_path, trained.folder) for path in folder.glob("*.*")}
+    model = f"--output_dir={trained.folder}"
+    for output, flags in (
+        ("x.en", ["--decode_from_file=x.en"]),
+        ("link", ["--decode_from_file=x.en"]),
+        ("hard", ["--decode_from_file=./link"]),
+        ("y", ["--decode_from_file=y.unfinished"]),
+        ("x.de", ["--decode_from_file=x.en", "--decode_reference=x.de"]),
+        ("prefixes", ["--decode_from_file=x.en", "--decode_hparams=prefix_file=prefixes"]),
+        ("pairs", ["--score_file=pairs"]),
+        ("z", ["--decode_from_file=z-00001-of-00002", "--shards=2", "--shard_id=1"]),
+        (trained.folder / "problem.json", ["--decode_from_file=x.en"]),
+        (trained.folder / "model.ckpt-60.index", ["--decode_from_file=x.en"]),
+    ):
+        result = run("decoder", model, *flags, f"--decode_to_file={output}", cwd=tmp_path)
+        refused(result, " is also the input of --", "would be overwritten; choose another --decode_to_file")
+    with only_writer(tmp_path / "used", "--decode_to_file"):
+        for flag in ("--decode_from_file=x.en", "--score_file=pairs"):
+            result = run("decoder", model, flag, "--decode_to_file=used", cwd=tmp_path)
+            refused(result, "used: another process is writing this file; wait for its end, or choose another")
+    for flags in (["--shards=2"], ["--resume"]):
+        refused(run("decoder", model, *flags, "--decode_to_file=/dev/null", input="one\n"), "/dev/null", "regular file")
+    refused(run("decoder", model, "--decode_to_file=.", input="one\n", cwd=tmp_path), "is a folder; name a file")
+    for path, content in before.items():
+        assert path.read_bytes() == content
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_stream_has_no_journal_and_a_link_stays_a_link(trained: TrainedModel, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("x.de")
+    flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}"]
+    stream = succeed("decoder", *flags, "--decode_to_file=/dev/stdout", input="one\n", cwd=tmp_path)
+    succeed("decoder", *flags, "--decode_to_file=link", input="one\n", cwd=tmp_path)
+    assert (tmp_path / "link").is_symlink()
+    assert stream.stdout == (tmp_path / "x.de").read_text() != ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "x.de"]
 
 
 def test_a_pair_without_its_tab_is_named_with_its_line(trained: TrainedModel, tmp_path: Path) -> None:

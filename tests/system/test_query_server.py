@@ -27,6 +27,7 @@ from serving import Faults, Served, serve
 from t2t_repro.data import vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.output_files import only_writer
 from t2t_repro.serving.export import export
 from terminals import terminal
 
@@ -246,11 +247,35 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing with --inputs_once")
     refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once: not UTF-8")
     refused(run("query-server", *flags, "--batch_size=0"), "batch_size")
+    refused(run("query-server", *flags, f"--decode_to_file={tmp_path}", input="a\n"), "is a folder; name a file")
     assert not list(tmp_path.iterdir())
-    (tmp_path / "folder").mkdir()
-    result = run("query-server", *flags, f"--decode_to_file={tmp_path / 'folder'}", input="a\n")
-    refused(result, "folder: cannot be written (Is a directory); the translation is in", "folder.partial")
-    assert read_lines(tmp_path / "folder.partial") == ["a"]
+
+
+def test_an_earlier_partial_stays_if_nothing_is_translated(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "x.de.partial").write_text("from an earlier run\n")
+    write_lines(tmp_path / "x.en", LINES)
+    flags = [f"--server={served.rest}", "--servable_name=echo", "--rest", "--decode_from_file=x.en", "--retries=0"]
+    for served.faults in (Faults(unavailable=1), Faults(code=grpc.StatusCode.INTERNAL)):
+        refused(run("query-server", *flags, "--decode_to_file=x.de", cwd=tmp_path))
+    assert (tmp_path / "x.de.partial").read_text() == "from an earlier run\n"
+
+
+def test_streams_are_written_and_inputs_are_not(served: Served, tmp_path: Path) -> None:
+    flags = [f"--server={served.rest}", "--servable_name=echo", "--rest", "--batch_size=2"]
+    for name, target in (("x.en", ""), ("x.de.partial", ""), ("link", "x.en")):
+        (tmp_path / name).symlink_to(target) if target else write_lines(tmp_path / name, ["one", "two", "three"])
+    before = {path.name: (path.is_symlink(), path.read_bytes()) for path in tmp_path.iterdir()}
+    for source, output in (("x.en", "link"), ("link", "x.en"), ("x.de.partial", "x.de")):
+        result = run("query-server", *flags, f"--decode_from_file={source}", f"--decode_to_file={output}", cwd=tmp_path)
+        refused(result, f"is also the input of --decode_from_file={source}", "choose another --decode_to_file")
+    result = succeed("query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=/dev/stdout", cwd=tmp_path)
+    assert result.stdout == "one\ntwo\nthree\n"
+    assert before == {path.name: (path.is_symlink(), path.read_bytes()) for path in tmp_path.iterdir()}
+    with only_writer(tmp_path / "x.de", "--decode_to_file"):
+        refused(run("query-server", *flags, "--decode_to_file=x.de", input="a\n", cwd=tmp_path), "another process")
+    (tmp_path / "to").symlink_to("x.fr")
+    succeed("query-server", *flags, "--decode_to_file=to", input="a\n", cwd=tmp_path)
+    assert (tmp_path / "to").is_symlink() and (tmp_path / "x.fr").read_text() == "a\n"
 
 
 @pytest.mark.parametrize("flags", ["grpc"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -150,11 +151,30 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
 def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "y.unfinished").mkdir()
-    for output in (tmp_path / "file" / "x", tmp_path / "y"):
-        with pytest.raises(UserError, match=f"{output}.unfinished: cannot be written"):
+    for output, problem in ((tmp_path / "file" / "x", ": cannot be written"), (tmp_path / "y", " is no regular file")):
+        with pytest.raises(UserError, match=f"{output}.unfinished{problem}"):
             Journal(output, SETTINGS, resume=False)
     with largest_file(10), pytest.raises(UserError, match="cannot be written"):
         Journal(tmp_path / "x", SETTINGS, resume=False)
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "link", "pipe"])
+def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> None:
+    output.parent.mkdir(exist_ok=True)
+    path, contents = journal_path(output), {"text": "a user's notes\n", "json": '{"name": 1}\n'}
+    if kind == "link":
+        path.symlink_to(output.with_name("notes"))
+        output.with_name("notes").write_text('{"decode": ""}\n')
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(contents[kind])
+    for resume in (False, True):
+        with pytest.raises(UserError, match=r"unfinished is (not a journal|no regular file).*; move it away or choose"):
+            Journal(output, SETTINGS, resume)
+    if kind in contents:
+        assert path.read_text() == contents[kind]
+        Journal(output, SETTINGS, resume=True, strict=False).__exit__(None, None, None)
 
 
 def test_the_journal_can_be_deleted_twice(output: Path, interrupted: Path) -> None:
