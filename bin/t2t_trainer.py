@@ -65,7 +65,8 @@ INTEGERS = {
 UPPER_BOUNDS = {"random_seed": 2**32 - 1}
 
 BOOLEANS = {
-    "dry_run": "print the number of steps, the micro-batches and the memory that the training needs, without training",
+    "dry_run": "print the number of steps, the micro-batches, and the memory and disk space that the training needs, "
+    "without training",
     "generate_data": "generate the data again before training",
 }
 """For each boolean flag, by name: help text. All are False by default."""

@@ -1,4 +1,7 @@
-"""Describes a run for t2t-trainer --dry_run: its model, steps, micro-batches and memory. Trains and writes nothing."""
+"""Describes a run for t2t-trainer --dry_run: its model, steps, micro-batches, memory and disk space.
+
+A dry run trains and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from t2t_repro.models import size
 from t2t_repro.models.model import make_model, parameter_count
 from t2t_repro.tables import Column, Table, to_text
 from t2t_repro.training.config import RunConfig
+from t2t_repro.training.disk import DiskNeed, gigabytes
 from t2t_repro.training.distribution import count_replicas, workers
 from t2t_repro.training.step import ROUNDS_AT_ONCE
 
@@ -28,6 +32,8 @@ COLUMNS = [
     Column("positions", "largest micro-batch", "{:,} positions".format),
     Column("memory of", ""),
     Column("bytes", "MB", lambda value: f"{value / 1e6:,.0f}"),
+    Column("disk", "checkpoints"),
+    Column("disk_bytes", "GB", gigabytes),
 ]
 
 
@@ -64,8 +70,10 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     if hparams.model == "transformer":
         parameters = size.parameters(hparams, vocab_size)
     else:
+        devices.hide_gpus()  # a dry run must not allocate their memory
         parameters = parameter_count(make_model(hparams, vocab_size, data.problem.target_space_id, config.precision))
-    return describe(hparams, vocab_size, parameters, pipeline, hardware)
+    disk = to_text([DiskNeed.of(parameters, hparams, config).table()], COLUMNS)
+    return "\n\n".join([describe(hparams, vocab_size, parameters, pipeline, hardware), disk])
 
 
 def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipeline, hardware: Hardware) -> str:

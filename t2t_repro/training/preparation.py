@@ -21,6 +21,7 @@ from t2t_repro.progress import say
 from t2t_repro.training.checkpoint import Checkpoints, warm_start
 from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
+from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
 from t2t_repro.training.evaluation import DevDecoder, Evaluator
 from t2t_repro.training.logs import Logs
@@ -111,6 +112,8 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
     run.say(_summary(run, pipeline, model))
     start = _restore(run, checkpoints, model)
+    if run.is_chief and start < hparams.train_steps:
+        _check_disk(run, folder, model)
     refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
     dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
     return Prepared(
@@ -200,6 +203,22 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
         run.say(f"{source}: training starts from its weights")
     return start
+
+
+def _check_disk(run: Run, folder: ModelFolder, model: Model) -> None:
+    """Warns the user if the disk will be full before the end of the run.
+
+    Raises:
+        UserError: if the disk cannot hold the next checkpoints. The files created in the model folder are deleted.
+    """
+    need = DiskNeed.of(parameter_count(model), run.hparams, run.config)
+    try:
+        warning = refuse_full_disk(folder.path, need, run.config.keep_checkpoint_max)
+    except UserError:
+        folder.discard()
+        raise
+    if warning:
+        run.say(warning)
 
 
 def _dev_decoder(run: Run, model: Model) -> DevDecoder:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +64,15 @@ def test_a_device_without_enough_memory_ends_training_with_advice(
     result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2", *flags))
     problem = f"the device has too little memory ({shortage})"
     refused(result, f"t2t-trainer: {problem}", f"--max_tokens_per_replica={advised} ")
+
+
+def test_a_full_disk_is_refused_before_training(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2"))
+    refused(result, "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free space")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
