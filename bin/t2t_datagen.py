@@ -2,9 +2,9 @@
 
     t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
 
-Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. If a run is interrupted, the same
-command resumes it. If training will start from another model's weights (--warm_start_from), pass that model's
-vocabulary with --vocab_file.
+Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. If a run ends early, the same command
+resumes it. Finished data is kept: to replace it, add --overwrite. If training will start from another model's weights
+(--warm_start_from), pass that model's vocabulary with --vocab_file.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ flags.DEFINE_string(
     "vocabulary file to use instead of learning a vocabulary: vocab.*.model of a model folder or another --data_dir",
     flag_values=FLAGS,
 )
+flags.DEFINE_bool(
+    "overwrite",
+    False,
+    "generate the data again, even if --data_dir has finished data, or data from other text or settings",
+    flag_values=FLAGS,
+)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -39,9 +45,10 @@ def main(values: flags.FlagValues) -> None:
     if values.vocab_file and values["vocab_size"].value is not None:
         raise UserError("--vocab_size does nothing with --vocab_file, which determines the size; omit one")
     from t2t_repro.data import datagen  # imported late, so that --help is fast
+    from t2t_repro.data.job import Options
 
-    processes = values.num_concurrent_processes
-    datagen.generate_data(problem, values.data_dir, values.tmp_dir, processes, values.vocab_file)
+    options = Options(values.num_concurrent_processes, values.vocab_file, values.overwrite)
+    datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
 
 
 def run() -> None:

@@ -25,6 +25,7 @@ from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, load_data
 from t2t_repro.data.description import description_path, missing_data
+from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, override
 from t2t_repro.progress import say
@@ -140,7 +141,8 @@ def open_data(values: flags.FlagValues) -> Data:
                 "TF_CONFIG is set, but several workers must not generate the data at the same time; run t2t-datagen "
                 f"--problem={values.problem} --data_dir={values.data_dir}"
             )
-        datagen.generate_data(problem, values.data_dir, values.tmp_dir)
+        options = Options(overwrite=values.generate_data)
+        datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
     data = load_data(values.data_dir, values.problem)
     for name, value in program.problem_settings(values).items():
         data_value = getattr(data.problem.settings, name)

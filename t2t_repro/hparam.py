@@ -322,7 +322,12 @@ def from_json(kind: type[T], text: str, source: str) -> T:
         accepted = (int, float) if types[name] is float else types[name]
         if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
             raise UserError(f"{source}: {name}={value!r} must be of type {types[name].__name__}")
-    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}  # type: ignore[arg-type]
+    missing_value = dataclasses.MISSING
+    required = {
+        field.name
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.default is missing_value and field.default_factory is missing_value
+    }
     if missing := sorted(required - fields.keys()):
         raise UserError(f"{source}: {', '.join(missing)} is missing; restore the file")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from t2t_repro.data.description import Description, load_problem
+from t2t_repro.data.description import Description, description_path, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -39,4 +39,21 @@ def load_data(data_dir: str, problem_name: str) -> Data:
                 f"{data_dir}: the {split} shards hold {len(split_records):,} pairs, but the description says "
                 f"{description.pairs[split]:,}; run t2t-datagen again"
             )
+        _refuse_foreign_shards(split_records, description, data_dir)
     return Data(problem, vocabulary, description, records)
+
+
+def _refuse_foreign_shards(records: Records, description: Description, data_dir: str) -> None:
+    """Raises UserError if a shard is not one of those that the description lists, but e.g. a shard of another run.
+
+    Does nothing if an older t2t-datagen made the data, whose description lists no shards.
+    """
+    if not description.shards:
+        return
+    for path, rows_sha256 in records.hashes():
+        figures = description.shards.get(path.name)
+        if figures is None or figures.get("rows_sha256", rows_sha256) != rows_sha256:
+            raise UserError(
+                f"{path}: not the shard that {description_path(data_dir, description.problem)} describes; copy the "
+                "shards and the description of the same run here, or run t2t-datagen again"
+            )

@@ -7,11 +7,12 @@ holds no finished data.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from t2t_repro import registry
 from t2t_repro.data import summary
+from t2t_repro.data.resume_state import check_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import JsonFile
@@ -38,6 +39,18 @@ class Description(JsonFile):
     """For each split, the number of pairs that t2t-datagen dropped, by reason."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
+    source_fingerprint: str = ""
+    """Hash of the text, the settings and the user's vocabulary. Empty if an older t2t-datagen made the data."""
+    shards: dict = field(default_factory=dict)
+    """Facts about each shard, by file name, as in `ResumeState`. Empty if an older t2t-datagen made the data."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError if a value has the wrong type. Checks what `from_json` does not."""
+        check_shards(self.shards)
+        if not all(isinstance(self.pairs.get(split), int) for split in ("train", "dev")):
+            raise UserError(f"pairs={self.pairs} must give the number of pairs for train and dev; restore the file")
+        if Path(self.vocabulary).name != self.vocabulary:
+            raise UserError(f"vocabulary={self.vocabulary} must be the name of a file in the same folder")
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:

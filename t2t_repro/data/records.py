@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import struct
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,11 @@ def index_path(path: Path) -> Path:
     return path.with_name(path.name + ".index")
 
 
+def rows_sha256(index: np.ndarray) -> str:
+    """Returns a hash of an index's rows, as hex digits. A rebuilt index has the same hash."""
+    return hashlib.sha256(np.ascontiguousarray(index).view(np.uint8).data).hexdigest()
+
+
 def _save_index(path: Path, index: np.ndarray) -> None:
     with whole_file(index_path(path)) as file:
         np.save(file, index)
@@ -245,6 +251,11 @@ class Records:
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def hashes(self) -> Iterator[tuple[Path, str]]:
+        """Yields the path of each shard and the hash of its index (see `rows_sha256`)."""
+        for path, index in zip(self._paths, self._indexes, strict=True):
+            yield path, rows_sha256(index)
 
     def locate(self, number: int) -> tuple[Path, int]:
         """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""

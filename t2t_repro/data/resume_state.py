@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import JsonFile
 
 
@@ -21,20 +22,25 @@ class ResumeState(JsonFile):
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary."""
     shards: dict
-    """Dict for each finished shard, by file name. It holds "sha256" (hash of the shard), "index_sha256" (hash of the
-    shard's index) and the sums of the counts of `encoding.Encoded`."""
+    """Dict for each finished shard, by file name. It has the sums of the counts of `encoding.Encoded`, and four hashes:
+    "sha256" of the shard, "index_sha256" of the file of its index, "rows_sha256" of the rows of the index (see
+    `records.rows_sha256`), and "text_sha256" of the shard's text."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file."""
 
-    def add(self, shard: Path, sha256: str, counts: dict[str, int]) -> None:
-        """Marks a shard and its index as finished. `sha256` is the hash of the shard."""
-        self.shards[shard.name] = {"sha256": sha256, "index_sha256": _sha256(records.index_path(shard)), **counts}
+    def __post_init__(self) -> None:
+        """Raises UserError if an entry of `shards` is not a dict."""
+        check_shards(self.shards)
+
+    def add(self, shard: Path, hashes: dict[str, str], counts: dict[str, int]) -> None:
+        """Marks a shard and its index as finished. `hashes` are the entry's hashes, except "index_sha256"."""
+        self.shards[shard.name] = {**hashes, "index_sha256": _sha256(records.index_path(shard)), **counts}
 
     def counts(self) -> Counter[str]:
         """Returns "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all finished shards."""
         total = Counter[str]()
         for shard in self.shards.values():
-            total.update({name: count for name, count in shard.items() if not name.endswith("sha256")})
+            total.update({name: count for name, count in shard.items() if isinstance(count, int)})
         return total
 
     def has(self, shard: Path) -> bool:
@@ -42,6 +48,13 @@ class ResumeState(JsonFile):
         figures: dict[str, Any] = self.shards.get(shard.name, {})
         files = {"sha256": shard, "index_sha256": records.index_path(shard)}
         return all(file.is_file() and _sha256(file) == figures.get(name) for name, file in files.items())
+
+
+def check_shards(shards: dict) -> None:
+    """Raises UserError unless each shard has a dict."""
+    for name, figures in shards.items():
+        if not isinstance(figures, dict):
+            raise UserError(f"shards: {name} has {figures!r}, which is not a JSON object; restore the file")
 
 
 def _sha256(path: Path) -> str:

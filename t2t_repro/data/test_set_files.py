@@ -38,6 +38,10 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
             except UserError as error:
                 say(f"test set {name} is not written: {error}")
                 continue
+            except Exception as error:  # Libraries that read test sets raise exceptions of many classes.
+                reason = " ".join(str(error).split())
+                say(f"test set {name} is not written: {type(error).__name__}{': ' if reason else ''}{reason}")
+                continue
             for side, path in zip(("inputs", "targets"), paths, strict=True):
                 with whole_file(path, "w") as file:
                     file.writelines(pair[side] + "\n" for pair in pairs)
@@ -70,11 +74,15 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
     return files
 
 
+def all_paths(problem: Problem, data_dir: str | Path) -> list[Path]:
+    """Returns the paths of the files that `write` writes for all test sets of a problem."""
+    return [path for name in _names(problem) for path in paths_of(problem, data_dir, name)]
+
+
 def delete(problem: Problem, data_dir: str | Path) -> None:
     """Deletes the files that `write` wrote for all test sets of a problem."""
-    for name in _names(problem):
-        for path in paths_of(problem, data_dir, name):
-            path.unlink(missing_ok=True)
+    for path in all_paths(problem, data_dir):
+        path.unlink(missing_ok=True)
 
 
 def _names(problem: Problem) -> tuple[str, ...]:

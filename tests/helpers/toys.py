@@ -10,6 +10,7 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 
@@ -94,9 +95,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
-def failure(problem: Problem, folder: Path, vocab_file: Path | str = "") -> str:
+def failure(problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False) -> str:
     """Generates the data of a problem, asserts that this fails with UserError, and returns its one-line message."""
     with pytest.raises(UserError) as error:
-        generate_data(problem, folder, "", vocab_file=vocab_file)
+        generate_data(problem, folder, "", Options(0, vocab_file, overwrite))
     assert "\n" not in str(error.value)
     return str(error.value)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from programs import command, succeed, write_pairs
+from t2t_repro.data.job import LOCK
 from toys import contents
 
 PAIRS, SHARDS = 10_000, 10
@@ -109,7 +110,7 @@ run()
         folder = tmp_path / name
         arguments = [sys.executable, "-c", code, *flags, f"--data_dir={folder}", name]
         assert subprocess.run(arguments, stderr=subprocess.DEVNULL).returncode == -signal.SIGKILL
-        (left,) = set(contents(folder)) - unbroken.keys() - {".text_files.unfinished"}
+        (left,) = set(contents(folder)) - unbroken.keys() - {".text_files.unfinished", LOCK}
         assert left.startswith(f".{name}.")
     for name in os.listdir(tmp_path):
         succeed("datagen", *flags, f"--data_dir={tmp_path / name}")

@@ -21,6 +21,7 @@ from programs import write_pairs
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
+from t2t_repro.data.job import Options
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
@@ -60,10 +61,10 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     texts = {
         "train": write_pairs(folder, "train", range(1000, 41000, 100)), "dev": write_pairs(folder, "dev", range(20))
     }  # fmt: skip
-    generate_data(registry.problem("text_files", {"vocab_size": 400, **texts}), folder, "", processes=1)
+    generate_data(registry.problem("text_files", {"vocab_size": 400, **texts}), folder, "", Options(1))
     write_treebank(folder)
     treebank = registry.problem("wsj_parsing", {"vocab_size": 400, "train_sections": "02"})
-    generate_data(treebank, folder, str(folder), processes=1)
+    generate_data(treebank, folder, str(folder), Options(1))
     return str(folder)
 
 

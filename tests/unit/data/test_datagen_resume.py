@@ -14,9 +14,10 @@ import pytest
 
 from t2t_repro.data import datagen, encoding, vocabulary
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import Published, Toy, contents, raise_at
+from toys import Published, Toy, contents, failure, raise_at
 
 
 def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: int = 1) -> None:
@@ -28,7 +29,7 @@ def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: in
 
     problem.watch = watch
     with pytest.raises(KeyboardInterrupt):
-        generate_data(problem, folder, "", processes)
+        generate_data(problem, folder, "", Options(processes))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Pa
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(os, "replace", replace_or_interrupt)
-        generate_data(problem, folder, "", vocab_file=vocab_file)
+        generate_data(problem, folder, "", Options(vocab_file=vocab_file))
         return True
     return False
 
@@ -77,10 +78,10 @@ def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Pa
 def test_a_run_may_be_interrupted_before_any_file(tmp_path: Path, has_vocab_file: bool) -> None:
     vocabulary.train(["other text"], 300).save(tmp_path / "user.model")
     vocab_file = tmp_path / "user.model" if has_vocab_file else ""
-    generate_data(Published(), tmp_path / "unbroken", "", vocab_file=vocab_file)
+    generate_data(Published(), tmp_path / "unbroken", "", Options(vocab_file=vocab_file))
     files = 0
     while not files_until_interrupt(Published(), tmp_path / f"{files}", files, vocab_file):
-        generate_data(Published(), tmp_path / f"{files}", "", vocab_file=vocab_file)
+        generate_data(Published(), tmp_path / f"{files}", "", Options(vocab_file=vocab_file))
         assert contents(tmp_path / f"{files}") == contents(tmp_path / "unbroken")
         files += 1
     # A run without interruption writes the vocabulary, a state file, 3 files (shard, index, new state) for each of 4
@@ -100,13 +101,13 @@ def test_a_run_may_be_interrupted_repeatedly(tmp_path: Path, unbroken: dict[str,
 def test_processes_portions_and_an_interrupt_do_not_change_the_bytes(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate_data(Toy(200), tmp_path / "one", "", 1)
+    generate_data(Toy(200), tmp_path / "one", "", Options(1))
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
-    generate_data(Toy(200), tmp_path / "some", "", processes)
+    generate_data(Toy(200), tmp_path / "some", "", Options(processes))
     interrupt(Toy(200), tmp_path / "broken", "train", 150, processes)
     assert not multiprocessing.active_children()
     assert (tmp_path / "broken" / "toy-train-00000-of-00003").exists()
-    generate_data(Toy(200), tmp_path / "broken", "", 4 - processes)
+    generate_data(Toy(200), tmp_path / "broken", "", Options(4 - processes))
     assert contents(tmp_path / "one") == contents(tmp_path / "some") == contents(tmp_path / "broken")
 
 
@@ -130,11 +131,11 @@ def test_finished_files_are_kept_when_a_process_is_killed(tmp_path: Path, monkey
 
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
     with pytest.raises(UserError, match="--num_concurrent_processes=1"):
-        generate_data(Toy(20_000, watch=watch), tmp_path, "", 2)
+        generate_data(Toy(20_000, watch=watch), tmp_path, "", Options(2))
     assert not multiprocessing.active_children()
     assert set(contents(tmp_path)) == {".toy.unfinished", "vocab.toy.400.model"}
     monkeypatch.setattr(vocabulary, "train", None)  # learning the vocabulary again would call None and fail
-    generate_data(Toy(20_000), tmp_path, "", 1)
+    generate_data(Toy(20_000), tmp_path, "", Options(1))
 
 
 @pytest.mark.parametrize(
@@ -148,13 +149,30 @@ def test_finished_files_are_kept_when_a_process_is_killed(tmp_path: Path, monkey
         pytest.param(lambda toy: setattr(toy, "num_train_shards", 2), id="shards"),
     ],
 )
-def test_other_text_or_settings_after_an_interrupt_start_over(tmp_path: Path, change: Callable[[Toy], None]) -> None:
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_other_text_or_settings_replace_shards_only_with_overwrite(
+    tmp_path: Path, change: Callable[[Toy], None], is_finished: bool
+) -> None:
     other = Toy()
     change(other)
     generate_data(other, tmp_path / "unbroken", "")
-    interrupt(Toy(), tmp_path / "broken", "dev", 5)
-    generate_data(other, tmp_path / "broken", "")
+    if is_finished:
+        generate_data(Toy(), tmp_path / "broken", "")
+    else:
+        interrupt(Toy(), tmp_path / "broken", "dev", 5)
+    before = contents(tmp_path / "broken")
+    message = failure(other, tmp_path / "broken")
+    assert message.startswith(f"{tmp_path}/broken: holds data of problem toy ")
+    assert message.endswith("; give --overwrite to replace that data, or another --data_dir to keep it")
+    assert contents(tmp_path / "broken") == before
+    generate_data(other, tmp_path / "broken", "", Options(overwrite=True))
     assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
+
+
+def test_other_text_starts_over_if_no_shard_was_finished(tmp_path: Path, unbroken: dict[str, bytes]) -> None:
+    interrupt(Toy(40), tmp_path, "train", 0)
+    generate_data(Toy(), tmp_path, "")
+    assert contents(tmp_path) == unbroken
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -177,7 +195,8 @@ def test_files_damaged_after_an_interrupt_are_made_again(
         path.unlink()
     else:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    generate_data(Toy(), tmp_path, "")
+    # Without its state, nobody knows which text the shards hold.
+    generate_data(Toy(), tmp_path, "", Options(overwrite=name == ".toy.unfinished"))
     assert contents(tmp_path) == unbroken
 
 
@@ -190,7 +209,8 @@ def test_a_vocabulary_replaced_after_an_interrupt_is_not_used(tmp_path: Path, un
 
 def test_other_files_stay(tmp_path: Path) -> None:
     others = {".toy_rev-train-00000-of-00001.abcd1234", ".toyota.json.abcd1234", ".toy.notes", "toy-train.txt",
-              ".vocab.toyota.400.model.abcd1234", "toy.first_full.old"}  # fmt: skip
+              ".vocab.toyota.400.model.abcd1234", "toy.first_full.old", ".toy.env.template",
+              ".toy-train-1.settings"}  # fmt: skip
     for name in others:
         (tmp_path / name).write_bytes(b"stays")
     interrupt(Toy(), tmp_path, "dev", 5)

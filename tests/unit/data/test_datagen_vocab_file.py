@@ -12,6 +12,7 @@ from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description, load_problem
+from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -36,13 +37,13 @@ def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
     """Generates data, and interrupts it before the pair at `place`: (split, pass, number), as in `raise_at`."""
     with pytest.raises(KeyboardInterrupt):
-        generate_data(Toy(watch=raise_at(KeyboardInterrupt(), *place)), folder, "", vocab_file=vocab_file)
+        generate_data(Toy(watch=raise_at(KeyboardInterrupt(), *place)), folder, "", Options(vocab_file=vocab_file))
 
 
 @pytest.mark.usefixtures("unlearnable")
 def test_all_text_is_encoded_with_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     problem = Toy()
-    generate_data(problem, tmp_path / "new", "", vocab_file=user_file)
+    generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
     vocab = Vocabulary.load(user_file)
     for split in ("train", "dev"):
         read = Records(find_shards(tmp_path / "new", "toy", split))
@@ -53,7 +54,7 @@ def test_all_text_is_encoded_with_the_users_vocabulary(tmp_path: Path, user_file
 @pytest.mark.usefixtures("unlearnable")
 def test_the_description_names_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     numbers = registry.problem("numbers_ende", {"train_size": 30})
-    generated = generate_data(numbers, tmp_path / "new", "", vocab_file=user_file)
+    generated = generate_data(numbers, tmp_path / "new", "", Options(vocab_file=user_file))
     problem, vocab, description = load_problem(tmp_path / "new", "numbers_ende")
     assert vocab.model == user_file.read_bytes()
     assert generated == description
@@ -68,17 +69,19 @@ def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_record
     problem.settings = Problem.Settings(300)
     learned = generate_data(problem, tmp_path / "learned", "")
     path = tmp_path / "learned" / learned.vocabulary
-    supplied = generate_data(Toy(), tmp_path / "supplied", "", vocab_file=path)
+    supplied = generate_data(Toy(), tmp_path / "supplied", "", Options(vocab_file=path))
     assert not learned.vocabulary_given
-    assert supplied == dataclasses.replace(learned, vocabulary_given=True)
+    assert supplied.source_fingerprint != learned.source_fingerprint
+    shown = {"vocabulary_given": True, "source_fingerprint": supplied.source_fingerprint}
+    assert supplied == dataclasses.replace(learned, **shown)
     folders = [contents(tmp_path / name) | {"toy.json": b""} for name in ("learned", "supplied")]
     assert folders[0] == folders[1]
 
 
 def test_a_supplied_vocabulary_replaces_a_learned_one(tmp_path: Path, user_file: Path) -> None:
-    generate_data(Toy(), tmp_path / "fresh", "", vocab_file=user_file)
+    generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=user_file))
     generate_data(Toy(), tmp_path / "again", "")
-    generate_data(Toy(), tmp_path / "again", "", vocab_file=user_file)
+    generate_data(Toy(), tmp_path / "again", "", Options(0, user_file, overwrite=True))
     again = contents(tmp_path / "again")
     again.pop("vocab.toy.400.model")  # the learned vocabulary stays: its size, and so its file name, differs
     assert again == contents(tmp_path / "fresh")
@@ -89,12 +92,12 @@ def test_a_supplied_vocabulary_replaces_a_learned_one(tmp_path: Path, user_file:
 def test_an_interrupted_run_resumes_with_the_users_vocabulary(
     tmp_path: Path, user_file: Path, split: str, number: int
 ) -> None:
-    generate_data(Toy(), tmp_path / "unbroken", "", vocab_file=user_file)
+    generate_data(Toy(), tmp_path / "unbroken", "", Options(vocab_file=user_file))
     interrupt(tmp_path / "broken", user_file, split, 2, number)
     [vocabulary_copy] = (tmp_path / "broken").glob("vocab.*")
     finished = [vocabulary_copy, *(tmp_path / "broken").glob("toy-*-of-00003")]
     times = {path: path.stat().st_mtime_ns for path in finished}
-    generate_data(Toy(), tmp_path / "broken", "", vocab_file=user_file)
+    generate_data(Toy(), tmp_path / "broken", "", Options(vocab_file=user_file))
     assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
     assert {path: path.stat().st_mtime_ns for path in finished} == times
 
@@ -105,22 +108,24 @@ def test_another_vocabulary_of_the_same_size_starts_over(tmp_path: Path, user_fi
     other = vocabulary.train(lines(60, GREEK), size)
     other.save(tmp_path / "other.model")
     assert other.size == size
-    generate_data(Toy(), tmp_path / "fresh", "", vocab_file=tmp_path / "other.model")
+    generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=tmp_path / "other.model"))
     if is_interrupted:
         interrupt(tmp_path / "again", user_file, "dev", 2, 5)
     else:
-        generate_data(Toy(), tmp_path / "again", "", vocab_file=user_file)
-    generate_data(Toy(), tmp_path / "again", "", vocab_file=tmp_path / "other.model")
+        generate_data(Toy(), tmp_path / "again", "", Options(vocab_file=user_file))
+    assert "give --overwrite" in failure(Toy(), tmp_path / "again", tmp_path / "other.model")
+    generate_data(Toy(), tmp_path / "again", "", Options(0, tmp_path / "other.model", overwrite=True))
     assert contents(tmp_path / "again") == contents(tmp_path / "fresh")
 
 
 def test_a_run_that_learned_its_vocabulary_does_not_resume_with_a_supplied_one(tmp_path: Path, user_file: Path) -> None:
     problem = Toy(watch=raise_at(KeyboardInterrupt(), "dev", 2, 5))
     problem.settings = Problem.Settings(Vocabulary.load(user_file).size)
-    generate_data(Toy(), tmp_path / "fresh", "", vocab_file=user_file)
+    generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=user_file))
     with pytest.raises(KeyboardInterrupt):
         generate_data(problem, tmp_path / "again", "")
-    generate_data(Toy(), tmp_path / "again", "", vocab_file=user_file)
+    assert "(3 shards) that this run cannot resume" in failure(Toy(), tmp_path / "again", user_file)
+    generate_data(Toy(), tmp_path / "again", "", Options(0, user_file, overwrite=True))
     assert contents(tmp_path / "again") == contents(tmp_path / "fresh")
 
 
@@ -132,7 +137,7 @@ def test_a_supplied_vocabulary_is_not_replaced_by_a_learned_one(
     if is_interrupted:
         interrupt(tmp_path / "new", user_file, "train", 2, 20)
     else:
-        generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
+        generate_data(Toy(), tmp_path / "new", "", Options(vocab_file=user_file))
     before = contents(tmp_path / "new")
     message = failure(Toy(watch=lambda *place: pytest.fail("read")), tmp_path / "new")
     assert f"{tmp_path}/new: its vocabulary of toy came from --vocab_file" in message
@@ -141,22 +146,30 @@ def test_a_supplied_vocabulary_is_not_replaced_by_a_learned_one(
 
 @pytest.mark.usefixtures("unlearnable")
 def test_the_vocabulary_of_the_data_directory_itself_may_be_supplied(tmp_path: Path, user_file: Path) -> None:
-    generated = generate_data(Toy(), tmp_path / "new", "", vocab_file=user_file)
+    generated = generate_data(Toy(), tmp_path / "new", "", Options(vocab_file=user_file))
     before = contents(tmp_path / "new")
     vocabulary_copy = tmp_path / "new" / generated.vocabulary
-    generate_data(Toy(), tmp_path / "new", "", vocab_file=vocabulary_copy)
+    generate_data(Toy(), tmp_path / "new", "", Options(vocab_file=vocabulary_copy))
     assert contents(tmp_path / "new") == before
 
-    def damaged() -> Toy:
-        return Toy(watch=raise_at(UserError("line 21 is damaged"), "train", 2, 20))
+    def changed() -> Toy:
+        """Returns a problem whose text changes in the second pass. Then all files of the problem are deleted."""
+        problem = Toy()
 
-    # The test deletes datagen.json. A failed run keeps it, because it also holds the summaries of other problems.
+        def watch(*place: object) -> None:
+            if place == ("train", 2, 0):
+                problem.pairs["train"][7]["inputs"] = "tree"
+
+        problem.watch = watch
+        return problem
+
+    # A failed run does not delete datagen.json, because that file also holds the summaries of other problems.
     (tmp_path / "new" / "datagen.json").unlink()
     (tmp_path / "link").symlink_to(vocabulary_copy)
     for path in (vocabulary_copy, tmp_path / "link"):
-        failure(damaged(), tmp_path / "new", path)
+        failure(changed(), tmp_path / "new", path, overwrite=True)
         assert contents(tmp_path / "new") == {vocabulary_copy.name: user_file.read_bytes()}
-    failure(damaged(), tmp_path / "new", user_file)
+    failure(changed(), tmp_path / "new", user_file)
     assert contents(tmp_path / "new") == {}
     assert user_file.is_file()
 
@@ -182,14 +195,14 @@ def test_a_vocabulary_without_the_problems_symbols_is_refused(tmp_path: Path, us
     assert f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, for example ▁(NP;" in message
     assert not (tmp_path / "new").exists()
     vocabulary.train(lines(60, GREEK), 320, problem.symbols).save(user_file)
-    generate_data(problem, tmp_path / "new", "", vocab_file=user_file)
+    generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
 
 
 def test_mistakes_in_the_text_are_found_before_anything_is_written(tmp_path: Path, user_file: Path) -> None:
     generate_data(Toy(), tmp_path / "new", "")
     before = contents(tmp_path / "new")
     problem = Toy(watch=raise_at(UserError("line 50 is damaged"), "train", 1, 49))
-    assert failure(problem, tmp_path / "new", user_file) == "line 50 is damaged"
+    assert failure(problem, tmp_path / "new", user_file, overwrite=True) == "line 50 is damaged"
     assert contents(tmp_path / "new") == before
 
 

@@ -15,6 +15,7 @@ import sentencepiece
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, description, summary
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 
@@ -122,7 +123,7 @@ def test_steps_and_padding_are_those_of_the_first_epoch(
 
 
 def test_the_summary_does_not_depend_on_the_number_of_processes(toy_summary: dict[str, Any], tmp_path: Path) -> None:
-    generate_data(Toy(), tmp_path, "", 2)
+    generate_data(Toy(), tmp_path, "", Options(2))
     assert stored(tmp_path) == {"toy": toy_summary}
 
 

@@ -1,0 +1,203 @@
+"""What a run of t2t-datagen has to do, and what its data directory already holds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from t2t_repro.data import records, summary, test_set_files
+from t2t_repro.data.description import Description, description_path
+from t2t_repro.data.resume_state import ResumeState
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.locks import locked
+from t2t_repro.problem import Problem
+
+SPLITS = ("train", "dev")
+LOCK = ".datagen.lock"
+"""Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of the user about a run that are not settings of the problem."""
+
+    processes: int = 0
+    """Number of processes that encode text. 0 means one per core, or 1 for little text."""
+    vocab_file: str | Path = ""
+    """File of the vocabulary to use, or "" to learn a vocabulary. The size of its vocabulary replaces vocab_size."""
+    overwrite: bool = False
+    """True to replace data in the data directory, even if it is finished or was made from another text."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Arguments of a run of t2t-datagen: the problem, its settings, the folders and the user's vocabulary, if any."""
+
+    problem: Problem
+    settings: Any
+    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
+    data_dir: Path
+    tmp_dir: str
+    options: Options
+    user_vocabulary: Vocabulary | None
+
+    @property
+    def name(self) -> str:
+        return self.problem.base_name
+
+    @property
+    def description_path(self) -> Path:
+        return description_path(self.data_dir, self.name)
+
+    @property
+    def state_path(self) -> Path:
+        return self.data_dir / f".{self.name}.unfinished"
+
+    @property
+    def vocabulary_path(self) -> Path:
+        return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}.model"
+
+    def shards(self) -> list[Path]:
+        """Returns the paths of the existing shards and their indexes."""
+        return [path for split in SPLITS for path in records.find_files(self.data_dir, self.name, split)]
+
+
+def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) -> Job:
+    """Returns the Job of a run. If the user supplied a vocabulary, loads it and sets vocab_size to its size.
+
+    Raises:
+        UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
+            made with another kind of vocabulary or with other settings.
+    """
+    user_vocabulary, settings = None, problem.settings
+    if options.vocab_file:
+        user_vocabulary = Vocabulary.load(options.vocab_file)
+        if missing := user_vocabulary.missing_symbols(problem.symbols):
+            raise UserError(
+                f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of "
+                f"problem {problem.name}, for example {missing[0]}; use a vocabulary that was learned with these "
+                "symbols"
+            )
+        settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
+    job = Job(problem, settings, data_dir, tmp_dir, options, user_vocabulary)
+    if not user_vocabulary and _has_user_vocabulary(job):
+        raise UserError(
+            f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; give --vocab_file again to keep it, or "
+            "choose another --data_dir to learn one"
+        )
+    return job
+
+
+def _has_user_vocabulary(job: Job) -> bool:
+    """Returns True if --vocab_file was used for the problem's finished or unfinished data in the data directory."""
+    with suppress(UserError):
+        if Description.load(job.description_path).vocabulary_given:
+            return True
+    with suppress(UserError):
+        return ResumeState.load(job.state_path).vocabulary_given
+    return False
+
+
+@contextmanager
+def only_run(data_dir: Path) -> Iterator[None]:
+    """Returns a context in which no other t2t-datagen writes to a data directory. Creates the directory if necessary.
+
+    Raises:
+        UserError: if another t2t-datagen is at work there, or the directory cannot be written.
+    """
+    is_new = not data_dir.exists()
+    refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
+    with contextlib.ExitStack() as at_end:
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            at_end.callback(_delete_if_empty, data_dir, is_new)
+            at_end.enter_context(locked(data_dir / LOCK, refusal, delete=True))
+        except OSError as error:
+            raise UserError(f"{data_dir}: cannot be written ({error.strerror}); choose another --data_dir") from None
+        yield
+
+
+def _delete_if_empty(folder: Path, is_new: bool) -> None:
+    if is_new:
+        with suppress(OSError):  # rmdir fails if the folder has files.
+            folder.rmdir()
+
+
+def refuse_other_settings(job: Job) -> None:
+    """Raises UserError if the data directory has finished data of the problem with other settings than the job's.
+
+    Does nothing if the user gave --overwrite.
+    """
+    if job.options.overwrite:
+        return
+    try:
+        description = Description.load(job.description_path)
+    except UserError:
+        return
+    for name, value in dataclasses.asdict(job.settings).items():
+        old_value = description.settings.get(name, value)
+        if old_value != value:
+            raise _refusal(job, f"that was made with --{name}={old_value}, not {value}")
+
+
+def refuse_to_replace(job: Job) -> None:
+    """Raises UserError if the data directory has shards of the problem that the run would delete.
+
+    Does nothing if the user gave --overwrite.
+    """
+    if job.options.overwrite or not (files := job.shards()):
+        return
+    if job.description_path.exists():
+        raise _refusal(job, "that was made from another text, with another vocabulary or by an older version")
+    shards = sum(path.suffix != ".index" for path in files)
+    raise _refusal(job, f"({shards:,} shards) that this run cannot resume: its text, settings or vocabulary differ")
+
+
+def _refusal(job: Job, reason: str) -> UserError:
+    return UserError(
+        f"{job.data_dir}: holds data of problem {job.name} {reason}; give --overwrite to replace that data, or another "
+        "--data_dir to keep it"
+    )
+
+
+def start_over(job: Job) -> None:
+    """Deletes the description and the shards of earlier runs, and files that are copies of an earlier dev split."""
+    job.description_path.unlink(missing_ok=True)
+    for path in job.shards():
+        path.unlink()
+    if not job.problem.test_sets:
+        test_set_files.delete(job.problem, job.data_dir)
+
+
+def delete_output(job: Job) -> None:
+    """Deletes all data of the problem, except the user's --vocab_file if it lies in the data directory."""
+    start_over(job)
+    for path in (job.vocabulary_path, job.state_path):
+        if not (job.user_vocabulary and path.resolve() == Path(job.options.vocab_file).resolve()):
+            path.unlink(missing_ok=True)
+
+
+def delete_temporary_files(job: Job) -> None:
+    """Deletes the temporary files that a killed run of t2t-datagen left behind.
+
+    Such a file has the name of a file of the problem between a "." and the eight random characters of `whole_file`.
+    """
+    number = r"\d{5}"
+    names = [
+        rf"{re.escape(job.name)}-(train|dev)-{number}-of-{number}(\.index)?",
+        rf"vocab\.{re.escape(job.name)}\.\d+\.model",
+        *(re.escape(path.name) for path in (job.description_path, job.state_path)),
+        *(re.escape(path.name) for path in test_set_files.all_paths(job.problem, job.data_dir)),
+        re.escape(summary.FILE_NAME),
+    ]
+    temporary = re.compile(rf"\.({'|'.join(names)})\.[a-z0-9_]{{8}}")
+    for path in job.data_dir.iterdir():
+        if temporary.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,41 @@
+"""Warns about text that was probably given by mistake, such as a dev split that is a part of the train split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from t2t_repro.corpora.parallel import Pair
+
+
+class TextCheck:
+    """Watches the pairs of the dev split, then those of the train split."""
+
+    def __init__(self) -> None:
+        self._dev_size = 0
+        self._unseen: set[int] = set()
+        """Hashes of the dev pairs that have not yet occurred in the train split."""
+        self._has_different_sides = False
+
+    def dev(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yields the pairs of the dev split."""
+        for pair in pairs:
+            self._unseen.add(hash((pair["inputs"], pair["targets"])))
+            yield pair
+        self._dev_size = len(self._unseen)
+
+    def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yields the pairs of the train split. `dev` must have ended before."""
+        for pair in pairs:
+            source, target = pair["inputs"], pair["targets"]
+            self._unseen.discard(hash((source, target)))
+            self._has_different_sides = self._has_different_sides or source != target
+            yield pair
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings, after both splits have been read."""
+        warnings = []
+        if self._dev_size and not self._unseen:
+            warnings.append("every dev pair is also a training pair, so the dev loss will not show overfitting")
+        if not self._has_different_sides:
+            warnings.append("in every training pair, the target text is the source text; are both sides one file?")
+        return warnings
