@@ -12,6 +12,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from t2t_repro.errors import UserError
+
 PAD_ID = 0
 """Id of padding, which fills each row of a batch up to the length of the longest row."""
 EOS_ID = 1
@@ -28,6 +30,16 @@ def graph_is_empty(texts: Any) -> Any:
     import tensorflow as tf
 
     return tf.strings.strip(texts) == ""
+
+
+def refuse_surrogates(text: str) -> None:
+    """Raises UserError if a text has a lone surrogate, which no UTF-8 text contains."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{ascii(text[:50])}: not UTF-8 text, because character {error.start + 1} is a lone surrogate; remove it"
+        ) from None
 
 
 def output_length(ids: Sequence[int]) -> int:

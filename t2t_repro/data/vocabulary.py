@@ -20,7 +20,7 @@ import numpy as np
 
 from t2t_repro.data.text_rules import EOS_ID as EOS_ID
 from t2t_repro.data.text_rules import PAD_ID as PAD_ID
-from t2t_repro.data.text_rules import output_length
+from t2t_repro.data.text_rules import output_length, refuse_surrogates
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
@@ -106,8 +106,18 @@ class Vocabulary:
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """Returns the ids of each text, including the end id. num_threads=-1 means one thread per core."""
-        ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
+        """Returns the ids of each text, including the end id. num_threads=-1 means one thread per core.
+
+        Raises:
+            UserError: if a text has a lone surrogate, which UTF-8 cannot encode.
+        """
+        try:
+            ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
+        except TypeError:
+            # SentencePiece does not say which text is wrong.
+            for text in texts:
+                refuse_surrogates(text)
+            raise
         return ids
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -1,10 +1,13 @@
-"""Batches of texts of similar length. A batch that does not fit in memory is halved."""
+"""Batches of texts of similar length. A batch that does not fit in memory is halved.
+
+In shapes, B is the number of texts, R the number of texts in a batch, and S the number of ids of the longest text.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -84,3 +87,50 @@ def run_in_batches(
 
     for batch in batches(lengths, batch_size):
         yield from run_batch(batch)
+
+
+def graph_run_in_batches(
+    run: Callable[..., tuple[Any, ...]], ids: Sequence[Any], results: Sequence[Any], batch_size: int
+) -> tuple[Any, ...]:
+    """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of `batches`.
+
+    Args:
+        run: function of one tensor int32 [R, S] for each tensor in `ids`. It returns tensors [R, ...].
+        ids: tensors int32 [B, S], padded with 0. A text with several rows of ids, such as source and target, is as long
+            as the longest of them.
+        results: tensors [B, ...], into which the results of `run` are written. A dimension that is too small for a
+            result grows; new elements are 0.
+        batch_size: largest number of tokens in a batch; see `batches`.
+
+    Returns:
+        The results of all texts, [B, ...] each, in the order of the texts.
+    """
+    lengths = tf.reduce_max(tf.stack([tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]), axis=0)
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+
+    def run_batch(start: Any, results: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        longest = tf.maximum(lengths[order[start]], 1)
+        rows = order[start : start + tf.maximum(batch_size // longest, 1)]
+        outputs = run(*(tf.gather(array, rows)[:, :longest] for array in ids))
+        pairs = zip(results, outputs, strict=True)
+        return start + tf.size(rows), tuple(_write_rows(result, rows, output) for result, output in pairs)
+
+    # Without parallel_iterations=1, TensorFlow may run several batches at the same time and needs memory for each.
+    shapes = tuple(tf.TensorShape([None] * result.shape.rank) for result in results)
+    _, results = tf.while_loop(
+        lambda start, results: start < tf.size(order),
+        run_batch,
+        (tf.constant(0), tuple(results)),
+        (tf.TensorShape([]), shapes),
+        parallel_iterations=1,
+    )
+    return results
+
+
+def _write_rows(result: Any, rows: Any, output: Any) -> Any:
+    """Writes the rows of `output` [R, ...] to the given rows of `result` [B, ...]. Pads both to the larger shape."""
+    shape = tf.maximum(tf.shape(result)[1:], tf.shape(output)[1:])
+    result, output = (
+        tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]])) for tensor in (result, output)
+    )
+    return tf.tensor_scatter_nd_update(result, rows[:, None], output)

@@ -15,6 +15,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
+from t2t_repro.decoding.batches import graph_run_in_batches
+from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
@@ -25,7 +27,8 @@ class Served(tf.Module):
     """A TensorFlow graph that translates texts as `translator` does, with the translator's tokenizer and search.
 
     The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each text to max_input_size
-    tokens or, if max_input_size is 0, to the model's max_length.
+    tokens or, if max_input_size is 0, to the model's max_length. It works through a large request in batches of at most
+    batch_size tokens, as the translator does.
 
     Args:
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
@@ -89,7 +92,7 @@ class Served(tf.Module):
         """
         inputs = self._clean(inputs)
         not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # row indices, [W, 1]
-        best = generate_outputs(self._translator.model, self._best_params, tf.gather_nd(inputs, not_empty))
+        best = self._search(tf.gather_nd(inputs, not_empty), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]),
@@ -103,19 +106,20 @@ class Served(tf.Module):
             "log_probs": float32 [B], log-probability of the target including its end token, in nats.
             "lengths": int32 [B], number of the target's tokens, counting the end token.
         """
-        source_ids, target_ids = (self._encode(utf8(texts)) for texts in (inputs, targets))
-        log_probs, _ = target_log_probs(self._translator.model, source_ids, target_ids)
-        return {
-            "log_probs": tf.reduce_sum(log_probs, axis=1),
-            "lengths": tf.math.count_nonzero(target_ids, axis=1, dtype=tf.int32),
-        }
+
+        def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
+            return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
+
+        ids = [self._encode(utf8(texts)) for texts in (inputs, targets)]
+        (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
+        return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
     def _translate(self, inputs: Any, params: DecodeHParams) -> dict[str, Any]:
         """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         sources = self._encode(tf.gather_nd(texts, not_empty))
-        best = generate_outputs(self._translator.model, params, sources)
+        best = self._search(sources, params)
         # The tokenizer needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         lengths = tf.reshape(graph_output_length(best.ids), [-1])
         ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [tf.size(lengths), tf.shape(best.ids)[2]]), lengths)
@@ -125,6 +129,16 @@ class Served(tf.Module):
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, best.scores),
         }
+
+    def _search(self, sources: Any, params: DecodeHParams) -> Hypotheses:
+        """Returns the n best outputs of sources, int32 [W, S]."""
+        rows = tf.shape(sources)[0]
+        results = Hypotheses(tf.zeros([rows, params.num_best, 0], tf.int32), tf.zeros([rows, params.num_best]))
+        return Hypotheses(
+            *graph_run_in_batches(
+                lambda ids: generate_outputs(self._translator.model, params, ids), [sources], results, params.batch_size
+            )
+        )
 
     def _encode(self, texts: Any) -> Any:
         """Returns the ids of strings [B] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""

@@ -255,7 +255,6 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--decode_hparams=sampling_method=random"], ("sampling_method", "beam search")),
         (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
-        (["--decode_hparams=batch_size=3"], ("batch_size=3",)),
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
         (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),

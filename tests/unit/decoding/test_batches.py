@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from t2t_repro.decoding.batches import batches, padded, unpadded
+import random
+
+import pytest
+import tensorflow as tf
+
+from t2t_repro.decoding.batches import batches, graph_run_in_batches, padded, unpadded
 
 
 def test_batches_contain_each_index_once_and_start_with_the_longest() -> None:
@@ -13,6 +18,23 @@ def test_batches_contain_each_index_once_and_start_with_the_longest() -> None:
     assert order == sorted(order, reverse=True)
     assert all(len(batch) * lengths[batch[0]] <= 12 or len(batch) == 1 for batch in index_batches)
     assert list(batches([], 12)) == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 12, 1000])
+def test_graphs_have_the_same_batches(batch_size: int) -> None:
+    draw = random.Random(batch_size)
+    lengths = [draw.randint(1, 9) for _ in range(20)]
+    rows = padded([[10 * row + 1] * length for row, length in enumerate(lengths)])
+
+    def run(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        shape = tf.shape(ids)
+        return ids, tf.fill([shape[0]], shape[0] * 100 + shape[1])
+
+    results = [tf.zeros([20, 0], tf.int32), tf.zeros([20], tf.int32)]
+    ids, shapes = tf.function(lambda ids: graph_run_in_batches(run, [ids], results, batch_size))(rows)
+    assert ids.numpy().tolist() == rows.tolist()
+    expected = {row: len(batch) * 100 + lengths[batch[0]] for batch in batches(lengths, batch_size) for row in batch}
+    assert dict(enumerate(shapes.numpy().tolist())) == expected
 
 
 def test_rows_lose_their_padding_and_what_follows_the_end() -> None:

@@ -182,6 +182,30 @@ def test_empty_requests_get_empty_answers(server: Server) -> None:
         assert answers["scores"].tolist() == [0] * count
 
 
+def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+    class Small(Copier):
+        """A model that fails if its input is larger than a batch, as if memory did not suffice."""
+
+        def encode(self, inputs: tf.Tensor) -> tf.Tensor:
+            tf.debugging.assert_less_equal(tf.size(inputs), 60)
+            return super().encode(inputs)
+
+        def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+            return super().__call__(self.encode(inputs), targets)
+
+    params = DecodeHParams(beam_size=2, batch_size=60)
+    large = Server(Translator(Small(tiny_vocabulary.size), tiny_vocabulary, params), tmp_path)
+    texts = ["the dog", "", "a cat sat on the dog", *(f"cat {number}" for number in range(100)), " "]
+    answers = large.ask("nbest", texts)
+    assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
+    scores = large.ask("score", texts, texts)
+    assert scores["log_probs"] == pytest.approx([pair.log_prob for pair in large.translator.score(texts, texts)])
+    ids = padded(tiny_vocabulary.encode(texts)).tolist()
+    ids[-1] = [PAD_ID] * len(ids[0])
+    tokens = large.ask_tokens(ids)
+    assert [unpadded(row) for row in tokens["outputs"].tolist()[2:-1]] == [unpadded(row) for row in ids[2:-1]]
+
+
 def test_files_are_added_before_a_server_sees_the_version(copier: Translator, tmp_path: Path) -> None:
     def add_file(folder: Path) -> None:
         assert (folder / "saved_model.pb").exists() and not folder.name.isdecimal()
