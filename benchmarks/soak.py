@@ -3,9 +3,9 @@
     python benchmarks/soak.py --export_dir=demo/model/export/1 [--requests=20000] [--threads=8]
     python benchmarks/soak.py --output_dir=demo/model --decode_hparams=beam_size=2 [--requests=20000] [--threads=8]
 
-The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`. A request has 0 to 8
-texts. A text is empty, has white space only, a few words, many words, far more words than the model accepts, bytes that
-are not UTF-8, control characters, or random characters of Unicode. Request I always has the same texts.
+The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`. A request has 0 to
+8 texts. A text is empty, has white space only, a few words, far more words than the model accepts, bytes that are not
+UTF-8, control characters, or random characters of Unicode. Request I always has the same texts.
 
 Every answer is checked: one output for each text, each output one line, and no output for an empty text. After every
 1,000 requests, when all threads wait, the script prints the process's memory. It exits with code 1 if an answer is
@@ -44,14 +44,14 @@ ROUND = 1000
 """Requests between two measurements of the memory."""
 TOLERANCE = 0.05
 """Largest relative difference in memory between the first tenth and the end."""
-WORDS = "one two seven thirteen twenty-four hundred thousand and zero Größe naïve 日本 🙂 a,b; \u2028 <s> ▁".split(" ")
+WORDS = ["one", "two", "seven", "thirteen", "hundred", "and", "Größe", "日本", "🙂", "a,b;", "\u2028", "<s>"]
 
 
 def text(draw: random.Random) -> bytes:
     """Returns a random text. It may be empty or invalid, but has no newline."""
     kind = draw.randrange(10)
     if kind == 0:
-        return draw.choice([b"", b" ", b"\t \r", " ".encode()])
+        return draw.choice([b"", b" ", b"\t \r", b" \v "])
     if kind == 1:
         return draw.randbytes(draw.randint(1, 20)).replace(b"\n", b"\xff")
     if kind == 2:

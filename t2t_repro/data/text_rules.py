@@ -38,7 +38,7 @@ def refuse_surrogates(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{ascii(text[:50])}: not UTF-8 text, because character {error.start + 1} is a lone surrogate; remove it"
+            f"{text[:50]!a}: not UTF-8 text, because character {error.start + 1} is a lone surrogate; remove it"
         ) from None
 
 
