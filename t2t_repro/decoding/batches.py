@@ -117,14 +117,14 @@ def graph_run_in_batches(
 
     # Without parallel_iterations=1, TensorFlow may run several batches at the same time and needs memory for each.
     shapes = tuple(tf.TensorShape([None] * result.shape.rank) for result in results)
-    _, results = tf.while_loop(
+    _, all_results = tf.while_loop(
         lambda start, results: start < tf.size(order),
         run_batch,
         (tf.constant(0), tuple(results)),
         (tf.TensorShape([]), shapes),
         parallel_iterations=1,
     )
-    return results
+    return tuple(all_results)
 
 
 def _write_rows(result: Any, rows: Any, output: Any) -> Any:
