@@ -22,6 +22,7 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override, refuse_decode_hparams
 from t2t_repro.model_folder import open_folders
+from t2t_repro.output_files import is_stream
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
@@ -72,6 +73,9 @@ def main(values: flags.FlagValues) -> None:
     paths = beam_pipeline.match(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
+    if "://" not in job.decode_to_file and is_stream(job.decode_to_file):
+        raise UserError(f"--decode_to_file={values.decode_to_file} is no regular file; give the start of shards' paths")
+    beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
     if (shards := beam_pipeline.match(f"{job.decode_to_file}-*")) and not values.resume:
         raise UserError(
             f"{shards[0]} exists already; continue with --resume, delete the shards, or choose another --decode_to_file"

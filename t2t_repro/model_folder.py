@@ -33,7 +33,7 @@ from t2t_repro.textfile import whole_file
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
-"""Name of the file that a training run keeps locked, so that no second run uses the folder."""
+"""Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the folder."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
 
@@ -122,12 +122,15 @@ class ModelFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Returns a context in which no other training run can use a folder; creates the folder if it is missing.
+        """Returns a context in which no other run can train or evaluate. Creates the folder if necessary.
 
-        Raises UserError if another training run is using the folder.
+        Raises UserError if another run is using the folder.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        refusal = f"{path}: another t2t-trainer is at work there; wait for its end, or give another --output_dir"
+        refusal = (
+            f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
+            "--output_dir"
+        )
         with locked(Path(path) / LOCK, refusal):
             yield
 

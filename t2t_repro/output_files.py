@@ -58,7 +58,7 @@ def is_stream(path: str | Path) -> bool:
         return True
     try:
         mode = target.stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 

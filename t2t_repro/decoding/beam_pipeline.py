@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
@@ -33,6 +33,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.model_folder import open_folders
+from t2t_repro.output_files import UNFINISHED, only_writer, refuse_overwriting
 from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
 
@@ -145,16 +146,48 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
     return {name: counts[name] for name in (*COUNTERS, EXISTING) if name in counts}
 
 
+def refuse_overlap(job: Job, pattern: str, paths: Sequence[str]) -> None:
+    """Raises UserError if the run would write one of its input files, or if `pattern` would match its outputs.
+
+    Args:
+        job: the settings of the run.
+        pattern: the path or pattern of the input files.
+        paths: the input files.
+    """
+    outputs = [f"{job.decode_to_file}{UNFINISHED}", *match(f"{job.decode_to_file}-*")]
+    refuse_overwriting("--decode_to_file", outputs, [("--decode_from_file", path) for path in paths])
+    for output in (outputs[0], shard_name(job.decode_to_file, LineBatch("", 0, 0, []))):
+        if re.fullmatch(FileSystem.translate_pattern(pattern), output):
+            raise UserError(
+                f"--decode_from_file={pattern} also matches the output {output}; choose another --decode_to_file"
+            )
+
+
 @contextlib.contextmanager
 def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
     """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
 
     The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. If
-    the block fails after it has written a shard, the file remains.
+    the block fails after it has written a shard, the file remains. During the block, no other run on a local file
+    system can use the same `decode_to_file`.
 
-    Raises UserError if shards of another run exist, or if the file cannot be written.
+    Raises UserError if shards of another run exist, another run is writing them, or the file cannot be written.
     """
-    path, shards = f"{job.decode_to_file}.unfinished", match(f"{job.decode_to_file}-*")
+    path, is_local = f"{job.decode_to_file}{UNFINISHED}", "://" not in job.decode_to_file
+    with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else contextlib.nullcontext():
+        write(path, [_checked_fingerprint(job, paths, batch_lines)])
+        try:
+            yield
+        except BaseException:
+            if not match(f"{job.decode_to_file}-*"):
+                FileSystems.delete([path])
+            raise
+        FileSystems.delete([path])
+
+
+def _checked_fingerprint(job: Job, paths: Sequence[str], batch_lines: int) -> str:
+    """Returns a hash of everything that the shards depend on. Raises UserError if shards of another run exist."""
+    path, shards = f"{job.decode_to_file}{UNFINISHED}", match(f"{job.decode_to_file}-*")
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
@@ -164,14 +197,7 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
             f"{shards[0]} exists already and does not belong to an unfinished run with the same input, model and "
             "flags; delete the shards or choose another --decode_to_file"
         )
-    write(path, [fingerprint])
-    try:
-        yield
-    except BaseException:
-        if not match(f"{job.decode_to_file}-*"):
-            FileSystems.delete([path])
-        raise
-    FileSystems.delete([path])
+    return fingerprint
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:

@@ -46,29 +46,30 @@ def evaluate(
         tmp_dir: folder of downloads. Test sets that are missing in data_dir are extracted from these.
         search: settings of the beam search; by default, the problem's decode_hparams.
 
-    Raises UserError if the folder has no checkpoint, or no test set is available.
+    Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
     """
-    decoder = _Decoder(folder, averaged(folder), search or folder.problem.decode_hparams)
-    scores: Scores = {}
-    for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
-        sources, references = (list(read_lines(str(path))) for path in paths)
-        scores[test_set] = folder.problem.scores(decoder.outputs(test_set, sources), references)
-        say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
+    with ModelFolder.locked(folder.path):
+        decoder = _Decoder(folder, averaged(folder), search or folder.problem.decode_hparams)
+        scores: Scores = {}
+        for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
+            sources, references = (list(read_lines(str(path))) for path in paths)
+            scores[test_set] = folder.problem.scores(decoder.outputs(test_set, sources), references)
+            say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
 
-    comparable = {name: score for name in scores for score in scores[name] if score.label in (PAPER_BLEU, F1)}
-    bleu = {name: score.score for name, score in comparable.items() if score.label == PAPER_BLEU}
-    f1 = {name: score.score for name, score in comparable.items() if score.label == F1}
-    results = replace(
-        training_results(folder.path),
-        steps=step_of(decoder.averaged),
-        dev_bleu=bleu.pop(folder.problem.dev_set, None),
-        bleu=bleu,
-        f1=finite(f1["test"]) if "test" in f1 else None,
-        signatures=[f"{name}: {score.signature}" for name, score in comparable.items()],
-        search=",".join(decoder.changes),
-    )
-    write_results(folder.path, results)
-    return scores, results
+        comparable = {name: score for name in scores for score in scores[name] if score.label in (PAPER_BLEU, F1)}
+        bleu = {name: score.score for name, score in comparable.items() if score.label == PAPER_BLEU}
+        f1 = {name: score.score for name, score in comparable.items() if score.label == F1}
+        results = replace(
+            training_results(folder.path),
+            steps=step_of(decoder.averaged),
+            dev_bleu=bleu.pop(folder.problem.dev_set, None),
+            bleu=bleu,
+            f1=finite(f1["test"]) if "test" in f1 else None,
+            signatures=[f"{name}: {score.signature}" for name, score in comparable.items()],
+            search=",".join(decoder.changes),
+        )
+        write_results(folder.path, results)
+        return scores, results
 
 
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
@@ -152,7 +153,7 @@ class _Decoder:
                 say(f"{test_set}: {remark}")
             with whole_file(path, "w") as file:
                 file.writelines(f"{line}\n" for line in lines)
-        journal.delete()
+            journal.delete()
 
     def _load(self, checkpoint: str) -> Translator:
         say(f"{checkpoint}: {self._search}")

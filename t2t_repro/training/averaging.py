@@ -8,6 +8,7 @@ import tensorflow as tf
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
+from t2t_repro.output_files import only_writer
 from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 
@@ -27,8 +28,8 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
 
     Raises:
-        UserError: if there are fewer than `last` checkpoints, a checkpoint is damaged or belongs to another model, or
-            the disk is full.
+        UserError: if there are fewer than `last` checkpoints, a checkpoint is damaged or belongs to another model,
+            another process is writing an average, or the disk is full.
     """
     paths = _last_checkpoints(folder, last)
     sums: dict[str, np.ndarray] = {}
@@ -47,8 +48,9 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
     )
     subfolder = folder.path / "averaged"
-    path = write_checkpoint(average, subfolder, step)
-    keep_only(subfolder, checkpoints_in(subfolder))
+    with only_writer(subfolder, "--output_dir"):
+        path = write_checkpoint(average, subfolder, step)
+        keep_only(subfolder, checkpoints_in(subfolder))
     return path, paths
 
 

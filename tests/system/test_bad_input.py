@@ -210,7 +210,9 @@ def test_a_damaged_checkpoint_is_named(trained: TrainedModel, tmp_path: Path) ->
 
 def test_a_second_training_in_the_same_folder_is_refused(trained: TrainedModel) -> None:
     with ModelFolder.locked(trained.folder):
-        refused(run("trainer", *trained.flags, "--train_steps=70"), "another t2t-trainer is at work there")
+        refused(
+            run("trainer", *trained.flags, "--train_steps=70"), "another t2t-trainer or t2t-reproduce is at work there"
+        )
 
 
 def test_a_resume_with_other_hparams_is_refused(trained: TrainedModel) -> None:

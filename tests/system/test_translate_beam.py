@@ -100,6 +100,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         [f"{tmp_path}/x-1", f"{tmp_path}/x-2"],
     )
     with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
+        refused(run("translate-beam", *flags), "y: another process is writing this file", "choose another")
         (tmp_path / "y-00000-000000000002").write_text("as it was\n")
         raise KeyboardInterrupt
     for other_flags in ([], ["--resume", "--decode_hparams=beam_size=2"], ["--resume", "--batch_lines=3"]):
@@ -117,7 +118,12 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         (["--decode_from_file=/nowhere/x*"], ("--decode_from_file=/nowhere/x*", "no such file")),
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file="], ("--decode_to_file is required",)),
-        (["--decode_to_file=FOLDER/good/y"], ("good/y.unfinished: cannot be written", "--decode_to_file")),
+        (["--decode_to_file=FOLDER/good/y"], ("good/y: cannot be written", "--decode_to_file")),
+        (["--decode_to_file=/dev/null"], ("--decode_to_file=/dev/null is no regular file",)),
+        (
+            ["--decode_from_file=FOLDER/g*", "--decode_to_file=FOLDER/go"],
+            ("FOLDER/g* also matches the output FOLDER/go",),
+        ),
         (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "--resume")),
         (
             ["--decode_to_file=FOLDER/old", "--resume"],

@@ -77,7 +77,9 @@ def test_a_folder_is_overwritten_only_if_it_has_no_checkpoint(
 def test_only_one_training_locks_a_folder(tmp_path: Path) -> None:
     for _ in range(2):
         with ModelFolder.locked(tmp_path / "new" / "model"):
-            with pytest.raises(UserError, match="another t2t-trainer is at work there; wait for its end, or give"):
+            with pytest.raises(
+                UserError, match="another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give"
+            ):
                 ModelFolder.locked(tmp_path / "new" / "model").__enter__()
             with ModelFolder.locked(tmp_path / "another"):
                 pass

@@ -9,8 +9,9 @@ import pytest
 from apache_beam.coders import registry as coders
 
 from disks import largest_file
-from t2t_repro.decoding.beam_pipeline import LineBatch, match, read_batches, shard_name, write
+from t2t_repro.decoding.beam_pipeline import Job, LineBatch, match, read_batches, refuse_overlap, shard_name, write
 from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
 
 LINES = ["one", "", "x\ry\u0085z\u2028w", " two ", "", "Übergröße \U0001f100", "last"]
 
@@ -98,3 +99,18 @@ def test_a_pattern_matches_files_in_the_order_of_their_names(tmp_path: Path) -> 
     assert match(str(tmp_path / "x-*")) == [str(tmp_path / name) for name in ("x-1.en.gz", "x-10.en", "x-2.en")]
     assert match(str(tmp_path / "y.en")) == [str(tmp_path / "y.en")]
     assert match(str(tmp_path / "none*")) == match(str(tmp_path / "nowhere" / "x")) == []
+
+
+def test_a_run_does_not_write_its_input(tmp_path: Path) -> None:
+    shard, journal = tmp_path / "y-00000-000000000000", tmp_path / "y.unfinished"
+    for path in (shard, journal):
+        path.touch()
+    (tmp_path / "link").symlink_to(shard.name)
+    job = Job("", "", DecodeHParams(), f"{tmp_path}/y")
+    for path in (shard, journal, tmp_path / "link"):
+        with pytest.raises(UserError, match="is also the input of --decode_from_file"):
+            refuse_overlap(job, str(path), [str(path)])
+    for pattern in ("*", "y*", "y-00000-*", "*.unfinished"):
+        with pytest.raises(UserError, match=r"also matches the output .*; choose another --decode_to_file"):
+            refuse_overlap(job, f"{tmp_path}/{pattern}", [])
+    refuse_overlap(job, f"{tmp_path}/x*", [f"{tmp_path}/x"])

@@ -24,13 +24,14 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.output_files import only_writer
 from t2t_repro.paper.reproduce import averaged, evaluate
 from t2t_repro.paper.results import read_results
 from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.wsj_parsing import WsjParsing
 from t2t_repro.textfile import read_lines
-from t2t_repro.training.averaging import averaged_count
+from t2t_repro.training.averaging import average_checkpoints, averaged_count
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import Published
 
@@ -366,3 +367,15 @@ def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, d
     with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files; see docs/data.md"):
         evaluate(folder, str(tmp_path / "none"), str(tmp_path))
     assert not (folder.path / "results.json").exists()
+
+
+def test_one_process_evaluates_or_averages_a_folder_at_a_time(
+    make_folder: MakeFolder, data: str, tmp_path: Path
+) -> None:
+    folder = make_folder()
+    save(folder, 5, 10)
+    with ModelFolder.locked(folder.path), pytest.raises(UserError, match="another t2t-trainer or t2t-reproduce"):
+        evaluate(folder, data, str(tmp_path))
+    with only_writer(folder.path / "averaged", "--output_dir"), pytest.raises(UserError, match="another process"):
+        average_checkpoints(folder, 2)
+    assert not (folder.path / "results.json").exists() and not (folder.path / "averaged").exists()
