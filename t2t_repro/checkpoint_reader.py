@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.errors import UserError
+from t2t_repro.untrusted import require_regular
 
 CHECKPOINT = "model.ckpt"
 """Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
@@ -45,9 +46,13 @@ def read_checkpoint(path: str) -> Checkpoint:
     """Returns the content of a checkpoint; raises UserError if the checkpoint is missing or damaged."""
     with _reader(path) as reader:
         prefix, suffix = "weights/", _key("")
-        keys = [key for key in reader.get_variable_to_shape_map() if key.startswith(prefix)]
+        types = {key: kind for key, kind in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
+        if others := [key for key, kind in types.items() if kind != "float32"]:
+            raise ValueError(f"{others[0]} has other numbers than float32")
         return Checkpoint(
-            weights={_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in keys},
+            weights={
+                _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in types
+            },
             step=int(reader.get_tensor(_key("step"))),
             vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
         )
@@ -93,9 +98,13 @@ def _reader(path: str) -> Iterator[Any]:
     """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
     import tensorflow as tf  # imported here, because the import takes seconds
 
+    with suppress(FileNotFoundError, NotADirectoryError):  # TensorFlow reports missing files below
+        for file in Path(path).parent.iterdir():
+            if file.name.startswith(f"{Path(path).name}."):
+                require_regular(file)
     try:
         yield tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+    except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
 

@@ -14,6 +14,11 @@ class Stopped(Exception):  # noqa: N818, not an error
     """A stop that the user requested, after the work was saved. The programs print the message and exit with code 0."""
 
 
+def shortened(text: str, length: int = 80) -> str:
+    """Returns the first `length` characters of `text`, and "..." if there are more. Keeps error messages short."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
     """Returns the error for an unknown `name`. The message suggests a similar name, or lists `names` if there is none.
 
@@ -22,7 +27,7 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
         name: the unknown name.
         names: the names that exist.
     """
-    names = sorted(names)
+    name, names = shortened(name), sorted(names)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if nearest:
         return UserError(f"unknown {kind} {name!r}; did you mean {nearest[0]!r}?")

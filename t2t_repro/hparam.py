@@ -11,13 +11,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t_repro.errors import UserError, unknown
-from t2t_repro.textfile import read_lines, whole_file
+from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import parse_json, read_text
 
 T = TypeVar("T")
 
 POSITIONS = ("timing", "emb")
 SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_size", "noam", "linear_decay")
+
+MAX_INT = 2**31 - 1
+"""Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
+MAX_FILE_BYTES = 1 << 26
+"""Maximum size of a `JsonFile`. A description of data has about 400 bytes for each of at most 99,999 shards."""
+MAX_STRING = 4096
+"""Maximum length of a string in a JSON file. Linux allows no longer paths."""
+LIMITS = {
+    "num_hidden_layers": 1000,
+    "beam_size": 10_000,
+    "n": 10_000,
+    "sampling_seed": 2**63 - 1,
+    **dict.fromkeys(
+        ("hidden_size", "filter_size", "num_heads", "attention_key_channels", "attention_value_channels"), 1 << 20
+    ),
+}
+"""Maximum values of the hyper-parameters that need memory or time. Other integers have the limit `MAX_INT`."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +120,12 @@ class HParams:
         steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
         rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing")
         betas = ("optimizer_adam_beta1", "optimizer_adam_beta2")
+        _check_limits(self)
         _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
         _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
         positive = ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant")
-        _check(self, positive, lambda value: value > 0, "must be above 0")
+        _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
         channels = ("attention_key_channels", "attention_value_channels")
         _check(self, channels, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
         for name in channels:
@@ -194,11 +213,11 @@ class DecodeHParams:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
         penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
         not_negative = ("extra_length", "max_input_size", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
+        _check_limits(self)
         _check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
         _check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
         _check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
         _check(self, ("alpha", "coverage_penalty"), lambda value: value < math.inf, "must be finite")
-        _check(self, ["sampling_seed"], lambda seed: seed < 1 << 63, "must be below 2**63")
         _check(self, ["sampling_temp"], lambda value: 1e-3 <= value < math.inf, "must be 0.001 or more, and finite")
         _check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
         if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
@@ -259,6 +278,14 @@ def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], r
             raise UserError(f"{name}={getattr(values, name)} {rule}")
 
 
+def _check_limits(values: Any) -> None:
+    """Raises UserError if an integer field of dataclass `values` is above its limit."""
+    for field in dataclasses.fields(values):
+        value, limit = getattr(values, field.name), LIMITS.get(field.name, MAX_INT)
+        if isinstance(value, int) and value > limit:
+            raise UserError(f"{field.name}={value} must be at most {limit}")
+
+
 def override(values: T, text: str) -> T:
     """Returns a copy of dataclass `values` with the changes in `text`, e.g. "hidden_size=256,norm_before=true".
 
@@ -297,6 +324,26 @@ def to_json(values: Any) -> str:
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
 
 
+def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
+    """Raises UserError if `fields` has a name that dataclass `kind` does not have, or a value of the wrong type.
+
+    Args:
+        source: where the values come from, for error messages.
+    """
+    hints = typing.get_type_hints(kind)
+    types = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    for name, value in fields.items():
+        if name not in types:
+            raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
+        if types[name] not in (bool, int, float, str, dict):
+            continue  # a type of a user-defined dataclass that isinstance may not support
+        accepted = (int, float) if types[name] is float else types[name]
+        if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
+            raise UserError(f"{source}: {name}={shortened(repr(value))} must be of type {types[name].__name__}")
+        if isinstance(value, str) and len(value) > MAX_STRING:
+            raise UserError(f"{source}: {name}={shortened(repr(value))} must have at most {MAX_STRING} characters")
+
+
 def from_json(kind: type[T], text: str, source: str) -> T:
     """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get their defaults.
 
@@ -307,21 +354,12 @@ def from_json(kind: type[T], text: str, source: str) -> T:
 
     Raises:
         UserError: `text` is not a JSON object, a field is unknown, a field without default is missing, or a value has
-            the wrong type.
+            the wrong type or is out of range.
     """
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{source}:{error.lineno}: not JSON ({error.msg}); restore the file") from None
+    fields = parse_json(text, source)
     if not isinstance(fields, dict):
         raise UserError(f"{source}: not a JSON object; restore the file")
-    types = typing.get_type_hints(kind)
-    for name, value in fields.items():
-        if name not in types:
-            raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
-        accepted = (int, float) if types[name] is float else types[name]
-        if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
-            raise UserError(f"{source}: {name}={value!r} must be of type {types[name].__name__}")
+    check_types(kind, fields, source)
     missing_value = dataclasses.MISSING
     required = {
         field.name
@@ -351,4 +389,7 @@ class JsonFile:
         Raises:
             UserError: the file is missing or damaged.
         """
-        return from_json(cls, "\n".join(read_lines(str(path))), str(path))
+        try:
+            return from_json(cls, read_text(path, MAX_FILE_BYTES), str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{path}: no such file") from None

@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.checkpoint_reader import assign_weights, checkpoints_in, read_checkpoint, step_of
+from t2t_repro.checkpoint_reader import Checkpoint, assign_weights, checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, from_json, to_json
 from t2t_repro.locks import locked
+from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import read_text, refuse_path
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
@@ -57,6 +59,9 @@ class Origin:
     warm_start_from: str = ""
     """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
 
+    def __post_init__(self) -> None:
+        refuse_path("vocabulary", self.vocabulary)
+
 
 class ModelFolder:
     """A folder with a trained model. The module's docstring lists the files.
@@ -77,11 +82,9 @@ class ModelFolder:
         texts = {}
         for name in DESCRIPTION:
             try:
-                texts[name] = (self.path / name).read_text("utf-8")
+                texts[name] = read_text(self.path / name)
             except (FileNotFoundError, NotADirectoryError):
                 raise UserError(f"{path}: no {name} there, so this is no model folder; run t2t-trainer") from None
-            except UnicodeDecodeError as error:
-                raise UserError(f"{self.path / name}: not UTF-8 (byte {error.start}); restore the file") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
         self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
@@ -211,10 +214,22 @@ class ModelFolder:
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.models.model import make_model
 
+        if self.hparams.model == "transformer":
+            self._refuse_larger_model(content, checkpoint)
         devices.use_exact_float32()
         model = make_model(self.hparams, self.vocabulary.size, self.problem.target_space_id, precision)
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
         return model
+
+    def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:
+        """Raises UserError if the hparams need more weights than a checkpoint has, before memory is allocated."""
+        needed = parameters(self.hparams, self.vocabulary.size)
+        stored = sum(weight.size for weight in content.weights.values())
+        if needed > stored:
+            raise UserError(
+                f"{checkpoint}: {stored:,} weights, but the model of hparams.json has {needed:,}; put the right "
+                "hparams.json back"
+            )
 
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:

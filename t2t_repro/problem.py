@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, check_types
 from t2t_repro.metrics.score import Score
 
 
@@ -34,7 +34,7 @@ class Problem:
         name: registered name, without "_rev".
 
     Raises:
-        UserError: if a setting is unknown.
+        UserError: if a setting is unknown or has a value of the wrong type.
     """
 
     @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Problem:
         for setting_name in settings:
             if setting_name not in setting_names:
                 raise unknown(f"setting of problem {name!r}", setting_name, setting_names)
+        check_types(self.Settings, settings, f"settings of problem {name!r}")
         self.settings: Any = self.Settings(**settings)
         self.was_reversed = was_reversed
         self.base_name = name

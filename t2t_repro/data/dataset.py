@@ -30,7 +30,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     """
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     records = {
-        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed)
+        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed, vocabulary.size)
         for split in ("train", "dev")
     }
     for split, split_records in records.items():

@@ -14,9 +14,10 @@ from t2t_repro import registry
 from t2t_repro.data import summary
 from t2t_repro.data.resume_state import check_shards
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import JsonFile
 from t2t_repro.problem import Problem
+from t2t_repro.untrusted import refuse_path
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class Description(JsonFile):
     def __post_init__(self) -> None:
         """Raises UserError if a value has the wrong type. Checks what `from_json` does not."""
         check_shards(self.shards)
-        if not all(isinstance(self.pairs.get(split), int) for split in ("train", "dev")):
-            raise UserError(f"pairs={self.pairs} must give the number of pairs for train and dev; restore the file")
-        if Path(self.vocabulary).name != self.vocabulary:
-            raise UserError(f"vocabulary={self.vocabulary} must be the name of a file in the same folder")
+        if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in ("train", "dev")):
+            raise UserError(
+                f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
+            )
+        refuse_path("vocabulary", self.vocabulary)
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
@@ -82,6 +84,11 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
     if not description_file.is_file():
         raise missing_data(data_dir, registry.problem(name))
     description = Description.load(description_file)
+    problem = registry.problem(name, description.settings)
+    if description.problem != problem.base_name:
+        raise UserError(
+            f"{description_file}: describes problem {shortened(repr(description.problem))}; restore the file"
+        )
     path = Path(data_dir) / description.vocabulary
     vocabulary = Vocabulary.load(path)
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
@@ -89,4 +96,4 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
             f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "
             f"{description.vocabulary_fingerprint}; restore the original vocabulary or run t2t-datagen again"
         )
-    return registry.problem(name, description.settings), vocabulary, description
+    return problem, vocabulary, description

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import hashlib
 import struct
-import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,18 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import require_regular
 
 Ids = list[int]
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
+
+
+MAX_RECORD_BYTES = 1 << 26
+"""Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
 
 
 def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
@@ -49,12 +53,13 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     shards = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
     if not shards:
         return []
+    existing = set(shards)
     total = int(shards[0].name[-5:])
     if others := [path for path in shards if int(path.name[-5:]) != total]:
         raise UserError(f"{shards[0]} and {others[0]} are from two runs; remove the files of one run")
     for number in range(total):
         path = shard_path(data_dir, problem, split, number, total)
-        if path not in shards:
+        if path not in existing:
             raise UserError(f"{path}: this shard is missing; copy it here or run t2t-datagen again")
     return shards
 
@@ -133,11 +138,22 @@ def _varint(number: int) -> bytes:
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays."""
-    import tensorflow as tf
+    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays.
 
-    feature = tf.train.Example.FromString(data).features.feature
-    return tuple(np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))  # type: ignore[return-value]
+    Raises:
+        ValueError: if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
+    """
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        feature = tf.train.Example.FromString(data).features.feature
+        source, target = (np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))
+    except (DecodeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+    if min(source.min(initial=0), target.min(initial=0)) < 0:
+        raise ValueError("an id is negative")
+    return source, target
 
 
 def _masked_crc(data: bytes) -> bytes:
@@ -161,27 +177,47 @@ def _save_index(path: Path, index: np.ndarray) -> None:
 
 
 def read_index(path: Path) -> np.ndarray:
-    """Returns the index of a shard. If the index is missing or does not match the shard's size, rebuilds and saves it.
+    """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds and saves it.
 
     Raises:
         UserError: if the shard is missing or damaged.
     """
     try:
+        require_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such shard; run t2t-datagen") from None
+    try:
+        require_regular(index_path(path))
         index = np.load(index_path(path), mmap_mode="r")
-        if isinstance(index, np.ndarray) and index.dtype == INDEX and index.ndim == 1:
-            end = int(index[-1]["offset"]) + int(index[-1]["size"]) + 4 if len(index) else 0
-            if end == path.stat().st_size:
-                return index
+        if _fits(index, path.stat().st_size):
+            return index
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     except FileNotFoundError:
-        if not path.exists():
-            raise UserError(f"{path}: no such shard; run t2t-datagen") from None
-    except (ValueError, EOFError, zipfile.BadZipFile):
+        pass
+    except UserError:
+        raise
+    except Exception:  # For damaged files, numpy raises errors of many kinds, even SyntaxError and TokenError.
         say(f"{index_path(path)}: not an index; rebuilding it")
     index = _build_index(path)
     with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
         _save_index(path, index)
     return index
+
+
+def _fits(index: Any, shard_size: int) -> bool:
+    """Returns True if `index` is an index whose records follow each other and fill a shard of `shard_size` bytes.
+
+    An id needs at least one byte, so a record cannot have more ids than bytes.
+    """
+    if not isinstance(index, np.ndarray) or index.dtype != INDEX or index.ndim != 1:
+        return False
+    sizes, source, target = (index[name].astype(np.int64) for name in ("size", "source", "target"))
+    ends = np.cumsum(sizes + 16)
+    return (
+        bool((sizes >= 0).all() and (source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
+        and np.array_equal(index["offset"], ends - sizes - 4)
+        and (int(ends[-1]) if len(ends) else 0) == shard_size
+    )
 
 
 def _build_index(path: Path) -> np.ndarray:
@@ -198,7 +234,12 @@ def _build_index(path: Path) -> np.ndarray:
         if len(length) < 8 or contents[offset + 8 : offset + 12].tobytes() != _masked_crc(length):
             raise _damaged(path, len(rows))
         size = struct.unpack("<Q", length)[0]
-        source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
+        if size > MAX_RECORD_BYTES:
+            raise _damaged(path, len(rows))
+        try:
+            source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
+        except ValueError as error:
+            raise _damaged(path, len(rows), error) from None
         rows.append((offset + 12, size, len(source), len(target)))
         offset += size + 16
     return np.array(rows, INDEX)
@@ -217,8 +258,8 @@ def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: i
     return data
 
 
-def _damaged(path: Path, record: int) -> UserError:
-    return UserError(f"{path}: record {record} is damaged (its checksum differs); run t2t-datagen again")
+def _damaged(path: Path, record: int, reason: object = "its checksum differs") -> UserError:
+    return UserError(f"{path}: record {record} is damaged ({shortened(str(reason))}); run t2t-datagen again")
 
 
 class Records:
@@ -227,13 +268,14 @@ class Records:
     Args:
         paths: paths of the split's shards.
         was_reversed: True to swap sources and targets.
+        vocab_size: number of ids in the vocabulary. A record with another id counts as damaged.
 
     Raises:
         UserError: if a shard is missing or damaged.
     """
 
-    def __init__(self, paths: list[Path], was_reversed: bool = False) -> None:
-        self._paths, self._reversed = paths, was_reversed
+    def __init__(self, paths: list[Path], was_reversed: bool = False, vocab_size: int = 1 << 31) -> None:
+        self._paths, self._reversed, self._vocab_size = paths, was_reversed, vocab_size
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
         # np.memmap cannot map an empty file.
@@ -275,5 +317,12 @@ class Records:
         record = number - int(self._starts[shard])
         row: Any = self._indexes[shard][record]
         data = _checked(self._paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), record)
-        source, target = parse(data)
+        try:
+            source, target = parse(data)
+        except ValueError as error:
+            raise _damaged(self._paths[shard], record, error) from None
+        if (len(source), len(target)) != (row["source"], row["target"]):
+            raise _damaged(self._paths[shard], record, "its index has other lengths")
+        if max(source.max(initial=0), target.max(initial=0)) >= self._vocab_size:
+            raise _damaged(self._paths[shard], record, f"it has an id above {self._vocab_size - 1}")
         return (target, source) if self._reversed else (source, target)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import JsonFile
+
+SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass
@@ -29,7 +32,7 @@ class ResumeState(JsonFile):
     """True if the vocabulary came from --vocab_file."""
 
     def __post_init__(self) -> None:
-        """Raises UserError if an entry of `shards` is not a dict."""
+        """Raises UserError if an entry of `shards` is damaged."""
         check_shards(self.shards)
 
     def add(self, shard: Path, hashes: dict[str, str], counts: dict[str, int]) -> None:
@@ -51,10 +54,21 @@ class ResumeState(JsonFile):
 
 
 def check_shards(shards: dict) -> None:
-    """Raises UserError unless each shard has a dict."""
+    """Raises UserError unless each shard has a dict with a hash of the shard, and only hashes and counts."""
     for name, figures in shards.items():
-        if not isinstance(figures, dict):
-            raise UserError(f"shards: {name} has {figures!r}, which is not a JSON object; restore the file")
+        is_sound = isinstance(figures, dict) and "sha256" in figures
+        if not is_sound or not all(_is_figure(*figure) for figure in figures.items()):
+            raise UserError(
+                f"shards: {shortened(name)} has {shortened(repr(figures))}, not the hashes and counts of a shard; "
+                "restore the file"
+            )
+
+
+def _is_figure(name: str, value: Any) -> bool:
+    """Returns True if a value of a shard's dict is valid: a SHA-256 for a name that ends in "sha256", else a count."""
+    if name.endswith("sha256"):
+        return isinstance(value, str) and SHA256.fullmatch(value) is not None
+    return type(value) is int and value >= 0
 
 
 def _sha256(path: Path) -> str:

@@ -16,7 +16,8 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.textfile import read_lines, whole_file
+from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import parse_json, read_text
 
 FILE_NAME = "datagen.json"
 MAX_TOKENS = 4096
@@ -70,8 +71,8 @@ def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
     """Writes the summary to datagen.json. Keeps the summaries of other problems in that file."""
     path = Path(data_dir) / FILE_NAME
     summaries = None
-    with contextlib.suppress(UserError, json.JSONDecodeError):  # If the file is missing or damaged, write a new one.
-        summaries = json.loads("\n".join(read_lines(str(path))))
+    with contextlib.suppress(UserError, FileNotFoundError):  # If the file is missing or damaged, write a new one.
+        summaries = parse_json(read_text(path), str(path))
     if not isinstance(summaries, dict):
         summaries = {}
     with whole_file(path, "w") as file:

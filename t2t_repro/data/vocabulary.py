@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from t2t_repro.data.text_rules import PAD_ID as PAD_ID
 from t2t_repro.data.text_rules import output_length, refuse_surrogates
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import read_bytes
 
 SPACE = "\u2581"
 """The character that stands for a space in SentencePiece's pieces."""
@@ -30,6 +31,11 @@ SPACE = "\u2581"
 PROBE = "  \U0001f100"
 """Text that tests a vocabulary. If encoding and decoding change this text, the vocabulary normalises spaces or
 characters, or loses rare characters. U+1F100 is a rare character, which normalisation replaces by "0."."""
+
+MAX_BYTES = 1 << 24
+"""Maximum size of a vocabulary file. A vocabulary of 32,000 pieces has less than 1 MB."""
+MAX_PIECES = 1_000_000
+"""Maximum number of pieces in a vocabulary file."""
 
 MAX_TRAINING_BYTES = 200_000_000
 """Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
@@ -51,9 +57,15 @@ class Vocabulary:
 
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
+        changes_text = UserError(
+            f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
+            "copy it again"
+        )
         try:
+            if _has_normalization_rules(model):
+                raise changes_text
             self._processor.LoadFromSerializedProto(model)
-        except (RuntimeError, OSError):
+        except (RuntimeError, OSError, ValueError):
             raise UserError(f"{source}: not a SentencePiece model; make it again with t2t-datagen") from None
         if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
             raise UserError(
@@ -61,10 +73,7 @@ class Vocabulary:
             )
         # SentencePiece loads some truncated files without an error, so test the vocabulary with a probe text.
         if self.decode(self.encode([PROBE])) != [PROBE]:
-            raise UserError(
-                f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
-                "copy it again"
-            )
+            raise changes_text
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
@@ -74,11 +83,9 @@ class Vocabulary:
             UserError: if the file is missing, unreadable or not a vocabulary.
         """
         try:
-            return cls(Path(path).read_bytes(), str(path))
-        except FileNotFoundError:
+            return cls(read_bytes(path, MAX_BYTES), str(path))
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file. An error leaves no partial file."""
@@ -121,13 +128,80 @@ class Vocabulary:
         return ids
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the piece of each id. In a piece, U+2581 stands for a space."""
+        """Returns the piece of each id. In a piece, U+2581 stands for a space.
+
+        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal.
+        """
+        if outside := [number for number in ids if not 0 <= number < self.size]:
+            raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")
         pieces: list[str] = self._processor.IdToPiece(list(ids))
         return pieces
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""
         return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
+
+
+def _has_normalization_rules(model: bytes) -> bool:
+    """Returns True if a SentencePiece model has a compiled table of rules that change text.
+
+    This check comes before SentencePiece's C++ code reads the model, because that code would trust the table. In the
+    model's protobuf message, field 1 is a piece, and fields 3 and 5 are the normalizer and the denormalizer, whose
+    field 2 is the table.
+
+    Raises:
+        ValueError: the model is no protobuf message, or has no pieces or more than `MAX_PIECES`.
+    """
+    pieces, has_rules = 0, False
+    for number, contents in _fields(model):
+        if number == 1:
+            pieces += 1
+        elif number in (3, 5):
+            has_rules |= any(rule == 2 and table for rule, table in _fields(contents))
+    if not 0 < pieces <= MAX_PIECES:
+        raise ValueError(f"{pieces} pieces")
+    return has_rules
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields number and contents of each field of a protobuf message. The contents of a number are its bytes.
+
+    Raises ValueError if the message is cut off or is no protobuf.
+    """
+    start = 0
+    try:
+        while start < len(message):
+            tag, size = message[start], message[start + 1]
+            if tag < 0x80 and size < 0x80 and tag & 7 == 2:  # a short field, such as a piece: no function calls
+                start += 2
+                end = start + size
+            else:
+                tag, start = _varint(message, start)
+                if tag & 7 == 0:
+                    end = _varint(message, start)[1]
+                elif tag & 7 == 2:
+                    size, start = _varint(message, start)
+                    end = start + size
+                else:
+                    end = start + {1: 8, 5: 4}[tag & 7]
+            if end > len(message):
+                raise ValueError("cut off")
+            yield tag >> 3, message[start:end]
+            start = end
+    except (IndexError, KeyError):
+        raise ValueError("no protobuf") from None
+
+
+def _varint(message: bytes, start: int) -> tuple[int, int]:
+    """Returns the number that is stored as protobuf's varint at `start`, and the index after it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = message[start]
+        start += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, start
+    raise ValueError("a number has more than ten bytes")
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:

@@ -103,10 +103,13 @@ class Journal:
         for line_number, line in enumerate(content.splitlines()[1:], 2):
             try:
                 number, fields = json.loads(line)
-                yield number, _translation(fields)
-            except (ValueError, TypeError, KeyError):
+                if not _are_counts([number]):
+                    raise ValueError("no number of a text")
+                translation = _translation(fields)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 cure = "start again without --resume" if self._strict else "delete it to start again"
                 raise UserError(f"{self.path}:{line_number}: the line is damaged; {cure}") from None
+            yield number, translation
 
     def _unwritable(self, error: OSError) -> UserError:
         flag = " with --resume" if self._strict else ""
@@ -144,10 +147,30 @@ def translate_all(
 
 
 def _translation(fields: dict[str, Any]) -> Translation:
-    """Returns the translation that `Journal.add` wrote as `fields`."""
+    """Returns the translation that `Journal.add` wrote as `fields`.
+
+    Raises ValueError, TypeError, KeyError or AttributeError if `fields` is damaged.
+    """
 
     def with_tuples(values: dict[str, Any]) -> dict[str, Any]:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
     hypotheses = tuple(Hypothesis(**with_tuples(hypothesis)) for hypothesis in fields.pop("hypotheses"))
-    return Translation(hypotheses, segments=fields.pop("pieces"), **with_tuples(fields))
+    translation = Translation(hypotheses, segments=fields.pop("pieces"), **with_tuples(fields))
+    for hypothesis in hypotheses:
+        hypothesis.text.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
+        scores = [hypothesis.score, *hypothesis.token_scores]
+        if not all(isinstance(score, float | int) for score in scores):
+            raise ValueError("wrong scores")
+        if not _are_counts(hypothesis.ids + hypothesis.attention):
+            raise ValueError("wrong ids")
+    if not hypotheses or not _are_counts((translation.segments, *translation.source_ids)):
+        raise ValueError("no hypotheses, or wrong ids of the source")
+    if not isinstance(translation.is_truncated, bool):
+        raise ValueError("wrong is_truncated")
+    return translation
+
+
+def _are_counts(values: Any) -> bool:
+    """Returns True if all `values` are integers of at most 31 bits, 0 or more."""
+    return all(type(value) is int and 0 <= value < 1 << 31 for value in values)

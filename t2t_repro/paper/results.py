@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
+from t2t_repro.untrusted import parse_json, read_text
 
 FILE = "results.json"
+CURE = "delete it, and measure again"
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,18 @@ def read_results(folder: str | Path) -> Results | None:
     """
     path = Path(folder) / FILE
     try:
-        values = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+        values = parse_json(read_text(path, cure=CURE), str(path), CURE)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); delete it, and measure again") from None
     if not isinstance(values, dict):
-        raise UserError(f"{path}: holds no JSON object; delete it, and measure again")
+        raise UserError(f"{path}: holds no JSON object; {CURE}")
     results = {item.name: values[item.name] for item in fields(Results) if values.get(item.name) is not None}
     for item in fields(Results):
         description, is_valid = _CHECKS[str(item.type)]
         value = results.get(item.name)
         if value is not None and not is_valid(value):
-            raise UserError(f"{path}: {item.name}={value!r} must be {description}; delete the file, and measure again")
+            shown = f"{item.name}={shortened(repr(value))}"
+            raise UserError(f"{path}: {shown} must be {description}; delete the file, and measure again")
     return Results(**results)
 
 

@@ -14,30 +14,55 @@ decoded lines, the line also has the problem's main score ("dev_bleu", "dev_f1" 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import read_bytes
 
 FILE = "metrics.jsonl"
+
+
+NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")
+"""Fields that programs read as numbers."""
+MAX_BYTES = 1 << 28
+"""Maximum size of the file. A run of 300,000 steps writes about 2 MB."""
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     """Returns the lines of a model folder's metrics.jsonl; an empty list if the file does not exist.
 
     Skips damaged lines, e.g. a line that a killed process left half-written.
+
+    Raises UserError if the file is not a regular file, or has more than `MAX_BYTES` bytes.
     """
+    try:
+        contents = read_bytes(Path(folder) / FILE, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
     lines = []
-    path = Path(folder) / FILE
-    for text in path.read_text("utf-8", errors="replace").split("\n") if path.is_file() else []:
+    for text in contents.decode("utf-8", "replace").split("\n"):
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
+        if isinstance(line, dict) and _is_sound(line):
             lines.append(line)
     return lines
+
+
+def _is_sound(line: dict[str, Any]) -> bool:
+    """Returns True if a line has a step, and its fields have the types that programs expect."""
+    counts = (line.get("step"), line.get("gpu_count", 0))
+    numbers = [line[name] for name in NUMBERS if name in line]
+    return (
+        all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
+        and isinstance(line.get("hardware", ""), str)
+        and all(type(number) is float or (type(number) is int and abs(number) < 1 << 63) for number in numbers)
+        and math.isfinite(line.get("seconds", 0))
+    )
 
 
 class MetricsLog:

@@ -111,7 +111,11 @@ def test_a_string_is_not_parsed() -> None:
         ("attention_key_channels=100", "num_heads=8 does not divide attention_key_channels=100"),
         ("self_attention_neighborhood=-1", "self_attention_neighborhood=-1 must be 0 or more; 0 is all positions"),
         ("attention_value_channels=-8", "attention_value_channels=-8 must be 0 or more; 0 is hidden_size"),
-        ("num_heads=1000000000", "num_heads=1000000000 does not divide hidden_size=512; give a divisor, e.g. 512"),
+        ("num_heads=1000000", "num_heads=1000000 does not divide hidden_size=512; give a divisor, e.g. 512"),
+        ("num_heads=1000000000000", "num_heads=1000000000000 must be at most 1048576"),
+        ("num_hidden_layers=1001", "num_hidden_layers=1001 must be at most 1000"),
+        ("train_steps=3000000000", "train_steps=3000000000 must be at most 2147483647"),
+        ("learning_rate_constant=inf", "learning_rate_constant=inf must be above 0, and finite"),
         ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
         ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
         (

@@ -218,7 +218,11 @@ def test_a_folder_is_not_a_vocabulary(tmp_path: Path) -> None:
 def test_a_model_with_other_special_ids_is_refused() -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=37, minloglevel=2
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        vocab_size=37,
+        normalization_rule_name="identity",
+        minloglevel=2,
     )
     with pytest.raises(UserError, match="padding must be id 0 and the end id 1"):
         Vocabulary(model.getvalue())

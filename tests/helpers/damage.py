@@ -1,0 +1,97 @@
+"""Damages files at random, always in the same way, and checks that a program that reads them ends in order."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from absl import flags
+
+from t2t_repro.bin import program
+
+HOSTILE_VALUES: tuple[Any, ...] = (
+    *(None, True, False, [], {}, [[]], {"a": {}}, "", " ", "x" * 5000, ".", "..", "../x", "/dev/zero", "/etc/passwd"),
+    *("a/b", "a\0b", "a\nb", "\x1b[31m", "\ud800", "*", "[a]", "{}", "%s", "train", "1", "nan"),
+    *(0, -1, 1, 7, 2**31, 2**32 + 1, 2**63, 10**18, 10**19 + 7, -(10**18), 0.5, -0.0, 1e308, 1e-320),
+)
+"""Values of the wrong type or outside the range of most fields."""
+LITERALS = ("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 5000, "[" * 20_000, '{"a":' * 20_000, "0x10")
+"""Texts that are no value in JSON, or a value that no field may have."""
+
+
+class Damage:
+    """Draws damaged versions of files. The same seed gives the same versions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def bytes(self, contents: bytes) -> bytes:
+        """Returns the contents after one random change: flipped bits, other bytes, a cut, or only random bytes."""
+        draw = self.random
+        kind, start = draw.randrange(6), draw.randrange(len(contents) + 1)
+        end = min(len(contents), start + draw.randrange(24))
+        if kind == 0:
+            changed = bytearray(contents)
+            for _ in range(draw.randrange(1, 4)):
+                changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+            return bytes(changed)
+        if kind == 1:
+            return contents[:start]
+        if kind == 2:
+            return draw.randbytes(draw.randrange(2 * len(contents)))
+        if kind == 3:
+            return contents[:start] + draw.randbytes(draw.randrange(24)) + contents[end:]
+        if kind == 4:
+            return contents[:start] + contents[end:]
+        return contents[:end] + contents[start:]  # repeats a few bytes
+
+    def json(self, text: str) -> bytes:
+        """Returns a JSON object after one random change: another value, key or literal, or a change of its bytes."""
+        draw = self.random
+        kind, fields = draw.randrange(6), json.loads(text)
+        names = list(fields) or [""]
+        name = draw.choice(names)
+        if kind == 0:
+            return self.bytes(text.encode())
+        if kind == 1:
+            del fields[name]
+        elif kind == 2:
+            fields[draw.choice(["", "x", "__class__", "self", name + " ", "\ud800"])] = draw.choice(HOSTILE_VALUES)
+        elif kind == 3:  # a value inside a list or dict
+            fields[name] = self._changed(fields[name])
+        elif kind == 4:
+            fields[name] = "@"
+            literal = draw.choice([*LITERALS, f'1, "{name}": 2'])
+            return json.dumps(fields).replace('"@"', literal).encode()
+        else:
+            fields[name] = draw.choice([*HOSTILE_VALUES, draw.choice(list(fields.values()))])
+        return json.dumps(fields).encode()
+
+    def _changed(self, value: Any) -> Any:
+        """Returns a copy of a JSON value in which one value, at any depth, is a hostile one."""
+        if isinstance(value, dict) and value:
+            key = self.random.choice(list(value))
+            return {**value, key: self._changed(value[key])}
+        if isinstance(value, list) and value:
+            index = self.random.randrange(len(value))
+            return [*value[:index], self._changed(value[index]), *value[index + 1 :]]
+        return self.random.choice(HOSTILE_VALUES)
+
+
+def outcome(read: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> int:
+    """Calls `read` as a program would, and returns the program's exit code: 0, or 2 after an error of one line."""
+
+    def main(values: flags.FlagValues) -> None:
+        read()
+
+    code = program.run(main, flags.FlagValues(), None, ["t2t-fuzz"])
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    if code:
+        line = printed.err.splitlines()[-1]
+        assert code == 2 and line.startswith("t2t-fuzz: "), printed.err
+        assert len(line) < 5000 and line.isprintable(), line
+    return code
