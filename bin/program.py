@@ -24,6 +24,7 @@ from typing import Any
 from absl import flags
 
 from t2t_repro import registry
+from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, parse_value
 from t2t_repro.output_files import Input, output_file, refuse_overwriting
@@ -196,8 +197,8 @@ def define_problem(values: flags.FlagValues) -> None:
     """Defines --problem, --data_dir and --tmp_dir."""
     flags.DEFINE_string("problem", "", "name of the problem; --registry_help lists the names", flag_values=values)
     flags.DEFINE_string("data_dir", "t2t_data", "folder of the generated data", flag_values=values)
-    tmp_dir = os.path.join(tempfile.gettempdir(), "t2t_datagen")
-    flags.DEFINE_string("tmp_dir", tmp_dir, "folder of downloads and other source files", flag_values=values)
+    tmp_dir_help = "folder of downloads and other source files, which other users must not be able to write"
+    flags.DEFINE_string("tmp_dir", default_folder(), tmp_dir_help, flag_values=values)
 
 
 def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> None:

@@ -6,16 +6,17 @@ leaves no partial file under the final name.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import http.client
+import lzma
 import tarfile
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from t2t_repro.errors import UserError
 from t2t_repro.progress import Progress, say
@@ -27,7 +28,7 @@ READ_BYTES = 1 << 20
 """Number of bytes that a download or extraction reads at a time."""
 TIMEOUT = 60
 """Seconds without an answer from the server after which a download fails."""
-UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException)
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, http.client.HTTPException)
 """Exceptions that Python raises when an archive is damaged or a connection breaks."""
 
 
@@ -75,7 +76,7 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
         if archive not in absent:
             _check(path, archive)
     for position, archive in enumerate(absent):
-        to_error = partial(_missing, absent=absent[position:], folder=folder, others=others)
+        to_error = functools.partial(_missing, absent=absent[position:], folder=folder, others=others)
         _download(archive, paths[archive], to_error)
         try:
             _check(paths[archive], archive)
@@ -88,7 +89,10 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
 def unpack(
     files: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
 ) -> Path:
-    """Unpacks files from tar archives. Skips files that an earlier call has unpacked, even if their archive is deleted.
+    """Unpacks files from tar archives. Skips unchanged files of an earlier call, even if their archive is deleted.
+
+    Beside each file, this function writes its hash. An earlier file without this hash, or with another one, is unpacked
+    again.
 
     Args:
         files: paths of the files inside each archive.
@@ -99,23 +103,54 @@ def unpack(
         The folder of the unpacked files. A file has the same path in this folder as in its archive.
 
     Raises:
-        UserError: if `find` raises it for an archive, or an archive is damaged or lacks one of the files.
+        UserError: if `find` raises it for an archive, an archive is damaged or lacks one of the files, or one of the
+            paths leads out of the folder or is no regular file in its archive.
     """
     target = Path(folder, EXTRACTED)
-    packed = _packed(target, files)
-    archives = find(packed, folder, _packed(target, others or {}))
-    for (archive, paths), path in zip(packed.items(), archives, strict=True):
-        say(f"unpacking {', '.join(paths)} from {path}")
-        absent = _extract(path, paths, target)
+    for archive, paths in files.items():
+        for path in map(PurePosixPath, paths):
+            if path.is_absolute() or ".." in path.parts:
+                raise UserError(f"{archive.name}: {path} would be unpacked outside of {target}; use another archive")
+    packed = _packed(files, lambda path: _is_unchanged(target / path))
+    archives = find(packed, folder, _packed(others or {}, lambda path: (target / path).is_file()))
+    for (archive, names), archive_path in zip(packed.items(), archives, strict=True):
+        say(f"unpacking {', '.join(names)} from {archive_path}")
+        absent = _extract(archive_path, names, target)
         if absent:
-            raise UserError(f"{path}: has no {', '.join(absent)}; get it again from {archive.url}")
+            raise UserError(f"{archive_path}: {'; '.join(absent.values())}; get it again from {archive.url}")
     return target
 
 
-def _packed(target: Path, files: Mapping[Archive, Sequence[str]]) -> dict[Archive, list[str]]:
-    """Returns the files that do not yet exist under `target`, by archive. Omits archives whose files all exist."""
-    packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
+def _packed(files: Mapping[Archive, Sequence[str]], is_unpacked: Callable[[str], bool]) -> dict[Archive, list[str]]:
+    """Returns the files that are not yet unpacked, by archive. Omits archives whose files are all unpacked."""
+    packed = {archive: [path for path in paths if not is_unpacked(path)] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
+
+
+def _hash_path(path: Path) -> Path:
+    """Returns the path of the file with the hash of the unpacked file `path`, in the format of sha256sum."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _is_unchanged(path: Path) -> bool:
+    """Returns True if the hash of an unpacked file is the one that was written beside it."""
+    try:
+        status, expected = path.stat(), _hash_path(path).read_bytes()
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return expected == _hash_line(_sha256(path, identity), path)
+    except OSError:
+        return False
+
+
+def _hash_line(sha256: str, path: Path) -> bytes:
+    return f"{sha256}  {path.name}\n".encode()
+
+
+@functools.cache
+def _sha256(path: Path, identity: tuple[int, ...]) -> str:
+    """Returns the SHA-256 of a file. Reads the file again only if its `identity` changes: inode, size or times."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _missing(
@@ -129,9 +164,9 @@ def _missing(
     )
 
 
-def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
-    """Unpacks the files `paths` to the folder `target`. Returns the paths that the archive does not contain."""
-    absent = list(paths)
+def _extract(archive: Path, paths: Iterable[str], target: Path) -> dict[str, str]:
+    """Unpacks the files `paths` to the folder `target`. Returns why, for each path that was not unpacked."""
+    absent = {path: f"has no {path}" for path in paths}
 
     def to_error(error: Exception) -> UserError:
         return UserError(f"{archive}: not a whole tar archive ({error}); get it again")
@@ -140,16 +175,33 @@ def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
         with tarfile.open(archive) as tar:
             for member in tar:
                 path = member.name.removeprefix("./")
-                contents = tar.extractfile(member) if path in absent else None
-                if contents is not None:
-                    with whole_file(target / path) as file:
-                        file.writelines(_read_all(contents.read, to_error))
-                    absent.remove(path)
+                if path not in absent:
+                    continue
+                # A link could lead to any file. A sparse file could fill the disk.
+                contents = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+                if contents is None:
+                    absent[path] = f"{path} is not a regular file there"
+                    continue
+                _write(target / path, _read_all(contents.read, to_error))
+                del absent[path]
                 if not absent:
                     break
     except UNREADABLE as error:
         raise to_error(error) from None
     return absent
+
+
+def _write(path: Path, contents: Iterable[bytes]) -> None:
+    """Writes an unpacked file, and then its hash."""
+    digest = hashlib.sha256()
+    if path.is_symlink():  # whole_file would replace the file to which the link leads.
+        path.unlink()
+    with whole_file(path) as file:
+        for data in contents:
+            digest.update(data)
+            file.write(data)
+    with whole_file(_hash_path(path)) as file:
+        file.write(_hash_line(digest.hexdigest(), path))
 
 
 def _download(archive: Archive, path: Path, to_error: Callable[[Exception], UserError]) -> None:

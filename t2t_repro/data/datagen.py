@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import job as jobs
 from t2t_repro.data import shard_writing, summary, test_set_files, vocabulary
 from t2t_repro.data.cleaning import Cleaning
@@ -48,12 +49,14 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
     Raises:
         UserError: if a source is missing or damaged, a split is empty, the disk is full, the vocabulary file is not a
             vocabulary with the problem's symbols, a process that encodes died, another run is using the data directory,
-            or the run would replace other data without `options.overwrite`. Finished shards stay, and the next run
-            resumes. If the text changed during the run, no shards stay.
+            other users can write to `tmp_dir`, or the run would replace other data without `options.overwrite`.
+            Finished shards stay, and the next run resumes. If the text changed during the run, no shards stay.
     """
     problem.check()
     job = jobs.prepare(problem, Path(data_dir), tmp_dir, options or Options())
     jobs.refuse_other_settings(job)
+    if not problem.is_self_contained:
+        make_private(tmp_dir)
     with jobs.only_run(job.data_dir):
         return _generate(job)
 

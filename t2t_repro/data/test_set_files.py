@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
@@ -34,6 +35,8 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
         paths = paths_of(problem, data_dir, name)
         if overwrite or not all(path.is_file() for path in paths):
             try:
+                if not problem.is_self_contained:
+                    make_private(tmp_dir)
                 pairs = list(problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir))
             except UserError as error:
                 say(f"test set {name} is not written: {error}")

@@ -11,10 +11,11 @@ import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Ar
 
 
 def files_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Returns the paths of all files in a folder, except files with hashes."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".sha256"]
+    return sorted(str(path.relative_to(folder)) for path in files)
 
 
 def failure(*archives: Archive, folder: Path, others: tuple[Archive, ...] = ()) -> str:
@@ -195,6 +198,90 @@ def test_a_file_missing_in_the_archive_is_named(tmp_path: Path) -> None:
     archive = published(write_tar(tmp_path / "a.tgz", FILES))
     with pytest.raises(UserError, match=r"a\.tgz: has no training/a\.xx; get it again from file:///no"):
         unpack({archive: ["training/a.en", "training/a.xx"]}, tmp_path)
+
+
+SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param([("a", SYMLINK, "nowhere")], id="dangling link"),
+        pytest.param([("a", SYMLINK, "a")], id="link to itself"),
+        pytest.param([("a", SYMLINK, "b"), ("b", SYMLINK, "a")], id="loop of links"),
+        pytest.param([("a", SYMLINK, "/etc/passwd")], id="link out of the archive"),
+        pytest.param([("a", HARDLINK, "nowhere")], id="dangling hard link"),
+        pytest.param([("b", tarfile.REGTYPE, ""), ("a", HARDLINK, "b")], id="hard link"),
+        pytest.param([("a", HARDLINK, "a")], id="hard link to itself"),
+        pytest.param([("a", tarfile.CHRTYPE, "")], id="device"),
+        pytest.param([("a", tarfile.FIFOTYPE, "")], id="pipe"),
+        pytest.param([("a", tarfile.DIRTYPE, "")], id="folder"),
+        pytest.param([("a", tarfile.GNUTYPE_SPARSE, "")], id="sparse file"),
+    ],
+)
+def test_only_regular_files_are_unpacked(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        for name, kind, link in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, link
+            tar.addfile(member)
+    with pytest.raises(UserError) as error:
+        unpack({Archive(f"{NOWHERE}/a.tgz"): ["a"]}, tmp_path)
+    path = tmp_path / "a.tgz"
+    assert str(error.value) == f"{path}: a is not a regular file there; get it again from {NOWHERE}/a.tgz"
+    assert files_in(tmp_path) == ["a.tgz"]
+
+
+def test_a_regular_file_after_a_link_of_the_same_name_is_unpacked(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for kind in (SYMLINK, tarfile.REGTYPE):
+            member = tarfile.TarInfo("a")
+            member.type, member.linkname = kind, "b"
+            tar.addfile(member)
+    folder = unpack({Archive(f"{NOWHERE}/a.tar"): ["a"]}, tmp_path)
+    assert not (folder / "a").is_symlink() and (folder / "a").read_bytes() == b""
+
+
+@pytest.mark.parametrize("path", ["../a", "x/../../a", "/tmp/a"])
+def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    write_tar(tmp_path / "a.tgz", {path: b"text"})
+    with pytest.raises(UserError, match=f"{path} would be unpacked outside of"):
+        unpack({Archive(f"{NOWHERE}/a.tgz"): [path]}, tmp_path)
+    assert files_in(tmp_path) == ["a.tgz"]
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "other text": lambda path: path.write_bytes(b"eins\nZWEI\n" * 5000),
+    "a link": lambda path: (path.unlink(), path.symlink_to("a.en")),
+    "no hash": lambda path: path.with_name("a.de.sha256").unlink(),
+    "a damaged hash": lambda path: path.with_name("a.de.sha256").write_bytes(b"0" * 64),
+    "no file": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_unpacked_file_that_has_changed_is_unpacked_again(tmp_path: Path, change: str) -> None:
+    path = write_tar(tmp_path / "a.tgz", FILES)
+    files = {published(path): ["training/a.de", "training/a.en"]}
+    folder = unpack(files, tmp_path)
+    before = (folder / "training/a.en").stat().st_mtime_ns
+    CHANGES[change](folder / "training/a.de")
+    unpack(files, tmp_path)
+    assert {name: (folder / name).read_bytes() for name in files_in(folder)} == {
+        name: FILES[name] for name in ("training/a.de", "training/a.en")
+    }
+    assert (folder / "training/a.en").stat().st_mtime_ns == before
+
+    CHANGES[change](folder / "training/a.de")
+    path.unlink()
+    with pytest.raises(MissingArchiveError):
+        unpack(files, tmp_path)
+
+
+def test_the_hash_of_an_unpacked_file_is_that_of_sha256sum(tmp_path: Path) -> None:
+    folder = unpack({published(write_tar(tmp_path / "a.tgz", FILES)): ["training/a.de"]}, tmp_path)
+    command = ["sha256sum", "--check", "a.de.sha256"]
+    assert subprocess.run(command, cwd=folder / "training", stdout=subprocess.DEVNULL).returncode == 0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.99])

@@ -1,0 +1,63 @@
+"""The folder of downloads: its default place, and the check that no other user of the machine can change its files."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+import tempfile
+from pathlib import Path
+
+from t2t_repro.errors import UserError
+
+
+def default_folder() -> str:
+    """Returns the folder of this project in the user's cache directory: $XDG_CACHE_HOME, or else ~/.cache."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):  # The XDG specification says that a relative path must be ignored.
+        cache = os.path.expanduser("~/.cache")
+    if os.path.isabs(cache):
+        return os.path.join(cache, "t2t_repro")
+    return os.path.join(tempfile.gettempdir(), f"t2t_repro-{os.geteuid()}")  # The user has no home directory.
+
+
+def make_private(folder: str | Path) -> None:
+    """Creates a folder that only this user can read and write. An existing folder is only checked.
+
+    Raises:
+        UserError: if the folder cannot be created, belongs to another user than root, or can be written by others.
+    """
+    path = Path(folder)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"--tmp_dir={folder}: cannot be created ({error.strerror}); give another folder") from None
+    if status.st_uid not in (0, os.geteuid()):
+        raise UserError(
+            f"--tmp_dir={folder}: belongs to another user ({_name(status.st_uid)}), who could change its files; give a "
+            "folder of your own"
+        )
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)):
+        cure = f"run chmod go-w {folder}, or give another folder"
+        if status.st_mode & stat.S_ISVTX:  # A directory like /tmp is meant to be shared.
+            cure = f"give a folder of your own, such as --tmp_dir={path / _name(os.geteuid())}"
+        raise UserError(f"--tmp_dir={folder}: other users can write there, and could change its files; {cure}")
+
+
+def _is_own_group(group_id: int) -> bool:
+    """Returns True for the private group that many systems create for each user, with the user as its only member."""
+    try:
+        group, user = grp.getgrgid(group_id), _name(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def _name(user_id: int) -> str:
+    """Returns a user's name, or the number if the user has no name."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)

@@ -1,0 +1,105 @@
+"""Tests where downloads are stored by default, and that no other user may be able to change them."""
+
+from __future__ import annotations
+
+import grp
+import os
+import types
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.corpora import private_folder
+from t2t_repro.corpora.private_folder import default_folder, make_private
+from t2t_repro.data import test_set_files
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.errors import UserError
+from toys import Published, contents
+
+
+@pytest.mark.parametrize(
+    ("cache", "home", "folder"),
+    [
+        ("/c", "/h", "/c/t2t_repro"),
+        ("", "/h", "/h/.cache/t2t_repro"),
+        ("relative", "/h", "/h/.cache/t2t_repro"),
+        ("", "~", f"/t/t2t_repro-{os.geteuid()}"),
+    ],
+)
+def test_the_default_folder(cache: str, home: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr("tempfile.tempdir", "/t")
+    assert default_folder() == folder
+
+
+def failure(folder: Path) -> str:
+    with pytest.raises(UserError) as error:
+        make_private(folder)
+    return str(error.value)
+
+
+def test_a_new_folder_is_private(tmp_path: Path) -> None:
+    make_private(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
+    make_private(tmp_path / "new" / "folder")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o750, 0o1755, 0o500])
+def test_a_folder_that_only_its_owner_can_write_is_accepted(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    make_private(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "cure"),
+    [(0o777, "run chmod go-w"), (0o775, "run chmod go-w"), (0o702, "run chmod go-w"), (0o1777, "/root")],
+)
+def test_a_folder_that_others_can_write_is_refused(
+    tmp_path: Path, mode: int, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_folder, "_name", lambda user_id: "root")
+    monkeypatch.setattr(grp, "getgrgid", lambda group_id: types.SimpleNamespace(gr_name="root", gr_mem=["anna"]))
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    folder.chmod(mode)
+    message = failure(folder)
+    assert message.startswith(f"--tmp_dir={folder}: other users can write there, and could change its files; ")
+    assert cure in message
+    link.symlink_to(folder)
+    assert "other users can write there" in failure(link)
+
+
+def test_the_users_own_group_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_folder, "_name", lambda user_id: "anna")
+    monkeypatch.setattr(grp, "getgrgid", lambda group_id: types.SimpleNamespace(gr_name="anna", gr_mem=["anna"]))
+    tmp_path.chmod(0o775)
+    make_private(tmp_path)
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tmp_path.stat().st_uid or 12345
+    os.chown(tmp_path, owner, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert f"belongs to another user ({private_folder._name(owner)}), who could change its files" in failure(tmp_path)
+
+
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert failure(tmp_path / "file" / "folder").startswith(f"--tmp_dir={tmp_path}/file/folder: cannot be created")
+
+
+def test_sources_of_a_folder_that_others_can_write_are_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Downloaded(Published):
+        is_self_contained = False  # type: ignore[assignment]
+
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o777)
+    problem = Downloaded(watch=lambda *place: pytest.fail("read"))
+    with pytest.raises(UserError, match="other users can write there"):
+        generate_data(problem, tmp_path / "data", str(tmp_path / "tmp"))
+    test_set_files.write(problem, tmp_path / "data", str(tmp_path / "tmp"))
+    assert capsys.readouterr().err.count("is not written: --tmp_dir=") == 3
+    assert contents(tmp_path / "data") == {}
