@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import zlib
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from disks import largest_file
+from properties import few
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
@@ -130,3 +134,47 @@ def test_the_umask_decides_who_may_read_the_file(tmp_path: Path) -> None:
     finally:
         os.umask(umask)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+TEXT = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=20)
+"""A line of text: any characters except a line feed and surrogates, which are not characters."""
+
+
+@few
+@given(st.lists(TEXT, max_size=8), st.booleans(), st.sampled_from(["", ".gz"]))
+def test_any_written_lines_are_read_again(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], ends_with_line_feed: bool, suffix: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"lines{suffix}"
+    text = "\n".join(lines) + "\n" * (ends_with_line_feed and bool(lines))
+    with whole_file(path) as file:
+        file.write(gzip.compress(text.encode()) if suffix else text.encode())
+    expected = [line.removesuffix("\r") for line in lines]
+    if expected:
+        expected[0] = lines[0].removeprefix("\ufeff").removesuffix("\r")  # A byte order mark is not part of the text.
+        if not ends_with_line_feed and not lines[-1]:
+            del expected[-1]
+    assert list(read_lines(str(path))) == expected
+
+
+@few
+@given(st.lists(TEXT, max_size=8))
+def test_text_and_bytes_are_written_alike(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    text, path = "\n".join(lines), tmp_path_factory.getbasetemp() / "text"
+    with whole_file(path, "w") as file:
+        file.write(text)
+    assert path.read_bytes() == text.encode()
+
+
+@few
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(contents: bytes) -> None:
+    expected = contents.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not expected[-1]:
+        del expected[-1]
+    try:
+        lines = list(decode_lines(io.BytesIO(contents), "x"))
+    except UserError as error:
+        assert re.match(r"x:\d+: not UTF-8", str(error))
+    else:
+        assert [line.encode() for line in lines] == [line.removesuffix(b"\r") for line in expected]

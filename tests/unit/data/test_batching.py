@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
+from properties import few
 from t2t_repro.data import batching, vocabulary
 from t2t_repro.data.batching import BLOCKS, Plan, first_steps, micro_batches, padding, plan
 from t2t_repro.textfile import read_lines
@@ -228,3 +231,38 @@ def test_multi30k_has_less_than_four_percent_padding() -> None:
     for epoch in range(3):
         epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=epoch)
         assert padding(lengths, first_steps(lengths, epoch_plan, 2048)) < 0.04
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
+"""Source length and target length of each example."""
+
+
+@few
+@given(LENGTHS, st.integers(1, 200), st.integers(1, 50), st.integers(0, 2**32 - 1), st.integers(0, 10**6))
+def test_any_plan_has_each_short_example_once_and_no_empty_block(
+    pairs: list[tuple[int, int]], batch_size: int, max_length: int, seed: int, epoch: int
+) -> None:
+    lengths = np.array(pairs, np.int32).T
+    one, same, next_epoch = (
+        plan(lengths, batch_size, max_length, seed, number) for number in (epoch, epoch, epoch + 1)
+    )
+    short = [example for example, pair in enumerate(pairs) if max(pair) <= max_length]
+    assert sorted(one.order.tolist()) == short
+    assert sorted(example for step in steps(one) for example in step.tolist()) == short if short else one.steps == 0
+    assert all(len(block) for step in range(one.steps) for block in one.blocks(step))
+    assert [step.tolist() for step in steps(one)] == [step.tolist() for step in steps(same)]
+    assert one.steps == next_epoch.steps
+
+
+@few
+@given(LENGTHS, st.integers(1, 300), st.integers(1, 9), st.integers(1, 300))
+def test_any_step_is_cut_into_micro_batches_that_fit(
+    pairs: list[tuple[int, int]], max_tokens: int, replicas: int, batch_size: int
+) -> None:
+    lengths = np.array(pairs, np.int32).T
+    epoch_plan = plan(lengths, batch_size, 40, seed=1, epoch=0)
+    for step in range(epoch_plan.steps):
+        cut = micro_batches(lengths, epoch_plan.blocks(step), max_tokens, replicas)
+        assert len(cut) % replicas == 0
+        assert np.concatenate(cut).tolist() == np.concatenate(epoch_plan.blocks(step)).tolist()
+        assert all(size(lengths, examples) <= max_tokens or len(examples) == 1 for examples in cut)

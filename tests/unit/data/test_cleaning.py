@@ -6,8 +6,11 @@ import itertools
 import random
 from collections import Counter
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
+from properties import few
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.cleaning import Cleaning
 
@@ -138,3 +141,21 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
         [],
     ]
     assert len({fingerprint(text) for text in itertools.chain([pairs], others)}) == len(others) + 1
+
+
+SIDE = st.text("aö \t\u00a0", max_size=6)
+
+
+@few
+@given(st.lists(st.tuples(SIDE, SIDE), max_size=12), st.integers(0, 3), st.sampled_from([0.0, 1.0, 1.5]), st.booleans())
+def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
+    texts: list[tuple[str, str]], words: int, ratio: float, duplicates: bool
+) -> None:
+    pairs = pairs_of(*texts)
+    cleaning = Cleaning(words, ratio, duplicates)
+    first = list(cleaning.first_pass(pairs))
+    kept, dropped = cleaned(pairs, words, ratio, duplicates)
+    for _ in range(2):
+        assert list(cleaning.next_pass(pairs)) == kept
+    assert [pair for pair in first if pair in kept] == first
+    assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (len(pairs), len(kept), dropped)

@@ -9,9 +9,12 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
+from properties import few
 from t2t_repro.data import records
 from t2t_repro.data.records import (
     Records,
@@ -268,3 +271,52 @@ def test_a_number_beyond_the_last_record_is_an_index_error(tmp_path: Path) -> No
         with pytest.raises(IndexError):
             stored[number]
     assert len(list(stored)) == 4  # type: ignore[call-overload]
+
+
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
+SHARDS = st.lists(st.lists(st.tuples(IDS, IDS), max_size=4), min_size=1, max_size=4)
+"""The pairs of each shard of a split."""
+
+
+@few
+@given(SHARDS, st.booleans(), st.booleans())
+def test_any_written_records_are_read_again(
+    tmp_path_factory: pytest.TempPathFactory,
+    shards: list[list[tuple[list[int], list[int]]]],
+    was_reversed: bool,
+    has_index: bool,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "records"
+    for path in folder.glob("*"):  # files of the previous example
+        path.unlink()
+    paths = [shard(folder, number, len(shards)) for number in range(len(shards))]
+    indexes = [write_chunks(path, [chunk([pair]) for pair in pairs]) for path, pairs in zip(paths, shards, strict=True)]
+    if not has_index:
+        for path in paths:
+            index_path(path).unlink()
+    stored = Records(find_shards(folder, "toy", "train"), was_reversed)
+    expected = [pair[::-1] if was_reversed else pair for pairs in shards for pair in pairs]
+    assert pairs_of(stored) == expected
+    assert stored.lengths.T.tolist() == [[len(source), len(target)] for source, target in expected]
+    assert [stored.locate(number)[1] for number in range(len(stored))] == [
+        number for pairs in shards for number in range(len(pairs))
+    ]
+    assert list(stored.hashes()) == [
+        (path, records.rows_sha256(index)) for path, index in zip(paths, indexes, strict=True)
+    ]
+
+
+@few
+@given(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=3), st.data())
+def test_any_changed_byte_of_a_shard_is_an_error(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[list[int], list[int]]], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "toy-train-00000-of-00001"
+    write_shard(path, pairs)
+    contents = bytearray(path.read_bytes())
+    contents[data.draw(st.integers(0, len(contents) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(contents)
+    if data.draw(st.booleans()):
+        index_path(path).unlink()
+    with pytest.raises(UserError, match="is damaged"):
+        pairs_of(Records([path]))

@@ -1,0 +1,7 @@
+"""Settings of tests with drawn examples: few, the same in every run, and without a time limit for each."""
+
+from __future__ import annotations
+
+import hypothesis
+
+few = hypothesis.settings(max_examples=60, derandomize=True, database=None, deadline=None)
