@@ -247,6 +247,16 @@ def define_long_lines(values: flags.FlagValues) -> None:
     )
 
 
+def define_target_language(values: flags.FlagValues, default: str) -> None:
+    """Defines --target_language. `default` describes the default in the help."""
+    flags.DEFINE_string(
+        "target_language",
+        "",
+        f'language of the translations, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: {default}',
+        flag_values=values,
+    )
+
+
 def define_decode_hparams(values: flags.FlagValues) -> None:
     """Defines --decode_hparams: changes to the problem's decode hparams."""
     names = [field.name for field in dataclasses.fields(DecodeHParams)]

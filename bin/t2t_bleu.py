@@ -1,23 +1,31 @@
 """Scores a translation against its reference, which is a file or a published test set.
 
-    t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de
+    t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de --target_language=de
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
 Both files contain untokenised text, plain or .gz. Line n of the translation is scored against line n of the reference.
 Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new work,
-report "BLEU" with its signature. To compare with the paper's Table 2, use "BLEU, the paper's way": this score tokenises
-both files with the Moses rules of --language, splits compounds at hyphens, and computes the same as multi-bleu.perl.
+report "BLEU" with its signature. "BLEU, the paper's way" is for comparisons with the paper's Table 2. It tokenises both
+files with the Moses rules of the target language, splits German compounds at hyphens, and computes the same as
+multi-bleu.perl. It is printed only if --target_language or --language_pair names the language, in two variants:
+
+  as released         as tensor2tensor's script get_ende_bleu.sh was first released: leaves punctuation as it is
+  ASCII punctuation   replaces Unicode punctuation on both sides first, so the style of quotation marks does not count
+
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
+from t2t_repro.metrics.score import score_lines
+from t2t_repro.progress import say
 from t2t_repro.textfile import read_lines
 
 FLAGS = flags.FlagValues()
@@ -27,18 +35,11 @@ flags.DEFINE_string(
     "test_set",
     "",
     "published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; "
-    '"list" prints the names of the test sets of --language_pair',
+    'needs --language_pair; "list" prints the names of the test sets of --language_pair',
     flag_values=FLAGS,
 )
-flags.DEFINE_string(
-    "language_pair", "", "language pair of the test set, e.g. en-fr; default: en-LANGUAGE", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "language",
-    "",
-    'target language, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: from --language_pair, or de',
-    flag_values=FLAGS,
-)
+flags.DEFINE_string("language_pair", "", "language pair of the test set, e.g. en-fr", flag_values=FLAGS)
+program.define_target_language(FLAGS, "that of --language_pair; if both are missing, this BLEU is not printed")
 flags.register_multi_flags_validator(
     ["reference", "test_set"],
     lambda values: not (values["reference"] and values["test_set"]),
@@ -47,16 +48,17 @@ flags.register_multi_flags_validator(
 )
 flags.register_multi_flags_validator(
     ["language_pair", "test_set"],
-    lambda values: values["test_set"] or not values["language_pair"],
-    "--language_pair is for --test_set; give both or neither",
+    lambda values: bool(values["test_set"]) == bool(values["language_pair"]),
+    "--language_pair and --test_set belong together; give both or neither",
     flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
-    ["language", "language_pair"],
+    ["target_language", "language_pair"],
     lambda values: (
-        not (values["language_pair"] and values["language"]) or _target(values["language_pair"]) == values["language"]
+        not (values["language_pair"] and values["target_language"])
+        or _target(values["language_pair"]) == values["target_language"]
     ),
-    "--language must be the target of --language_pair",
+    "--target_language must be the target of --language_pair; omit it",
     flag_values=FLAGS,
 )
 
@@ -67,8 +69,7 @@ def main(values: flags.FlagValues) -> None:
     Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the two line counts differ, the
     language is unknown, or the test set is unknown or cannot be downloaded.
     """
-    language = values.language or _target(values.language_pair) or "de"
-    language_pair = values.language_pair or f"en-{language}"
+    language_pair = values.language_pair
     if values.test_set == "list":
         from t2t_repro.metrics import test_sets
 
@@ -87,14 +88,13 @@ def main(values: flags.FlagValues) -> None:
         )
     from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
 
-    scores = bleu.scores(translations, references, language)
-    width = max(len(score.label) for score in scores)
-    for score in scores:
-        signature = score.signature
-        # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
-        if values.test_set:
-            signature = signature.replace("|", f"|test:{values.test_set}|lang:{language_pair}|", 1)
-        print(f"{score.score:6.2f}  {score.label:<{width}}  {signature}")
+    scores = bleu.scores(translations, references, values.target_language or _target(language_pair))
+    # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
+    test_set = f"|test:{values.test_set}|lang:{language_pair}|" if values.test_set else "|"
+    scores = [replace(score, signature=score.signature.replace("|", test_set, 1)) for score in scores]
+    print("\n".join(score_lines(scores)))
+    if bleu.lacks_language(scores):
+        say(bleu.UNKNOWN_LANGUAGE)
 
 
 def _target(language_pair: str) -> str:

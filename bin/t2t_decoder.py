@@ -59,6 +59,7 @@ flags.DEFINE_enum(
     flag_values=FLAGS,
 )
 flags.DEFINE_bool("output_attention", False, "add to jsonl which source token each token attends to", flag_values=FLAGS)
+program.define_target_language(FLAGS, "the target language of the model's problem")
 program.define_long_lines(FLAGS)
 flags.DEFINE_bool("resume", False, "continue an interrupted run with the same output file", flag_values=FLAGS)
 flags.DEFINE_integer(
@@ -91,7 +92,9 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
-    decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
+    problem = folders[0].problem
+    set_target_language(problem, values.target_language)
+    decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     pairs: list[Pair] = []
     lines: list[Line] = []
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
@@ -118,7 +121,7 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
         translator.check(translator.decode_hparams)
     if values.output_attention and not translator.model.has_attention:
         raise UserError(f"model {translator.model.name!r} has no attention for --output_attention; omit it")
-    decoder = Decoder(translator, folders[0].problem, checkpoints, decode_hparams, values, output)
+    decoder = Decoder(translator, problem, checkpoints, decode_hparams, values, output)
     if values.decode_interactive:
         decoder.converse()
     elif values.score_file:
@@ -135,6 +138,8 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
         (is_sharded and not to_file, "--shards needs --decode_to_file; give it"),
         (is_sharded and values.decode_reference, "--decode_reference needs the output of all shards; omit it, and "
          "score the whole output with t2t-bleu or t2t-evalb"),
+        (values.target_language and not values.decode_reference, "--target_language is for the scores of "
+         "--decode_reference; give both or omit it"),
         (values.output_attention and values.output_format != "jsonl", "--output_attention needs "
          "--output_format=jsonl; give it"),
         (values.score_file and values["long_lines"].present, "--long_lines has no effect with --score_file, which "
@@ -150,6 +155,15 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
         for other in useless:
             if values[mode].value and values[other].value != values[other].default:
                 raise UserError(f"--{other} has no effect with --{mode}; omit one")
+
+
+def set_target_language(problem: Problem, language: str) -> None:
+    """Sets the language of the problem's targets to --target_language, if given. Refuses an unknown language."""
+    if language:
+        from t2t_repro.metrics import bleu  # imported late, because sacreBLEU is slow to import
+
+        bleu.check_language(language)
+        problem.target_language = language
 
 
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
@@ -257,8 +271,20 @@ class Decoder:
             if journal:
                 journal.delete()
         if values.decode_reference:
-            for score in self.problem.scores([translation.text for translation in translations], references):
-                say(f"{score.score:6.2f}  {score.label}  {score.signature}")
+            self._print_scores([translation.text for translation in translations], references)
+
+    def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
+        """Prints the problem's scores, and which target language the paper's BLEU used."""
+        from t2t_repro.metrics import bleu
+        from t2t_repro.metrics.score import PAPER_BLEU, score_lines
+
+        scores = self.problem.scores(outputs, references)
+        say("\n".join(score_lines(scores)))
+        source = "--target_language" if self.values.target_language else f"problem {self.problem.name}"
+        if bleu.lacks_language(scores):
+            say(bleu.UNKNOWN_LANGUAGE)
+        elif any(score.label == PAPER_BLEU for score in scores):
+            say(f"target language: {self.problem.target_language}, from {source}")
 
     def converse(self) -> None:
         """Translates each line that the user types."""

@@ -31,6 +31,11 @@ class NumbersEnde(Problem):
         vocab_size: int = setting(512)
         train_size: int = setting(20000, "numbers to train on")
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """English and German."""
+        return "en", "de"
+
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields random numbers in words, each number once. Half of the first 10,000 numbers are drawn below 10,000."""
         from num2words import num2words

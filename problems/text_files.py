@@ -23,17 +23,30 @@ class TextFiles(Problem):
 
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
         dev: str = setting("", "source and target file to compute the dev loss on, separated by a comma; plain or .gz")
+        languages: str = setting("", "languages of the source and the target files, e.g. en,de; for the paper's BLEU")
 
     @property
     def is_self_contained(self) -> bool:
         """True if the settings name the files of the train and the dev split."""
         return bool(self.settings.train and self.settings.dev)
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages in the settings; unknown if the settings do not name two languages."""
+        source, _, target = self.settings.languages.partition(",")
+        return source.strip(), target.strip()
+
     def check(self) -> None:
-        """Raises UserError if the settings do not name a source and a target file for each split."""
+        """Raises UserError unless the settings name two files for each split, and two languages or none."""
         super().check()
         for split in ("train", "dev"):
             self._paths(split)
+        if self.settings.languages:
+            from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
+
+            if not all(self.languages):
+                raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
+            bleu.check_language(self.languages[1])
 
     def _paths(self, split: str) -> list[str]:
         value: str = getattr(self.settings, split)

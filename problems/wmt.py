@@ -37,6 +37,11 @@ class Wmt14(Problem):
         """False, because t2t-datagen must download gigabytes."""
         return False
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """English and the foreign language."""
+        return "en", self.foreign
+
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields all pairs of a split's corpora, one corpus after the other.
 

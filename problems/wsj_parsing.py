@@ -61,6 +61,11 @@ class WsjParsing(Problem):
         """False, because the user must obtain the treebank from the LDC."""
         return False
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """English; the language of the trees is unknown."""
+        return "en", ""
+
     def check(self) -> None:
         """Raises UserError if a split has no files, two splits share a file, or --word_symbol is unknown."""
         super().check()

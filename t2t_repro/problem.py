@@ -33,6 +33,10 @@ class Problem:
         was_reversed: True to swap sources and targets, for a problem name that ends in "_rev".
         name: registered name, without "_rev".
 
+    Attributes:
+        target_language: code of the language of outputs and references, such as "de"; "" if unknown. It selects the
+            tokeniser of the paper's BLEU. The user may set it: t2t-decoder --target_language.
+
     Raises:
         UserError: if a setting is unknown or has a value of the wrong type.
     """
@@ -72,11 +76,20 @@ class Problem:
         self.settings: Any = self.Settings(**settings)
         self.was_reversed = was_reversed
         self.base_name = name
+        self.target_language = self.languages[0 if was_reversed else 1]
 
     @property
     def name(self) -> str:
         """Registered name, followed by "_rev" if the problem is reversed."""
         return self.base_name + ("_rev" if self.was_reversed else "")
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of the languages of sources and targets, such as ("en", "de"). "" stands for an unknown language.
+
+        `was_reversed` does not swap them here.
+        """
+        return "", ""
 
     @property
     def changed_settings(self) -> dict[str, Any]:
@@ -134,8 +147,8 @@ class Problem:
         """Returns one score for each metric of the problem, the main metric first. `finish` returned the `outputs`."""
         from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
 
-        language = self.file_suffixes[0 if self.was_reversed else 1]
-        return bleu.scores(outputs, references, language if language in bleu.moses_languages() else "en")
+        has_rules = self.target_language in bleu.moses_languages()
+        return bleu.scores(outputs, references, self.target_language if has_rules else "")
 
     def check(self) -> None:
         """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""

@@ -1,8 +1,9 @@
 """BLEU and chrF of translations against references, with signatures that state how each score was computed.
 
-Newer papers report sacreBLEU's BLEU (Post 2018) and chrF (Popović 2015), which take untokenised text. The BLEU in the
-paper's Table 2 was computed by another method, that of tensor2tensor's get_ende_bleu.sh: Moses tokenises the text,
-hyphenated words are split, and multi-bleu.perl scores the tokens.
+Newer papers report sacreBLEU's BLEU (Post 2018) and chrF (Popović 2015), which take untokenised text and do not depend
+on its language. The BLEU in the paper's Table 2 was computed by another method, that of tensor2tensor's
+get_ende_bleu.sh: Moses tokenises the text, hyphenated words are split, and multi-bleu.perl scores the tokens. The
+script is for German. For other languages, hyphenated words are not split.
 """
 
 from __future__ import annotations
@@ -15,45 +16,71 @@ import sacremoses
 from sacrebleu import BLEU, CHRF
 
 from t2t_repro.errors import UserError
-from t2t_repro.metrics.score import PAPER_BLEU, Score
+from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
+
+COMPOUND_LANGUAGE = "de"
+"""The language for which get_ende_bleu.sh was written, and so the only one whose hyphenated words are split."""
+QUOTATION_MARKS = str.maketrans({**dict.fromkeys("„‟«»", '"'), **dict.fromkeys("‚‛‘‹›", "'")})  # noqa: RUF001
+"""Quotation marks that Moses's replace-unicode-punctuation.perl leaves as they are, with their replacements."""
+_NORMALIZER = sacremoses.MosesPunctNormalizer()
+UNKNOWN_LANGUAGE = (
+    "BLEU, the paper's way: not computed, because its tokens depend on the target language; give --target_language, "
+    "e.g. --target_language=de"
+)
+"""Message for the user if `scores` was called without a language."""
 
 
-def scores(translations: Sequence[str], references: Sequence[str], language: str = "de") -> list[Score]:
-    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
+def scores(translations: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
+    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and both variants of the paper's BLEU.
 
     Args:
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
-        language: code of the translations' language, for example "de". The paper's method tokenises by its rules.
+        language: code of the translations' language, for example "de". If it is "", the result lacks the paper's BLEU.
 
     Raises:
         UserError: if Moses has no rules for the language.
         ValueError: if there are no translations, or the numbers of translations and references differ.
     """
-    return [
+    language_independent = [
         _score("BLEU", BLEU(), translations, references),
         # BLEU() above already warns of text that looks tokenised. `force` suppresses a second warning.
         _score("BLEU, lower-cased", BLEU(lowercase=True, force=True), translations, references),
         _score("chrF", CHRF(), translations, references),
         _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
-        paper_bleu(translations, references, language),
     ]
+    if not language:
+        return language_independent
+    variants = [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
+    return language_independent + variants
 
 
-def paper_bleu(translations: Sequence[str], references: Sequence[str], language: str = "de") -> Score:
-    """Returns BLEU by the paper's method: cased and unsmoothed, over Moses tokens in which hyphenated words are split.
+def paper_bleu(
+    translations: Sequence[str], references: Sequence[str], language: str, replaces_punctuation: bool = False
+) -> Score:
+    """Returns BLEU by the paper's method: cased and unsmoothed, over Moses tokens. German compounds are split.
 
-    Quotation marks are not replaced. tensor2tensor's authors scored newstest2014 against a reference in which they had
-    replaced typographic quotation marks by hand (their issue 317). Scores against that reference are not comparable
-    with this score. Arguments and errors are those of `scores`.
+    Args:
+        translations, references, language: as for `scores`, but `language` must not be "".
+        replaces_punctuation: False for the first version of get_ende_bleu.sh, which replaces no punctuation. True to
+            replace Unicode punctuation on both sides first. Later versions of the script replace it in the translations
+            only, because their reference, newstest2013, has only ASCII quotation marks. newstest2014 has typographic
+            ones; for it, tensor2tensor's authors replaced the marks in the reference by hand (their issue 317).
+
+    Raises UserError and ValueError as `scores` does.
     """
     # Without its own tokenisation and smoothing, sacreBLEU computes the same score as multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    tokenised = [
-        [split_compounds(tokens) for tokens in moses_tokens(lines, language)] for lines in (translations, references)
-    ]
-    tokeniser = f"sacremoses-{version('sacremoses')}-{language}-escaped+compounds-split"
-    return _score(PAPER_BLEU, metric, tokenised[0], tokenised[1], tokeniser)
+    label, tokeniser = PAPER_BLEU, f"sacremoses-{version('sacremoses')}-{language}-escaped"
+    sides = [list(translations), list(references)]
+    if replaces_punctuation:
+        label, tokeniser = PAPER_BLEU_ASCII, f"{tokeniser}+ascii-punctuation"
+        sides = [[ascii_punctuation(line) for line in lines] for lines in sides]
+    sides = [moses_tokens(lines, language) for lines in sides]
+    if language == COMPOUND_LANGUAGE:
+        tokeniser += "+compounds-split"
+        sides = [[split_compounds(tokens) for tokens in lines] for lines in sides]
+    return _score(label, metric, sides[0], sides[1], tokeniser)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -63,16 +90,31 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
     Raises UserError if sacremoses has no rules for the language; sacremoses itself would silently use those of English.
     """
+    check_language(language)
+    tokenizer = sacremoses.MosesTokenizer(lang=language)
+    return [tokenizer.tokenize(line, return_str=True) for line in lines]
+
+
+def check_language(language: str) -> None:
+    """Raises UserError if sacremoses has no rules for a language."""
     languages = moses_languages()
     if language not in languages:
         raise UserError(f"no Moses rules for language {language!r}; there are: {', '.join(sorted(languages))}")
-    tokenizer = sacremoses.MosesTokenizer(lang=language)
-    return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
 
 def moses_languages() -> set[str]:
     """Returns the codes of the languages for which sacremoses has rules. A code has two or three letters."""
     return set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
+
+
+def ascii_punctuation(line: str) -> str:
+    """Returns the line with ASCII punctuation, as by Moses's replace-unicode-punctuation.perl.
+
+    Also replaces the quotation marks that this script leaves as they are, such as the lower German ones. So a line has
+    the same result with typographic and with ASCII quotation marks.
+    """
+    replaced: str = _NORMALIZER.replace_unicode_punct(line)
+    return replaced.translate(QUOTATION_MARKS)
 
 
 def split_compounds(tokens: str) -> str:
@@ -83,6 +125,12 @@ def split_compounds(tokens: str) -> str:
     """
     # The Perl script matches bytes, not characters: "à" is two bytes, so both hyphens of "vis-à-vis" are split.
     return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
+
+
+def lacks_language(scores: Sequence[Score]) -> bool:
+    """Returns True if the scores have BLEU but not the paper's BLEU, because the target language was unknown."""
+    labels = {score.label for score in scores}
+    return "BLEU" in labels and PAPER_BLEU not in labels
 
 
 def _score(

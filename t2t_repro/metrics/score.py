@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PAPER_BLEU = "BLEU, the paper's way"
-"""Label of the score that is comparable with the paper's BLEU."""
+PAPER_BLEU = "BLEU, the paper's way, as released"
+"""Label of BLEU by the first version of tensor2tensor's get_ende_bleu.sh, which leaves punctuation as it is."""
+PAPER_BLEU_ASCII = "BLEU, the paper's way, ASCII punctuation"
+"""Label of the same score after Unicode punctuation was replaced in translations and references."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,12 @@ class Score:
     def name(self) -> str:
         """Name of the metric without its variant, as in metrics.jsonl: "bleu", "f1", "exact_matches"."""
         return "_".join(self.label.partition(",")[0].lower().split())
+
+
+def score_lines(scores: Sequence[Score]) -> list[str]:
+    """Returns a line for each score: the score, its label and its signature, in columns."""
+    width = max(len(score.label) for score in scores)
+    return [f"{score.score:6.2f}  {score.label:<{width}}  {score.signature}" for score in scores]
 
 
 def exact_matches(outputs: Sequence[str], references: Sequence[str]) -> Score:

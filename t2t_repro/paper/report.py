@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.metrics.score import PAPER_BLEU
+from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.reproduce import F1, Scores, uses_last_checkpoint
 from t2t_repro.paper.results import Results
 from t2t_repro.paper.rows import printed_figures
 from t2t_repro.tables import Column, Table, to_markdown
 from t2t_repro.training.averaging import averaged_count
+
+PAPER_BLEU_REMARK = (
+    "The paper's way scores Moses tokens of the target language; German compounds are split. As released: as by "
+    "tensor2tensor's script in its first version. ASCII punctuation: Unicode punctuation is replaced on both sides "
+    "first, as tensor2tensor's authors did for newstest2014."
+)
 
 
 def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
@@ -49,7 +55,7 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
         lines += [
             {
                 "what": f"{score.label}, {test_set}{checkpoint}",
-                "paper": printed.get(test_set) if score.label in (PAPER_BLEU, F1) else None,
+                "paper": printed.get(test_set) if score.label in (PAPER_BLEU, PAPER_BLEU_ASCII, F1) else None,
                 "here": score.score,
                 "signature": score.signature,
             }
@@ -69,6 +75,11 @@ def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
     printed = printed_figures(hparams_set, folder.problem.name)
     missing = [name for name in folder.problem.test_sets if name not in scores]
     remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
+    labels = {score.label for test_set_scores in scores.values() for score in test_set_scores}
+    if PAPER_BLEU in labels:
+        remarks.append(PAPER_BLEU_REMARK)
+    elif "BLEU" in labels:
+        remarks.append("The paper's BLEU is missing, because the problem states no target language (docs/scoring.md).")
     if not printed:
         remarks.append("The paper has no figures for this set on this problem.")
     elif "perplexity" in printed:

@@ -25,8 +25,8 @@ class Results:
     Attributes:
         steps: training steps taken.
         dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
-        dev_bleu: BLEU on the dev split, computed by the paper's method.
-        bleu: BLEU on each test set by its name, computed by the paper's method.
+        dev_bleu: BLEU on the dev split, computed by the paper's method as released (`PAPER_BLEU`).
+        bleu: the same BLEU on each test set by its name.
         f1: labelled F1 in percent, computed as EVALB does.
         train_seconds: wall time of the training in seconds.
         hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.

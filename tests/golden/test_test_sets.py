@@ -87,7 +87,7 @@ def test_scores_equal_those_of_sacrebleus_program(home: Path, name: str, languag
     pair = f"--language_pair=en-{language}"
     our_run = run("bleu", f"--translation={translation}", f"--test_set={name}", pair, env=environment)
     assert our_run.returncode == 0, our_run.stderr
-    scores = {line[8:29].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
+    scores = {line[8:48].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
     assert scores["BLEU"] == bleu
     # sacreBLEU's reference has "&amp;" where our reference has "&". BLEU's tokeniser turns both into "&". chrF has no
     # tokeniser, so our chrF differs slightly.

@@ -61,6 +61,7 @@ class Published(Toy):
 
     test_sets = ("first/full", "far", "second")
     file_suffixes = ("en", "el")
+    languages = ("en", "el")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         if name == "far":

@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 from disks import largest_file
+from models import Copier
 from processes import start_program
 from programs import TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.decoding import Translator
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.model_folder import ModelFolder
 from t2t_repro.output_files import only_writer
 from terminals import terminal
 
@@ -223,6 +226,52 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
     assert "1 lines of more than 8 tokens: translated in segments" in result.stderr
     refused(run("decoder", *flags, f"--decode_hparams=prefix_file={tmp_path / 'short'}"), "short", "1 lines", "3")
     refused(run("decoder", *flags, f"--decode_reference={tmp_path / 'short'}"), "short", "1 lines", "3")
+
+
+@pytest.fixture
+def copying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes t2t-decoder copy its input instead of translating it, so that a test chooses the outputs."""
+
+    def from_folders(folders: list[ModelFolder], checkpoints: list[str], decode_hparams: DecodeHParams) -> Translator:
+        return Translator(Copier(folders[0].vocabulary.size), folders[0].vocabulary, decode_hparams)
+
+    monkeypatch.setattr(Translator, "from_folders", from_folders)
+
+
+@pytest.mark.usefixtures("copying")
+def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, tmp_path: Path) -> None:
+    # The lines have apostrophes, hyphens and quotation marks, so each language has other tokens.
+    references = ["L'homme qu'il a vu, c'est-à-dire « Paul ».", "The well-known man isn't here.", 'Der "Hund-Esel".']
+    outputs = ["L'homme qu'il a vu, c'est-à-dire „ Luc “.", "The well-known men isn't here.", "Der „Hund-Esel“."]
+    paths = [tmp_path / name for name in ("x", "reference", "y")]
+    for path, texts in zip(paths, (outputs, references), strict=False):
+        path.write_text(joined(texts), "utf-8")
+    by_language = {}
+    for language in ("fr", "de", "en"):
+        decoded = succeed(
+            "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={paths[0]}",
+            f"--decode_to_file={paths[2]}", f"--decode_reference={paths[1]}", f"--target_language={language}",
+        )  # fmt: skip
+        assert lines(paths[2]) == outputs
+        flags = [f"--translation={paths[2]}", f"--reference={paths[1]}", f"--target_language={language}"]
+        by_language[language] = succeed("bleu", *flags).stdout.splitlines()
+        assert [line for line in decoded.stderr.splitlines() if "|version:" in line] == by_language[language]
+        assert f"target language: {language}, from --target_language" in decoded.stderr
+        assert all(f"-{language}-escaped" in line for line in by_language[language][4:])
+    for column in range(6):
+        scores = {scores[column][:6] for scores in by_language.values()}
+        assert (len(scores) > 1) == (column >= 4)
+
+
+@pytest.mark.usefixtures("copying")
+def test_a_target_language_is_never_guessed(trained: TrainedModel, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("seven\n", "utf-8")
+    flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x'}"]
+    reference = f"--decode_reference={tmp_path / 'x'}"
+    unknown = succeed("decoder", *flags, reference)
+    assert "sacremoses" not in unknown.stderr and "BLEU, the paper's way: not computed" in unknown.stderr
+    refused(run("decoder", *flags, reference, "--target_language=french"), "no Moses rules for language 'french'")
+    refused(run("decoder", *flags, "--target_language=fr"), "--target_language", "--decode_reference")
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     assert len(outputs) == len(references) == len(sources) == 5 * len(averaged) == 500
     results = json.loads((model / "results.json").read_text("utf-8"))
     assert results["steps"] == 30
-    assert results["dev_bleu"] == paper_bleu(outputs, references, "en").score
-    assert results["bleu"] == {"second/part": paper_bleu(averaged, references[:100], "en").score}
+    assert results["dev_bleu"] == paper_bleu(outputs, references, "de").score
+    assert results["bleu"] == {"second/part": paper_bleu(averaged, references[:100], "de").score}
     assert results["dev_perplexity"] == metrics[-1]["dev_perplexity"]
     assert results["train_seconds"] == metrics[-2]["seconds"] > metrics[0]["seconds"] > 0
     assert results["hardware"] and results["gpu_count"]

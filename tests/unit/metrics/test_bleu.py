@@ -12,6 +12,7 @@ import sacrebleu
 
 from t2t_repro.errors import UserError
 from t2t_repro.metrics import bleu
+from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII
 
 NEWS = Path(__file__).parents[3].parent / "shared" / "data" / "wmt_news" / "newstest2014.en-de.de"
 
@@ -52,16 +53,26 @@ def by_label(translations: list[str], references: list[str], language: str = "de
 
 
 def test_scores_have_their_order_and_labels() -> None:
-    scores = bleu.scores(TRANSLATIONS, REFERENCES)
-    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES)
-    assert scores[-1] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")  # the default language is German
+    scores = bleu.scores(TRANSLATIONS, REFERENCES, "de")
+    assert scores == [
+        *bleu.scores(TRANSLATIONS, REFERENCES),
+        bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de"),
+        bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de", replaces_punctuation=True),
+    ]
     assert [score.label for score in scores] == [
         "BLEU",
         "BLEU, lower-cased",
         "chrF",
         "chrF, lower-cased",
-        "BLEU, the paper's way",
+        PAPER_BLEU,
+        PAPER_BLEU_ASCII,
     ]
+
+
+def test_without_a_language_no_score_depends_on_one() -> None:
+    scores = bleu.scores(TRANSLATIONS, REFERENCES)
+    assert [score.label for score in scores] == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased"]
+    assert bleu.lacks_language(scores) and not bleu.lacks_language(bleu.scores(TRANSLATIONS, REFERENCES, "fr"))
 
 
 def test_bleu_equals_a_count_by_hand() -> None:
@@ -70,18 +81,18 @@ def test_bleu_equals_a_count_by_hand() -> None:
     score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
     expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
     assert score["BLEU"].score == pytest.approx(expected)
-    assert score["BLEU, the paper's way"].score == pytest.approx(expected)
+    assert score[PAPER_BLEU].score == pytest.approx(expected)
 
 
 def test_a_short_translation_has_a_brevity_penalty() -> None:
     score = by_label(["the cat sat on"], ["the cat sat on a mat"])
     assert score["BLEU"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
-    assert score["BLEU, the paper's way"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
+    assert score[PAPER_BLEU].score == pytest.approx(100 * math.exp(1 - 6 / 4))
 
 
 def test_without_a_common_4_gram_only_the_papers_bleu_is_0() -> None:
     score = by_label(["a b c x d e"], ["a b c y d e"])
-    assert score["BLEU, the paper's way"].score == pytest.approx(0)
+    assert score[PAPER_BLEU].score == pytest.approx(0)
     # None of the three 4-grams matches. sacreBLEU's smoothing counts 0 matches as 0.5, so the precision is 0.5 / 3.
     assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
 
@@ -111,9 +122,12 @@ def test_signatures_state_metric_tokeniser_and_version() -> None:
     assert score["BLEU, lower-cased"].signature == f"nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|{end}"
     assert score["chrF"].signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{end}"
     assert score["chrF, lower-cased"].signature == f"nrefs:1|case:lc|eff:yes|nc:6|nw:0|space:no|{end}"
-    assert score["BLEU, the paper's way"].signature == (
-        f"nrefs:1|case:mixed|eff:no|tok:sacremoses-{version('sacremoses')}-fr-escaped+compounds-split|smooth:none|{end}"
+    assert score[PAPER_BLEU].signature == (
+        f"nrefs:1|case:mixed|eff:no|tok:sacremoses-{version('sacremoses')}-fr-escaped|smooth:none|{end}"
     )
+    score = by_label(TRANSLATIONS, REFERENCES, "de")
+    tokens = [score[label].signature.split("|")[3].partition("-escaped")[2] for label in (PAPER_BLEU, PAPER_BLEU_ASCII)]
+    assert tokens == ["+compounds-split", "+ascii-punctuation+compounds-split"]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +135,12 @@ def test_signatures_state_metric_tokeniser_and_version() -> None:
 )
 def test_equal_texts_score_100(line: str) -> None:
     lines = [line, "", "Noch ein Satz zum Zählen."]
-    for score in bleu.scores(lines, lines):
+    for score in bleu.scores(lines, lines, "de"):
         assert score.score == pytest.approx(100), score.label
 
 
 def test_empty_translations_score_0() -> None:
-    for score in bleu.scores(["", ""], REFERENCES[:2]):
+    for score in bleu.scores(["", ""], REFERENCES[:2], "de"):
         assert score.score == 0, score.label
 
 
@@ -134,7 +148,7 @@ def test_only_lower_cased_scores_ignore_case() -> None:
     score = by_label([line.upper() for line in REFERENCES], REFERENCES)
     assert score["BLEU, lower-cased"].score == pytest.approx(100)
     assert score["chrF, lower-cased"].score == pytest.approx(100)
-    assert max(score[label].score for label in ("BLEU", "chrF", "BLEU, the paper's way")) < 50
+    assert max(score[label].score for label in ("BLEU", "chrF", PAPER_BLEU)) < 50
 
 
 def test_the_papers_bleu_equals_its_definition_over_split_tokens() -> None:
@@ -150,7 +164,7 @@ def test_the_papers_bleu_equals_its_definition_over_split_tokens() -> None:
     ]
     expected = brute_force(translations, references)
     assert 50 < expected < 90
-    assert bleu.paper_bleu(TRANSLATIONS, REFERENCES).score == pytest.approx(expected)
+    assert bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de").score == pytest.approx(expected)
 
 
 def test_the_papers_bleu_equals_its_definition_on_news() -> None:
@@ -168,7 +182,7 @@ def test_the_papers_bleu_equals_its_definition_on_news() -> None:
     tokens = [
         [bleu.split_compounds(line) for line in bleu.moses_tokens(lines, "de")] for lines in (translations, references)
     ]
-    score = bleu.paper_bleu(translations, references).score
+    score = bleu.paper_bleu(translations, references, "de").score
     assert 50 < score < 90
     assert score == pytest.approx(brute_force(*tokens))
 
@@ -200,7 +214,7 @@ def test_tokens_depend_on_the_language() -> None:
     ]
 
 
-@pytest.mark.parametrize("language", ["german", "DE", "xx", ""])
+@pytest.mark.parametrize("language", ["german", "DE", "xx"])
 def test_a_language_without_rules_is_reported(language: str) -> None:
     with pytest.raises(UserError, match=rf"^no Moses rules for language '{language}'; there are: .*\bde, .*\bfr\b"):
         bleu.scores(TRANSLATIONS, REFERENCES, language)
@@ -223,6 +237,38 @@ def test_compounds_are_split_as_by_perl(tokens: str, split: str) -> None:
     assert bleu.split_compounds(tokens) == split
 
 
+@pytest.mark.parametrize(("language", "has_compounds"), [("de", True), ("en", False), ("fr", False)])
+def test_only_german_compounds_are_split(language: str, has_compounds: bool) -> None:
+    translations, references = ["un rendez-vous de dix-huit minutes"], ["un rendez-vous de vingt-huit minutes"]
+    for replaces_punctuation in (False, True):
+        score = bleu.paper_bleu(translations, references, language, replaces_punctuation)
+        lines = (translations[0], references[0])
+        texts = [[bleu.split_compounds(line) if has_compounds else line] for line in lines]
+        assert score.score == pytest.approx(brute_force(*texts))
+        assert ("compounds-split" in score.signature) == has_compounds
+
+
+@pytest.mark.parametrize(
+    ("line", "replaced"),
+    [
+        ("Er sagte: „Gut.“ – ‚Na ja‘, so ‘war’s’ …", "Er sagte: \"Gut.\" – 'Na ja', so 'war's' ..."),  # noqa: RUF001
+        ("« Bien »，１２％", '" Bien ",12%'),  # noqa: RUF001
+        ('plain "text" isn\'t changed - at all', 'plain "text" isn\'t changed - at all'),
+    ],
+)
+def test_unicode_punctuation_becomes_ascii_punctuation(line: str, replaced: str) -> None:
+    assert bleu.ascii_punctuation(line) == replaced
+
+
+def test_only_as_released_counts_the_style_of_quotation_marks() -> None:
+    references = ["Sie sagte: „Der Hund lief über die Brücke.“", "Das „Haus“ ist alt und groß."]
+    translations = [line.replace("„", '"').replace("“", '"') for line in references]
+    score = by_label(translations, references)
+    assert score[PAPER_BLEU].score < 70
+    assert score[PAPER_BLEU_ASCII].score == pytest.approx(100)
+    assert by_label(references, translations)[PAPER_BLEU_ASCII].score == pytest.approx(100)
+
+
 @pytest.mark.parametrize(("translations", "references"), [(["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])])
 def test_each_translation_needs_one_reference(translations: list[str], references: list[str]) -> None:
     with pytest.raises(ValueError, match=f"{len(translations)} translations, {len(references)} references"):
@@ -230,5 +276,5 @@ def test_each_translation_needs_one_reference(translations: list[str], reference
 
 
 def test_the_warning_about_tokenised_text_comes_once(caplog: pytest.LogCaptureFixture) -> None:
-    bleu.scores(["das ist gut ."] * 100, ["das ist gut ."] * 100)
+    bleu.scores(["das ist gut ."] * 100, ["das ist gut ."] * 100, "de")
     assert caplog.text.count("100 lines that end in a tokenized period") == 1

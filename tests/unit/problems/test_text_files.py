@@ -52,6 +52,30 @@ def test_two_files_for_each_split_are_enough() -> None:
     registry.problem("text_files", {"train": "a.en,a.de", "dev": " b.en , b.de "}).check()
 
 
+def test_the_target_language_comes_from_the_user_or_is_unknown() -> None:
+    files = {"train": "a.en,a.de", "dev": "b.en,b.de"}
+    texts = ["Der Hund lief z.B. nicht weg."]
+    for name, languages, expected in (
+        ("text_files", "", ""),
+        ("text_files", "en,de", "de"),
+        ("text_files_rev", " en , de ", "en"),
+        ("text_files_rev", "en,fr", "en"),
+    ):
+        problem = registry.problem(name, files | {"languages": languages})
+        problem.check()
+        assert problem.target_language == expected
+        signatures = [score.signature for score in problem.scores(texts, texts)]
+        assert len(signatures) == (6 if expected else 4)
+        assert all(f"-{expected}-escaped" in signature for signature in signatures[4:])
+    for languages, message in (
+        ("de", "--languages=de: name two languages"),
+        ("en,german", "no Moses rules for language 'german'"),
+        ("en,de,fr", "no Moses rules for language 'de,fr'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            registry.problem("text_files", files | {"languages": languages}).check()
+
+
 def test_a_vocabulary_size_of_zero_is_refused() -> None:
     with pytest.raises(UserError, match="--vocab_size=0 must be 1 or more"):
         registry.problem("text_files", {"train": "a,b", "dev": "a,b", "vocab_size": 0}).check()
