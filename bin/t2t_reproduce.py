@@ -11,16 +11,23 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.data import test_set_files
+from t2t_repro.data.job import source_files
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
+from t2t_repro.output_files import refuse_overwriting
+from t2t_repro.paper.results import FILE
 from t2t_repro.paper.rows import find_hparams_set
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
+
+REPORT = "report.md"
+"""Name of the report in the model folder."""
 
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
@@ -52,7 +59,10 @@ def main(values: flags.FlagValues) -> None:
     data = t2t_trainer.open_data(values)
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
-        test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)
+        test_sets = test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)
+        inputs = [(f"--data_dir={values.data_dir}", path) for paths in test_sets.values() for path in paths]
+        outputs = [Path(values.output_dir) / name for name in (REPORT, FILE)]
+        refuse_overwriting("--output_dir", outputs, [*inputs, *source_files(data.problem)])
     try:
         folder = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:
@@ -66,7 +76,7 @@ def main(values: flags.FlagValues) -> None:
 
     search = override(folder.problem.decode_hparams, values.decode_hparams)
     scores, results = evaluate(folder, values.data_dir, values.tmp_dir, search)
-    path = folder.path / "report.md"
+    path = folder.path / REPORT
     with whole_file(path, "w") as file:
         file.write(report(folder, values.hparams_set, scores, results, search))
     say(f"{path}: written")

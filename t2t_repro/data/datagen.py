@@ -47,14 +47,16 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
         options: choices of the user that are not settings of the problem; None for the defaults.
 
     Raises:
-        UserError: if a source is missing or damaged, a split is empty, the disk is full, the vocabulary file is not a
-            vocabulary with the problem's symbols, a process that encodes died, another run is using the data directory,
-            other users can write to `tmp_dir`, or the run would replace other data without `options.overwrite`.
-            Finished shards stay, and the next run resumes. If the text changed during the run, no shards stay.
+        UserError: if a source is missing, damaged or also an output, a split is empty, the disk is full, the vocabulary
+            file is not a vocabulary with the problem's symbols, a process that encodes died, another run is using the
+            data directory, other users can write to `tmp_dir`, or the run would replace other data without
+            `options.overwrite`. Finished shards stay, and the next run resumes. If the text changed during the run, no
+            shards stay.
     """
     problem.check()
     job = jobs.prepare(problem, Path(data_dir), tmp_dir, options or Options())
     jobs.refuse_other_settings(job)
+    jobs.refuse_to_overwrite_sources(job)
     if not problem.is_self_contained:
         make_private(tmp_dir)
     with jobs.only_run(job.data_dir):

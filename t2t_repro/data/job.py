@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
+from t2t_repro.output_files import Input, refuse_overwriting
 from t2t_repro.problem import Problem
 
 SPLITS = ("train", "dev")
@@ -103,6 +105,28 @@ def _has_user_vocabulary(job: Job) -> bool:
     with suppress(UserError):
         return ResumeState.load(job.state_path).vocabulary_given
     return False
+
+
+def source_files(problem: Problem) -> list[Input]:
+    """Returns the existing files that the problem's settings name, alone, in a list, or as the folder of the files."""
+    files: list[Input] = []
+    for name, value in dataclasses.asdict(problem.settings).items():
+        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
+        for start, end in itertools.combinations(range(len(parts) + 1), 2):
+            path = Path(",".join(parts[start:end]))
+            paths = path.iterdir() if path.is_dir() and parts[start] else [path]
+            files += [(f"--{name}={value}", file) for file in paths if file.is_file()]
+    return files
+
+
+def refuse_to_overwrite_sources(job: Job) -> None:
+    """Raises UserError if a file from which the problem reads its text is one that the run writes or deletes."""
+    outputs = [
+        *job.shards(),
+        *(job.description_path, job.state_path, job.vocabulary_path, job.data_dir / summary.FILE_NAME),
+        *test_set_files.all_paths(job.problem, job.data_dir),
+    ]
+    refuse_overwriting("--data_dir", outputs, source_files(job.problem))
 
 
 @contextmanager
