@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from absl import flags
 
@@ -30,6 +30,7 @@ from t2t_repro.hparam import DecodeHParams, parse_value
 from t2t_repro.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
+from t2t_repro.terminal import visible
 from t2t_repro.textfile import decode_lines
 
 STANDARD_STREAMS = ("", "-")
@@ -270,6 +271,16 @@ def define_decode_hparams(values: flags.FlagValues) -> None:
     )
 
 
+def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
+    """Writes lines to a file at once, in UTF-8; None stands for standard output.
+
+    If the file is a terminal, it gets escape sequences instead of control characters, which could change the terminal.
+    """
+    file, text = file or sys.stdout.buffer, "".join(f"{line}\n" for line in lines)
+    file.write((visible(text) if file.isatty() else text).encode("utf-8"))
+    file.flush()
+
+
 def typed_lines(prompt: str, history: Path) -> Iterator[str]:
     """Yields the lines of standard input until it ends (on a terminal: until Ctrl-D).
 
@@ -290,10 +301,11 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
     while True:
         try:
             text = input(prompt)
+            text.encode("utf-8")  # fails if Python has decoded bytes that are not UTF-8 as lone surrogates
         except EOFError:
             print(file=sys.stderr)
             return
-        except UnicodeDecodeError:
+        except UnicodeError:
             print("the line is not UTF-8; type it again", file=sys.stderr, flush=True)
             continue
         with contextlib.suppress(OSError):

@@ -294,7 +294,7 @@ class Decoder:
             try:
                 ((_, translation),) = self._stream([(text, "", "")], [number])
             except UserError as error:
-                print(error, file=sys.stderr, flush=True)
+                say(str(error))
                 continue
             translations, _ = finish_translations(self.problem, [text], [translation])
             write(None, self._lines([text], translations))
@@ -368,13 +368,11 @@ def write(output: Path | None, lines: Sequence[str]) -> None:
 
     None stands for standard output.
     """
-    contents = "".join(f"{line}\n" for line in lines).encode("utf-8")
     if output:
         with whole_file(output) as file:
-            file.write(contents)
+            program.write_lines(lines, file)
     else:
-        sys.stdout.buffer.write(contents)
-        sys.stdout.buffer.flush()
+        program.write_lines(lines)
 
 
 def run() -> None:

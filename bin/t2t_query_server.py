@@ -117,7 +117,7 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
         try:
             write(client.translate([text]), values)
         except UserError as error:
-            print(error, file=sys.stderr, flush=True)
+            say(str(error))
 
 
 @dataclass(frozen=True)
@@ -268,14 +268,10 @@ def ranges(lost: Sequence[tuple[int, int | None]]) -> str:
 
 
 def write(answers: Sequence[Answer], values: flags.FlagValues, file: IO[bytes] | None = None) -> None:
-    """Writes answers to a file; None stands for standard output."""
-    file = file or sys.stdout.buffer
-    file.write(as_lines(answers, values))
-    file.flush()
+    """Writes a line for each answer to a file; None stands for standard output.
 
-
-def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
-    """Returns a line in UTF-8 for each answer: the output, or for --signature_name=nbest all outputs and scores."""
+    The line is the output, or for --signature_name=nbest all outputs and scores.
+    """
     lines = []
     for answer in answers:
         cells = [answer.text]
@@ -283,7 +279,7 @@ def as_lines(answers: Sequence[Answer], values: flags.FlagValues) -> bytes:
             texts = (text.replace("\t", " ") for text in answer.outputs)
             cells = [f"{text}\t{score:.6f}" for text, score in zip(texts, answer.scores, strict=True)]
         lines.append(one_line("\t".join(cells)))
-    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+    program.write_lines(lines, file)
 
 
 def run() -> None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from t2t_repro.terminal import visible
+
 T = TypeVar("T")
 
 PLAIN_SECONDS = 15.0
@@ -15,7 +17,11 @@ PLAIN_SECONDS = 15.0
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, above the progress bar if there is one."""
+    """Prints one line on standard error, above the progress bar if there is one.
+
+    Control characters, which may come from a file or a server that the line quotes, are shown as escape sequences.
+    """
+    text = visible(text)
     # Writing fails if Ctrl-C also ended a `tee` that reads our output, if the terminal was closed, or if the disk of
     # the log file is full. A lost message must not end the program.
     with contextlib.suppress(OSError):

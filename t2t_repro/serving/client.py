@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from t2t_repro.data.text_rules import is_empty
+from t2t_repro.data.text_rules import is_empty, refuse_surrogates
 from t2t_repro.errors import UserError
-from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError
+from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError, printable
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
@@ -102,13 +103,15 @@ class Client(contextlib.AbstractContextManager):
 
         Raises:
             RequestError: this request failed, e.g. by a timeout. Another request may succeed.
-            UserError: the server cannot be reached, the server does not have the model or the signature, or the
-                signature has other inputs or outputs.
+            UserError: the server cannot be reached, the server does not have the model or the signature, the signature
+                has other inputs or outputs, or a text has a lone surrogate, which UTF-8 cannot encode.
         """
         numbers = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
         if numbers:
             sources = [texts[number] for number in numbers]
+            for source in sources:
+                refuse_surrogates(source)
             try:
                 outputs = self._retry(lambda: self._transport.predict(self._servable, self._signature, sources))
             except TransportError as error:
@@ -117,7 +120,7 @@ class Client(contextlib.AbstractContextManager):
                 answers[number] = answer
         return answers
 
-    def _retry(self, call: Callable[[], dict[str, list]]) -> dict[str, list]:
+    def _retry(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns the result of `call`. While the server is unavailable, repeats `call` at most `retries` times."""
         for number, pause in enumerate(self._pauses):
             try:
@@ -130,21 +133,19 @@ class Client(contextlib.AbstractContextManager):
             time.sleep(pause)
         return call()
 
-    def _answers(self, outputs: Mapping[str, list], count: int) -> list[Answer]:
-        """Converts the model's "outputs" and "scores", both [B] or both [B, n], into B answers."""
-        answers = []
-        for texts, scores in zip(outputs.get("outputs", []), outputs.get("scores", []), strict=False):
-            pairs = list(zip(_row(texts), _row(scores), strict=False))
-            if pairs and all(isinstance(text, str) for text, _ in pairs):
-                # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop them.
-                hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
-                answers.append(Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)))
-        if len(answers) != count:
+    def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
+        """Converts the model's "outputs" and "scores", both [B] or both [B, n], into B answers. Trusts no type."""
+        texts, scores = outputs.get("outputs"), outputs.get("scores")
+        answers: list[Answer | None] = [None]
+        if isinstance(texts, list) and isinstance(scores, list) and len(texts) == len(scores) == count:
+            answers = [_answer(_row(text), _row(score)) for text, score in zip(texts, scores, strict=True)]
+        valid = [answer for answer in answers if answer is not None]
+        if len(valid) != count:
             raise UserError(
                 f"signature {self._signature!r} of model {self._servable.name!r} on {self._server} does not give "
                 "outputs (string) and scores (float); give --servable_name of a model that t2t-exporter wrote"
             )
-        return answers
+        return valid
 
     def _user_error(self, error: TransportError) -> UserError:
         """Converts a transport's error into an error that tells the user why the request failed and what to do."""
@@ -168,17 +169,18 @@ class Client(contextlib.AbstractContextManager):
             signatures = self._transport.metadata(self._servable).signatures
         except TransportError as error:
             return self._unknown_model() if error.cause is Cause.NOT_FOUND else None
-        usable = " or ".join(sorted(name for name, inputs in signatures.items() if inputs == SIGNATURE_INPUTS))
+        names = sorted(name for name, inputs in signatures.items() if inputs == SIGNATURE_INPUTS)
+        usable = printable(" or ".join(names))
         cure = f"--signature_name={usable}" if usable else "--servable_name of a model that t2t-exporter wrote"
         inputs = signatures.get(self._signature)
         if inputs is None:
-            names = ", ".join(sorted(signatures)) or "none"
+            existing = printable(", ".join(sorted(signatures))) or "none"
             return UserError(
-                f"model {model!r} on {self._server} has no signature {self._signature!r}; there are: {names}; "
+                f"model {model!r} on {self._server} has no signature {self._signature!r}; there are: {existing}; "
                 f"give {cure}"
             )
         if inputs != SIGNATURE_INPUTS:
-            types = ", ".join(f"{field} ({dtype})" for field, dtype in sorted(inputs.items())) or "nothing"
+            types = printable(", ".join(f"{field} ({dtype})" for field, dtype in sorted(inputs.items()))) or "nothing"
             return UserError(
                 f"signature {self._signature!r} of model {model!r} on {self._server} takes {types}, but the client "
                 f"sends inputs (string); give {cure}"
@@ -199,6 +201,35 @@ class Client(contextlib.AbstractContextManager):
             f"{self._server} serves no model {name!r}; give --servable_name the server's --model_name, or the name in "
             "its models.config"
         )
+
+
+def _answer(texts: list, scores: list) -> Answer | None:
+    """Returns the answer with these hypotheses and scores, or None if they are not strings and numbers."""
+    try:
+        pairs = list(zip(map(_text, texts), map(_score, scores), strict=True))
+    except (ValueError, OverflowError):
+        return None
+    # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop them.
+    hypotheses = [(text, score) for text, score in pairs if score != -math.inf]
+    return Answer(tuple(text for text, _ in hypotheses), tuple(score for _, score in hypotheses)) if pairs else None
+
+
+def _text(value: object) -> str:
+    """Returns `value`. Raises ValueError if it is not a string, or a string that UTF-8 cannot encode."""
+    if not isinstance(value, str):
+        raise ValueError
+    value.encode("utf-8")  # UnicodeEncodeError is a ValueError
+    return value
+
+
+def _score(value: object) -> float:
+    """Returns a score, which may be NaN if the model has diverged. Raises ValueError if `value` cannot be a score.
+
+    Raises OverflowError if `value` is an integer that is too large for a float.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or value == math.inf:
+        raise ValueError
+    return float(value)
 
 
 def _row(value: object) -> list:

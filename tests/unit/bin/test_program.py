@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import sys
+import tty
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,10 @@ import tensorflow as tf
 from absl import flags
 
 from programs import run as run_program
-from t2t_repro.bin import program
+from t2t_repro.bin import program, t2t_decoder, t2t_query_server
 from t2t_repro.errors import Stopped, UserError
+from t2t_repro.progress import say
+from t2t_repro.serving.client import Answer
 
 
 def run(main: program.Main, *arguments: str) -> int:
@@ -92,3 +99,49 @@ def test_a_random_seed_out_of_range_is_refused(seed: int) -> None:
     result = run_program("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")
     assert result.returncode == 2
     assert f"--random_seed={seed}" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_terminal_gets_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that write outputs of a model or words of a server to a terminal must not let them change it."""
+    text = "\x1b[2Jab\rc\t\x07\x7f\x9b\u202ed Ω\u200f"
+    shown = "\\x1b[2Jab\\rc\t\\x07\\x7f\\x9b\\u202ed Ω\u200f\n"
+    answer, values = Answer((text,), (0.0,)), t2t_query_server.FLAGS
+    values.mark_as_parsed()
+    writers: list[tuple[Callable[[], None], str]] = [
+        (lambda: t2t_decoder.write(None, [text]), "stdout"),
+        (lambda: t2t_query_server.write([answer], values), "stdout"),
+        (lambda: say(text), "stderr"),
+    ]
+    for write, stream in writers:
+        ours, theirs = pty.openpty()
+        tty.setraw(theirs)  # otherwise the terminal would write "\r\n" for "\n"
+        with open(theirs, "w", encoding="utf-8") as screen, monkeypatch.context() as patch:
+            patch.setattr(sys, stream, screen)
+            write()
+            screen.flush()
+            assert os.read(ours, 1000).decode() == shown
+        os.close(ours)
+
+
+def test_a_file_gets_the_text_as_it_is(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    t2t_decoder.write(None, ["\x1b[2J\r\u202e"])
+    assert capfdbinary.readouterr().out == "\x1b[2J\r\u202e\n".encode()
+
+
+def test_an_error_that_quotes_foreign_text_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    def main(values: flags.FlagValues) -> None:
+        raise UserError("unknown name '\x1b[2J\x9b\u202e\udcff'")
+
+    assert run(main) == 2
+    assert capsys.readouterr().err == "t2t-counter: unknown name '\\x1b[2J\\x9b\\u202e\\udcff'\n"
+
+
+def test_a_typed_line_that_is_not_utf_8_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    typed = iter(["z\udcfcei", "zwei"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    assert next(program.typed_lines("> ", tmp_path / "history")) == "zwei"
+    assert "the line is not UTF-8" in capsys.readouterr().err

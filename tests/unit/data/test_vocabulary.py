@@ -252,3 +252,8 @@ def test_a_sample_of_alternating_sources_and_targets_has_both() -> None:
 
 def test_a_single_long_text_is_kept() -> None:
     assert sample(["x" * 100], 10) == ["x" * 100]
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^'a\\ud800b': not UTF-8 text, because character 2 is a lone surrogate"):
+        train(["the dog"], 280).encode(["fine", "a\ud800b"])
