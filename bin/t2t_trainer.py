@@ -46,7 +46,11 @@ INTEGERS = {
     "train_steps": (0, 0, "number of steps to train; 0: train_steps of the hparams set"),
     "local_eval_frequency": (0, 0, "steps between two evaluations; 0: local_eval_frequency of the hparams set"),
     "eval_steps": (0, 0, "number of batches in an evaluation; 0: the whole dev split"),
-    "eval_decode_lines": (200, 0, "number of dev lines that each evaluation decodes and scores; 0: none"),
+    "eval_decode_lines": (
+        200, 0,
+        "number of dev lines that each evaluation decodes and scores; 0: none; default: 200, or fewer if 200 lines "
+        "take longer than a minute and than a tenth of the training time",
+    ),
     "early_stopping_patience": (0, 0, "evaluations without a lower dev loss after which training ends; 0: never"),
     "save_checkpoints_secs": (0, 0, "seconds between two checkpoints (the paper: 600); 0: save at each evaluation"),
     "keep_checkpoint_max": (20, 1, "number of latest checkpoints to keep"),
@@ -163,8 +167,10 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     from t2t_repro.training.loop import train as run_training
 
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    settings = {field.name: values[field.name].value for field in dataclasses.fields(RunConfig)}
-    config = RunConfig(**settings | {"local_eval_frequency": hparams.local_eval_frequency})
+    names = [field.name for field in dataclasses.fields(RunConfig) if field.name in values]
+    settings = {name: values[name].value for name in names} | {"local_eval_frequency": hparams.local_eval_frequency}
+    # Decodes as many lines as requested, even if that takes long.
+    config = RunConfig(**settings, limits_decoding=not values["eval_decode_lines"].present)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None

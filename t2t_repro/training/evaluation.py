@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,21 @@ from t2t_repro.training.step import IDS
 
 SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
+
+PROBE = 10
+"""Number of lines that an evaluation with a time limit decodes in any case, to measure the speed."""
+
+DECODE_SECONDS, DECODE_SHARE = 60.0, 0.1
+"""Time limit of decoding in an evaluation: 60 seconds, or this share of the training time if that is longer."""
+
+
+def decode_seconds(training_seconds: float) -> float:
+    """Returns the time limit of decoding in an evaluation.
+
+    Args:
+        training_seconds: training time between two evaluations.
+    """
+    return max(DECODE_SECONDS, DECODE_SHARE * training_seconds)
 
 
 @dataclass(frozen=True)
@@ -118,6 +134,8 @@ class Decoded:
     """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int
     """Number of decoded lines."""
+    all_lines: int
+    """Number of lines that the evaluation decodes without a time limit."""
     samples: list[Sample]
     """The first decoded lines, at most `SAMPLES`."""
 
@@ -144,12 +162,20 @@ class DevDecoder:
         self._sources = decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
+        # The samples are decoded first, so that each evaluation shows the same lines. The other lines have a random
+        # order, so that those that a time limit leaves are spread over the split. Every run has the same order.
+        rest = list(range(SAMPLES, len(pairs)))
+        random.Random(0).shuffle(rest)
+        self._order = [*range(min(SAMPLES, len(pairs))), *rest]
+        self._seconds_per_line: float | None = None
+        """Measured time of the last decoded lines; None before the first evaluation with a time limit."""
 
-    def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
+    def __call__(self, should_stop: Callable[[], bool] = never, seconds: float = math.inf) -> Decoded:
         """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
 
         Args:
             should_stop: function that is called after each decoded line. If it returns True, the decoding stops.
+            seconds: approximate time limit. If it is too short for all lines, fewer lines are decoded and scored.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -159,11 +185,40 @@ class DevDecoder:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
 
-        translations = self._translator.translate(self._sources, advance=advance)
-        outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
-        lines = list(zip(self._sources, self._references, outputs, strict=True))
-        samples = [Sample(*line) for line in lines[:SAMPLES]]
-        return Decoded(self._problem.scores(outputs, self._references), len(lines), samples)
+        start = time.monotonic()
+        texts: dict[int, str] = {}
+        while numbers := self._next_lines(len(texts), seconds - (time.monotonic() - start)):
+            chunk_start = time.monotonic()
+            translations = self._translator.translate([self._sources[number] for number in numbers], advance=advance)
+            texts |= {number: translation.text for number, translation in zip(numbers, translations, strict=True)}
+            if seconds < math.inf:
+                self._seconds_per_line = (time.monotonic() - chunk_start) / len(numbers)
+        return self._scored(sorted(texts), texts)
+
+    def _next_lines(self, done: int, seconds: float) -> list[int]:
+        """Returns the numbers of the lines to decode next, in the order of the split; empty if none is to be decoded.
+
+        Args:
+            done: number of lines that this evaluation has decoded.
+            seconds: time that is left.
+        """
+        left = len(self._order) - done
+        if seconds == math.inf:
+            count = left
+        elif self._seconds_per_line is None:
+            count = min(left, PROBE)
+        else:
+            count = min(left, max(int(min(seconds / self._seconds_per_line, left)), 0 if done else PROBE))
+            if done and count < min(left, PROBE):  # a batch of very few lines is slow
+                count = 0
+        return sorted(self._order[done : done + count])
+
+    def _scored(self, numbers: list[int], texts: dict[int, str]) -> Decoded:
+        """Returns the result of decoding the lines `numbers`, given the model's output for each line."""
+        sources, references = ([side[number] for number in numbers] for side in (self._sources, self._references))
+        outputs, _ = self._problem.finish(sources, [texts[number] for number in numbers])
+        samples = [Sample(*line) for line in zip(sources[:SAMPLES], references, outputs, strict=False)]
+        return Decoded(self._problem.scores(outputs, references), len(numbers), len(self._order), samples)
 
 
 def spread(size: int, count: int) -> list[int]:

@@ -21,6 +21,7 @@ from t2t_repro.textfile import whole_file
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import LOST, from_chief, lost, make_strategy, workers
 from t2t_repro.training.due import Due, due_after, evaluates_after
+from t2t_repro.training.evaluation import DECODE_SECONDS, Decoded, decode_seconds
 from t2t_repro.training.preparation import Prepared, Run, prepare
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
@@ -67,8 +68,11 @@ class Loop:
         self._prepared, self._run, self._config = prepared, prepared.run, prepared.run.config
         self._start, self._last_step = prepared.start, prepared.run.hparams.train_steps
         self._signals = StopSignals()
-        self._start_time = self._save_time = 0.0
-        """Times at which this process started its first step, and at which it last saved a checkpoint."""
+        self._start_time: float | None = None
+        """Time at which this process started its first step; None before."""
+        self._save_time = 0.0
+        """Time at which this process last saved a checkpoint, or started its first step."""
+        self._was_slow_evaluation_reported = False
 
     def run(self) -> None:
         """Trains until the last step, until early stopping, or until a signal asks the run to stop.
@@ -153,8 +157,13 @@ class Loop:
 
     def _log(self, step: int, result: Result, speed: Speed) -> None:
         if self._prepared.logs:
-            seconds = self._prepared.logs.seconds_before + time.monotonic() - self._start_time
-            self._prepared.logs.log_step(step, seconds, result, speed)
+            self._prepared.logs.log_step(step, self._seconds(), result, speed)
+
+    def _seconds(self) -> float:
+        """Returns the seconds of training so far, including evaluations and earlier processes of this run."""
+        assert self._prepared.logs is not None
+        now = time.monotonic()
+        return self._prepared.logs.seconds_before + now - (now if self._start_time is None else self._start_time)
 
     def _save_and_evaluate(self, step: int, due: Due) -> bool:
         """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
@@ -220,9 +229,11 @@ class Loop:
         """Evaluates the dev split, logs the result, and saves the best checkpoint if the loss is the lowest so far."""
         prepared, data = self._prepared, self._run.data
         assert prepared.logs is not None
+        start, interval = time.monotonic(), self._seconds() / step * self._config.local_eval_frequency
+        limit = decode_seconds(interval) if self._config.limits_decoding else math.inf
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
-            decoded = prepared.decoder(lambda: self._stop_requested) if prepared.decoder else None
+            decoded = prepared.decoder(lambda: self._stop_requested, limit) if prepared.decoder else None
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
@@ -234,11 +245,25 @@ class Loop:
             prepared.logs.log_attention(step, picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         prepared.logs.log_evaluation(step, evaluation, decoded)
-        score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}" if decoded else ""
         self._run.say(
             f"step {step:,}: dev loss {evaluation.loss:.4f}{' (best)' if is_best else ''}, perplexity "
-            f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}{score}"
+            f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}{_score(decoded)}"
         )
+        self._report_slow_evaluation(time.monotonic() - start, interval)
+
+    def _report_slow_evaluation(self, seconds: float, interval: float) -> None:
+        """Prints a line if evaluations take longer than the steps between them; prints it once in a process.
+
+        Args:
+            seconds: duration of an evaluation.
+            interval: time between two evaluations.
+        """
+        if seconds > max(interval, DECODE_SECONDS) and not self._was_slow_evaluation_reported:
+            self._was_slow_evaluation_reported = True
+            self._run.say(
+                f"the evaluation took {seconds:,.0f} s, but the steps between two evaluations take {interval:,.0f} s; "
+                "give a higher --local_eval_frequency, or --eval_steps to evaluate fewer batches"
+            )
 
     def _has_converged(self) -> bool:
         """Returns whether the last `early_stopping_patience` evaluations brought no new lowest dev loss.
@@ -249,6 +274,18 @@ class Loop:
         losses = list(logs.dev_losses.values()) if logs else []
         has_converged = patience > 0 and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
         return bool(from_chief(self._run.strategy, has_converged))
+
+
+def _score(decoded: Decoded | None) -> str:
+    """Returns the end of an evaluation's message: the main score, and how many lines were decoded if not all."""
+    if not decoded:
+        return ""
+    score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}"
+    if decoded.lines < decoded.all_lines:
+        score += (
+            f" of {decoded.lines} lines (--eval_decode_lines={decoded.all_lines} decodes {decoded.all_lines} each time)"
+        )
+    return score
 
 
 def _note(previous: Result | None, speed: Speed) -> str:

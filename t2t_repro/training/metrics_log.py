@@ -8,7 +8,8 @@ line also has "loss_scale".
 After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity" and "dev_accuracy". If
 --eval_steps made the evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation
 decoded lines, the line also has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's
-"signature", and the first decoded lines as "dev_translations" (source, reference and output).
+"signature", which ends with the number of lines, and the first decoded lines as "dev_translations" (source, reference
+and output).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
 from t2t_repro.problems.wsj_parsing import WsjParsing
+from t2t_repro.training import evaluation
 from t2t_repro.training.evaluation import Decoded, DevDecoder, Evaluation, Evaluator, Sample, spread
 
 PAIRS = [([3, 4, 5, 6, 1], [7, 1]), ([8, 1], [9, 10, 11, 3, 1]), ([4, 1], [5, 1]), ([6, 7, 8, 1], [9, 10, 1])]
@@ -252,7 +253,7 @@ def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, ti
         return tf.zeros(tf.concat([tf.shape(targets), [tiny_vocabulary.size]], 0))
 
     search = DecodeHParams(1, batch_size=20)
-    for evaluation in (
+    for evaluate in (
         Evaluator(knows_nothing, dev, max_tokens=60),
         dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 40, search),
     ):
@@ -263,7 +264,7 @@ def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, ti
             return len(calls) == 3
 
         with pytest.raises(Stopped):
-            evaluation(third)
+            evaluate(third)
         assert len(calls) == 3
 
 
@@ -288,6 +289,54 @@ def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: V
         sources, references = (list(side) for side in zip(*picked, strict=True))
         assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]
         assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "second"),
+    [(math.inf, [40], [40]), (50.0, [10, 30], [40]), (25.0, [10, 15], [25]), (3.0, [10], [10]), (15.0, [10], [15])],
+)
+def test_a_time_limit_leaves_lines_of_the_whole_split(
+    seconds: float, first: list[int], second: list[int], tmp_path: Path, tiny_vocabulary: Vocabulary,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
+    translator = Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, SHORT)
+    decoder = DevDecoder(
+        translator, registry.problem("text_files"), written(tmp_path, encoded(tiny_vocabulary, texts)), 40
+    )
+    now, chunks, decoded_texts = 0.0, list[int](), list[str]()
+    translate = translator.translate
+
+    def translate_in_one_second_per_line(sources: list[str], **options: Any) -> Any:
+        nonlocal now
+        now += len(sources)
+        chunks.append(len(sources))
+        decoded_texts.extend(sources)
+        return translate(sources, **options)
+
+    monkeypatch.setattr(evaluation.time, "monotonic", lambda: now)
+    monkeypatch.setattr(translator, "translate", translate_in_one_second_per_line)
+    for expected in (first, second):
+        chunks.clear()
+        decoded_texts.clear()
+        decoded = decoder(seconds=seconds)
+        assert chunks == expected
+        assert (decoded.lines, decoded.all_lines) == (sum(expected), 40)
+        assert decoded.samples == [Sample(*pair, pair[0]) for pair in texts[:5]]
+        scored = [pair for pair in texts if pair[0] in decoded_texts]
+        assert len(scored) == decoded.lines
+        sources, references = (list(side) for side in zip(*scored, strict=True))
+        assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+        # The ten lines that are always decoded are the five samples, and five lines that all runs choose alike.
+        assert {f"dog {number} sat on" for number in (0, 1, 2, 3, 4, *ALWAYS)} <= set(decoded_texts)
+
+
+ALWAYS = (5, 12, 15, 25, 32)
+"""Numbers of the lines that each evaluation of 40 lines decodes after the samples."""
+
+
+def test_the_time_limit_is_a_minute_or_a_tenth_of_the_training_time() -> None:
+    assert [evaluation.decode_seconds(seconds) for seconds in (1, 600, 6000)] == [60, 60, 600]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1014])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -15,8 +16,13 @@ from programs import SMALL, refused, run, succeed, write_pairs
 from t2t_repro import registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.hparam import HParams
+from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
+from t2t_repro.training.config import RunConfig
+from t2t_repro.training.evaluation import Decoded, Evaluation
+from t2t_repro.training.loop import Loop
 
 
 @registry.register_model
@@ -98,6 +104,63 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     loads.clear()
     succeed("trainer", *flags, "--dry_run")
     assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
+
+
+class Recorder:
+    """The parts of a prepared training run that an evaluation uses; `limits` are the time limits of the decodings."""
+
+    def __init__(self, limits_decoding: bool, seconds_before: float, lines: int) -> None:
+        self.limits, self.messages = list[float](), list[str]()
+        self.run = SimpleNamespace(
+            data=None,
+            config=RunConfig(local_eval_frequency=20, limits_decoding=limits_decoding),
+            hparams=HParams(train_steps=100),
+            say=self.messages.append,
+        )
+        self.start, self.model = 40, SimpleNamespace(has_attention=False)
+        self.checkpoints = SimpleNamespace(save_best=lambda step: None)
+        self.logs = SimpleNamespace(
+            seconds_before=seconds_before, dev_losses={}, log_evaluation=lambda *arguments: None
+        )
+        self._lines = lines
+
+    def evaluator(self, should_stop: Any) -> Evaluation:
+        return Evaluation(1.0, 0.5, 100)
+
+    def decoder(self, should_stop: Any, seconds: float) -> Decoded:
+        self.limits.append(seconds)
+        return Decoded([Score("BLEU", 12.3, "")], self._lines, 200, [])
+
+
+@pytest.mark.parametrize(
+    ("limits_decoding", "seconds_before", "limit"), [(True, 100, 60.0), (True, 40_000, 2000.0), (False, 100, math.inf)]
+)
+def test_a_resumed_run_limits_the_time_of_decoding_like_the_process_before(
+    limits_decoding: bool, seconds_before: float, limit: float
+) -> None:
+    prepared = Recorder(limits_decoding, seconds_before, 200)
+    Loop(prepared)._evaluate(40)
+    assert prepared.limits == [pytest.approx(limit)]
+    assert prepared.messages == [
+        "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, BLEU 12.30"
+    ]
+
+
+def test_an_evaluation_says_how_many_lines_it_decoded() -> None:
+    prepared = Recorder(True, 100, 50)
+    Loop(prepared)._evaluate(40)
+    assert prepared.messages[0].endswith(", BLEU 12.30 of 50 lines (--eval_decode_lines=200 decodes 200 each time)")
+
+
+def test_evaluations_longer_than_the_steps_between_them_are_reported_once() -> None:
+    prepared = Recorder(True, 100, 200)
+    loop = Loop(prepared)
+    for seconds, interval in ((59, 30), (80, 90), (80, 70), (100, 70)):
+        loop._report_slow_evaluation(seconds, interval)
+    assert prepared.messages == [
+        "the evaluation took 80 s, but the steps between two evaluations take 70 s; give a higher "
+        "--local_eval_frequency, or --eval_steps to evaluate fewer batches"
+    ]
 
 
 @pytest.mark.parametrize("flag", ["--max_tokens_per_replica=0", "--keep_checkpoint_max=0", "--eval_steps=-1"])

@@ -1,0 +1,31 @@
+"""Tests what t2t-trainer passes on from its flags to the training loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from t2t_repro.bin import t2t_trainer
+from t2t_repro.hparam import HParams
+from t2t_repro.training import loop
+from t2t_repro.training.config import RunConfig
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines", "is_limited"),
+    [([], 200, True), (["--eval_decode_lines=200"], 200, False), (["--eval_decode_lines=0"], 0, False)],
+)
+def test_only_the_default_number_of_decoded_lines_has_a_time_limit(
+    arguments: list[str], lines: int, is_limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = flags.FlagValues()
+    t2t_trainer.define_flags(values)
+    values(["t2t-trainer", f"--output_dir={tmp_path}", "--keep_checkpoint_max=3", *arguments])
+    configs: list[RunConfig] = []
+    monkeypatch.setattr(loop, "train", lambda *run: configs.append(run[-1]))
+    t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
+    assert configs == [
+        RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=lines, limits_decoding=is_limited)
+    ]
