@@ -1,0 +1,121 @@
+"""Properties that hold for all drawn examples: of overrides, of cut and joined lines, and of trees as sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from properties import few
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding.long_lines import cut_texts, join_texts
+from t2t_repro.decoding.translation import InputFile
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams, from_json, override, to_json
+from t2t_repro.parsing.linearization import ANY, Repairs, delinearise, linearise, tag_of
+from t2t_repro.parsing.trees import Tree
+
+VALUES = {
+    int: st.integers(-2, 2**33) | st.sampled_from([1, 2, 4, 8, 16, 64, 512]),
+    float: st.floats() | st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    bool: st.booleans(),
+    str: st.sampled_from(
+        ["timing", "emb", "constant*noam", "linear_decay", "random", "argmax", "transformer", "", "x"]
+    ),
+}
+"""Values of fields by type, of which many are out of range."""
+
+
+def values_of(defaults: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Draws values for some fields of a dataclass."""
+    values = {name: VALUES[type(value)] for name, value in dataclasses.asdict(defaults).items()}
+    return st.fixed_dictionaries({}, optional=values)
+
+
+def refused(call: Any, *arguments: Any) -> Any:
+    """Returns the result of a call, or None if it raises a UserError. The error's message must be one line."""
+    try:
+        return call(*arguments)
+    except UserError as error:
+        assert "\n" not in str(error)
+        return None
+
+
+@pytest.mark.parametrize("defaults", [HParams(), DecodeHParams()], ids=lambda defaults: type(defaults).__name__)
+@few
+@given(data=st.data())
+def test_an_override_gives_the_values_or_is_refused(defaults: Any, data: st.DataObject) -> None:
+    values = data.draw(values_of(defaults))
+    text = ",".join(f"{name}={value}" for name, value in values.items())
+    overridden = refused(override, defaults, text)
+    assert overridden == refused(lambda: dataclasses.replace(defaults, **values))
+    if isinstance(overridden, HParams):
+        assert from_json(HParams, to_json(overridden), "hparams.json") == overridden
+
+
+@few
+@given(st.lists(st.sampled_from([*HParams.__dataclass_fields__, *"=,, -.1e0\n\0", "nan", "inf", "true", "9" * 5000])))
+@example(["num_heads", "=", "9" * 5000])
+def test_any_text_is_an_override_or_is_refused(parts: list[str]) -> None:
+    overridden = refused(override, HParams(), "".join(parts))
+    assert overridden is None or isinstance(overridden, HParams)
+
+
+CHARACTERS = "ab.!?,;:…。！)”\"' \t\u3000\u2028漢ü\U0001f600"  # noqa: RUF001
+LINES = st.text(st.sampled_from(CHARACTERS) | st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.mark.parametrize("long_lines", ["split", "truncate"])
+@few
+@given(text=LINES, longest=st.integers(2, 12))
+@example(text="a" * 40, longest=2)
+def test_a_long_line_is_cut_without_loss_and_joined_again(
+    long_lines: str, text: str, longest: int, tiny_vocabulary: Vocabulary
+) -> None:
+    (segments,) = cut_texts([text], tiny_vocabulary, longest, long_lines, InputFile())
+    assert [segment.number for segment in segments] == list(range(len(segments)))
+    if long_lines == "truncate":
+        assert all(len(segment.ids) <= longest for segment in segments) and len(segments) <= 1
+        return
+    for segment in segments:
+        assert len(segment.ids) <= longest or len(segment.string.strip()) == 1
+        (decoded,) = tiny_vocabulary.decode([segment.ids])
+        assert decoded.strip() == segment.string.replace("\u2581", " ").strip()
+    strings = [segment.string for segment in segments]
+    assert "".join(strings).split() == text.split()
+    if strings:  # translations that only drop the white space around a segment
+        assert join_texts([string.strip() for string in strings], strings).split() == text.split()
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="() \t\n\r\f\v\x1c\x1d\x1e\x1f"), min_size=1)
+LEAVES = st.builds(lambda tag, word: Tree(tag, word=word), NAMES.filter(lambda tag: tag != ANY), NAMES)
+TREES = st.recursive(
+    LEAVES,
+    lambda trees: st.builds(lambda label, children: Tree(label, tuple(children)), NAMES, st.lists(trees, min_size=1)),
+    max_leaves=12,
+)
+
+
+@few
+@given(TREES.filter(lambda tree: not tree.word))
+def test_a_tree_is_read_back_from_its_sequence(tree: Tree) -> None:
+    words = [leaf.word for leaf in tree.leaves()]
+    assert delinearise(linearise(tree), words) == (tree, Repairs())
+    read, repairs = delinearise(linearise(tree, "XX"), words)
+    assert not repairs
+    assert [(leaf.label, leaf.word) for leaf in read.leaves()] == [(tag_of(word), word) for word in words]
+    assert linearise(read, "XX") == linearise(tree, "XX")
+
+
+@few
+@given(
+    st.lists(st.sampled_from(["(", ")", "(S", ")S", "(NP", ")NP", "XX", ".", ",", "''", "TOP", " ", "\n"]) | st.text()),
+    st.lists(NAMES, min_size=1, max_size=8),
+)
+def test_any_output_is_read_as_a_tree_over_the_words(parts: list[str], words: list[str]) -> None:
+    tree, _ = delinearise(" ".join(parts), words, tags_by_form=True)
+    assert [leaf.word for leaf in tree.leaves()] == words
+    assert delinearise(linearise(tree), words)[0] == tree
