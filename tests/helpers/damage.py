@@ -49,36 +49,38 @@ class Damage:
         return contents[:end] + contents[start:]  # repeats a few bytes
 
     def json(self, text: str) -> bytes:
-        """Returns a JSON object after one random change: another value, key or literal, or a change of its bytes."""
-        draw = self.random
-        kind, fields = draw.randrange(6), json.loads(text)
-        names = list(fields) or [""]
-        name = draw.choice(names)
+        """Returns JSON after one random change: another value, key or literal, or a change of the bytes."""
+        draw, value = self.random, json.loads(text)
+        kind = draw.randrange(6)
         if kind == 0:
             return self.bytes(text.encode())
         if kind == 1:
-            del fields[name]
-        elif kind == 2:
-            fields[draw.choice(["", "x", "__class__", "self", name + " ", "\ud800"])] = draw.choice(HOSTILE_VALUES)
-        elif kind == 3:  # a value inside a list or dict
-            fields[name] = self._changed(fields[name])
-        elif kind == 4:
-            fields[name] = "@"
-            literal = draw.choice([*LITERALS, f'1, "{name}": 2'])
-            return json.dumps(fields).replace('"@"', literal).encode()
+            literal = draw.choice([*LITERALS, '1, "step": 2', f"1, {text}"])
+            return json.dumps(self._changed(value, "@")).replace('"@"', literal).encode()
+        if kind == 2 and isinstance(value, dict):
+            del value[draw.choice(list(value))]
+        elif kind == 3 and isinstance(value, dict):
+            value[draw.choice(["", "x", "__class__", "self", "\ud800"])] = draw.choice(HOSTILE_VALUES)
         else:
-            fields[name] = draw.choice([*HOSTILE_VALUES, draw.choice(list(fields.values()))])
-        return json.dumps(fields).encode()
+            value = self._changed(value, draw.choice(HOSTILE_VALUES))
+        return json.dumps(value).encode()
 
-    def _changed(self, value: Any) -> Any:
-        """Returns a copy of a JSON value in which one value, at any depth, is a hostile one."""
+    def json_line(self, contents: bytes) -> bytes:
+        """Returns lines of JSON, of which one is changed as by `json`."""
+        lines = contents.removesuffix(b"\n").split(b"\n")
+        index = self.random.randrange(len(lines))
+        lines[index] = self.json(lines[index].decode())
+        return b"\n".join([*lines, b""])
+
+    def _changed(self, value: Any, new: Any) -> Any:
+        """Returns a copy of a JSON value in which `new` replaces a value inside, at any depth."""
         if isinstance(value, dict) and value:
             key = self.random.choice(list(value))
-            return {**value, key: self._changed(value[key])}
+            return {**value, key: self._changed(value[key], new)}
         if isinstance(value, list) and value:
             index = self.random.randrange(len(value))
-            return [*value[:index], self._changed(value[index]), *value[index + 1 :]]
-        return self.random.choice(HOSTILE_VALUES)
+            return [*value[:index], self._changed(value[index], new), *value[index + 1 :]]
+        return new
 
 
 def outcome(read: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> int:

@@ -79,25 +79,30 @@ class Kind:
     """Number of damaged versions."""
     read: Callable[[Path], object]
     """Reads the folder as the programs do."""
-    is_json: bool = False
-    """True to draw changes of a JSON object, False for changes of bytes."""
+    damage: Callable[[Damage, bytes], bytes] = Damage.bytes
+    """Draws a damaged version of the file's contents."""
     may_change: str = ""
     """Suffix of the files that a program may write although it then refuses the folder."""
     is_needed: bool = True
     """False if the programs skip or replace what is damaged."""
 
 
+def json_object(damage: Damage, contents: bytes) -> bytes:
+    """Draws a damaged version of a JSON file."""
+    return damage.json(contents.decode())
+
+
 KINDS = (
-    Kind("hparams.json", 400, ModelFolder, is_json=True),
-    Kind("problem.json", 400, ModelFolder, is_json=True),
+    Kind("hparams.json", 400, ModelFolder, damage=json_object),
+    Kind("problem.json", 400, ModelFolder, damage=json_object),
     Kind(VOCABULARY, 400, read_vocabulary),
-    Kind("text_files.json", 400, read_data, is_json=True),
+    Kind("text_files.json", 400, read_data, damage=json_object),
     Kind(SHARD, 200, read_data, may_change=".index"),  # the index is made again if it does not match the shard
     Kind(f"{SHARD}.index", 200, read_data, is_needed=False),
-    Kind(STATE, 200, read_state, is_json=True),
-    Kind(f"{OUTPUT}.unfinished", 300, read_journal),
-    Kind("metrics.jsonl", 200, training_results, is_needed=False),
-    Kind("results.json", 200, read_results, is_json=True),
+    Kind(STATE, 200, read_state, damage=json_object),
+    Kind(f"{OUTPUT}.unfinished", 300, read_journal, damage=Damage.json_line),
+    Kind("metrics.jsonl", 200, training_results, damage=Damage.json_line, is_needed=False),
+    Kind("results.json", 200, read_results, damage=json_object),
     Kind("checkpoint", 20, read_weights, is_needed=False),
     Kind("model.ckpt-5.index", 80, read_weights),
     Kind("model.ckpt-5.data-00000-of-00001", 80, read_weights),
@@ -141,7 +146,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(
     codes = []
     for _ in range(kind.cases):
         original = contents[damaged_file]
-        damaged_file.write_bytes(damage.json(original.decode()) if kind.is_json else damage.bytes(original))
+        damaged_file.write_bytes(kind.damage(damage, original))
         before = status(folder)
         codes.append(outcome(lambda: kind.read(folder), capsys))
         changed = dict(status(folder).items() - before.items()).keys() | (before.keys() - status(folder).keys())
