@@ -74,7 +74,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except OSError as error:
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
     except (UserError, flags.Error) as error:
-        say(f"{name}: {_one_line(error)}")
+        say(f"{name}: {' '.join(str(error).split())}")
     except Exception as error:
         if not (shortage := _memory_shortage(error)):
             raise
@@ -83,12 +83,6 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
             "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
         )
     return 2
-
-
-def _one_line(error: Exception) -> str:
-    """Returns an error's message in one line. Control characters, which a terminal would obey, become escapes."""
-    text = " ".join(str(error).split())
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _memory_shortage(error: Exception) -> str:

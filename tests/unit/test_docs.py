@@ -14,7 +14,7 @@ import pytest
 from t2t_repro import registry
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
 PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
