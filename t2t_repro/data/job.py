@@ -70,13 +70,23 @@ class Job:
         """Returns the paths of the existing shards and their indexes."""
         return [path for split in SPLITS for path in records.find_files(self.data_dir, self.name, split)]
 
+    def outputs(self) -> list[Path]:
+        """Returns the paths of the files that the run writes or deletes, except shards that do not exist."""
+        files = [self.description_path, self.state_path, self.vocabulary_path, self.data_dir / summary.FILE_NAME]
+        return [*files, *test_set_files.all_paths(self.problem, self.data_dir), *self.shards()]
+
+    def sources(self) -> list[Input]:
+        """Returns the files that the problem's settings name. A value that names no existing file does no harm."""
+        values = {name: value for name, value in vars(self.settings).items() if isinstance(value, str)}
+        return [(f"--{name}", path.strip()) for name, value in values.items() for path in value.split(",")]
+
 
 def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) -> Job:
     """Returns the Job of a run. If the user supplied a vocabulary, loads it and sets vocab_size to its size.
 
     Raises:
         UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
-            made with another kind of vocabulary or with other settings.
+            made with another kind of vocabulary, or the run would overwrite a source.
     """
     user_vocabulary, settings = None, problem.settings
     if options.vocab_file:
@@ -94,6 +104,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
             f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; give --vocab_file again to keep it, or "
             "choose another --data_dir to learn one"
         )
+    refuse_overwriting("--data_dir", job.outputs(), job.sources())
     return job
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.problem import Problem
-from toys import Published, Toy, contents, failure, raise_at
+from toys import Published, Toy, contents, failure, raise_at, text_files
 
 
 class LibraryError(Exception):
@@ -202,3 +203,20 @@ def test_a_data_dir_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         assert f"{folder}: cannot be written" in failure(Toy(), folder)
+
+
+@pytest.mark.parametrize("name", ["text_files.dev.inputs", "text_files.json", "text_files-train-00000-of-00001"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_source_that_the_run_would_overwrite_is_refused(tmp_path: Path, name: str, is_link: bool) -> None:
+    problem = text_files(tmp_path)
+    path = tmp_path / "data" / name
+    path.parent.mkdir()
+    if is_link:
+        path.hardlink_to(tmp_path / "b.en")
+    else:
+        (tmp_path / "b.en").rename(path)
+        problem.settings = dataclasses.replace(problem.settings, dev=f" {path} , {tmp_path}/b.el")
+    before = path.read_bytes()
+    message = failure(problem, tmp_path / "data", overwrite=True)
+    assert message == f"{path} is also the input of --dev and would be overwritten; choose another --data_dir"
+    assert path.read_bytes() == before
