@@ -5,7 +5,8 @@
 
 The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`. A request has 0 to
 8 texts. A text is empty, has white space only, a few words, far more words than the model accepts, bytes that are not
-UTF-8, control characters, or random characters of Unicode. Request I always has the same texts.
+UTF-8, control characters, or random characters of Unicode. Or it is a list of ids, some of which are not in the
+vocabulary. Request I is the same in every run.
 
 Every answer is checked: one output for each text, each output one line, and no output for an empty text. After every
 1,000 requests, when all threads wait, the script prints the process's memory. It exits with code 1 if an answer is
@@ -77,8 +78,13 @@ def served(export_dir: str) -> Callable[[int], str]:
 
     def send(number: int) -> str:
         texts = request(number)
+        if number % 8 == 7:
+            draw = random.Random(number)
+            rows = [[draw.choice([draw.randint(-9, 600), 1 << 30]) for _ in range(number % 50)] for _ in texts]
+            ids = signatures["tokens"](inputs=tf.constant(rows, tf.int32, [len(rows), number % 50]))["outputs"]
+            return "" if len(ids) == len(texts) else f"{len(ids)} rows of ids for {len(texts)}"
         tensor = tf.constant(texts, tf.string, [len(texts)])
-        if number % 4 == 3:
+        if number % 8 == 3:
             scores = signatures["score"](inputs=tensor, targets=tensor)["log_probs"].numpy()
             return "" if scores.shape == (len(texts),) else f"scores {scores.shape} for {len(texts)} texts"
         name = "nbest" if number % 4 == 2 else "serving_default"

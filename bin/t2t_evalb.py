@@ -20,6 +20,7 @@ from t2t_repro.bin import program
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Summary
 from t2t_repro.parsing.evalb_parameters import COLLINS, read_parameters
+from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
@@ -48,7 +49,7 @@ def main(values: flags.FlagValues) -> None:
     sentences = []
     for sentence in evalb.score_files(values.gold, values.test, parameters):
         if sentence.message:
-            print(f"{sentence.number} : {sentence.message}", file=sys.stderr)
+            say(f"{sentence.number} : {sentence.message}")
         sentences.append(sentence)
     all_sentences = evalb.summarise(sentences)
     short = evalb.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)
