@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -325,8 +326,10 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
         for flag in ("--decode_from_file=x.en", "--score_file=pairs"):
             result = run("decoder", model, flag, "--decode_to_file=used", cwd=tmp_path)
             refused(result, "used: another process is writing this file; wait for its end, or choose another")
+    os.mkfifo(tmp_path / "pipe")
     for flags in (["--shards=2"], ["--resume"]):
-        refused(run("decoder", model, *flags, "--decode_to_file=/dev/null", input="one\n"), "/dev/null", "regular file")
+        result = run("decoder", model, *flags, "--decode_to_file=pipe", input="one\n", cwd=tmp_path)
+        refused(result, "pipe", "regular file")
     refused(run("decoder", model, "--decode_to_file=.", input="one\n", cwd=tmp_path), "is a folder; name a file")
     for path, content in before.items():
         assert path.read_bytes() == content
@@ -334,13 +337,14 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
 
 
 def test_a_stream_has_no_journal_and_a_link_stays_a_link(trained: TrainedModel, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("x.de")
+    for name, target in (("link", "x.de"), ("stdout", "/proc/self/fd/1")):
+        (tmp_path / name).symlink_to(target)
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}"]
-    stream = succeed("decoder", *flags, "--decode_to_file=/dev/stdout", input="one\n", cwd=tmp_path)
+    stream = succeed("decoder", *flags, "--decode_to_file=stdout", input="one\n", cwd=tmp_path)
     succeed("decoder", *flags, "--decode_to_file=link", input="one\n", cwd=tmp_path)
     assert (tmp_path / "link").is_symlink()
     assert stream.stdout == (tmp_path / "x.de").read_text() != ""
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "x.de"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "stdout", "x.de"]
 
 
 def test_a_pair_without_its_tab_is_named_with_its_line(trained: TrainedModel, tmp_path: Path) -> None:

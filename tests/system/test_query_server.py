@@ -262,15 +262,17 @@ def test_an_earlier_partial_stays_if_nothing_is_translated(served: Served, tmp_p
 
 def test_streams_are_written_and_inputs_are_not(served: Served, tmp_path: Path) -> None:
     flags = [f"--server={served.rest}", "--servable_name=echo", "--rest", "--batch_size=2"]
-    for name, target in (("x.en", ""), ("x.de.partial", ""), ("link", "x.en")):
+    for name, target in (("x.en", ""), ("x.de.partial", ""), ("link", "x.en"), ("stdout", "/proc/self/fd/1")):
         (tmp_path / name).symlink_to(target) if target else write_lines(tmp_path / name, ["one", "two", "three"])
-    before = {path.name: (path.is_symlink(), path.read_bytes()) for path in tmp_path.iterdir()}
+    before = {path.name: (path.is_symlink(), path.name == "stdout" or path.read_bytes()) for path in tmp_path.iterdir()}
     for source, output in (("x.en", "link"), ("link", "x.en"), ("x.de.partial", "x.de")):
         result = run("query-server", *flags, f"--decode_from_file={source}", f"--decode_to_file={output}", cwd=tmp_path)
         refused(result, f"is also the input of --decode_from_file={source}", "choose another --decode_to_file")
-    result = succeed("query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=/dev/stdout", cwd=tmp_path)
+    result = succeed("query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=stdout", cwd=tmp_path)
     assert result.stdout == "one\ntwo\nthree\n"
-    assert before == {path.name: (path.is_symlink(), path.read_bytes()) for path in tmp_path.iterdir()}
+    assert before == {
+        path.name: (path.is_symlink(), path.name == "stdout" or path.read_bytes()) for path in tmp_path.iterdir()
+    }
     with only_writer(tmp_path / "x.de", "--decode_to_file"):
         refused(run("query-server", *flags, "--decode_to_file=x.de", input="a\n", cwd=tmp_path), "another process")
     (tmp_path / "to").symlink_to("x.fr")

@@ -119,7 +119,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file="], ("--decode_to_file is required",)),
         (["--decode_to_file=FOLDER/good/y"], ("good/y: cannot be written", "--decode_to_file")),
-        (["--decode_to_file=/dev/null"], ("--decode_to_file=/dev/null is no regular file",)),
+        (["--decode_to_file=FOLDER/pipe"], ("--decode_to_file=FOLDER/pipe is no regular file",)),
         (
             ["--decode_from_file=FOLDER/g*", "--decode_to_file=FOLDER/go"],
             ("FOLDER/g* also matches the output FOLDER/go",),
@@ -143,11 +143,12 @@ def test_a_mistake_ends_in_one_line_before_anything_is_written(
     (tmp_path / "good").write_text("one thousand\n")
     (tmp_path / "bad").write_bytes(b"one\n\xff\n")
     (tmp_path / "old-00000-000000000000").touch()
+    os.mkfifo(tmp_path / "pipe")
     usual = [f"--decode_from_file={tmp_path}/good", f"--decode_to_file={tmp_path}/y", "--decode_hparams=beam_size=1"]
     flags = [flag.replace("FOLDER", str(tmp_path)) for flag in flags]
     result = run("translate-beam", f"--output_dir={trained.folder}", *usual, *flags)
     refused(result, *(word.replace("FOLDER", str(tmp_path)) for word in words))
-    assert {path.name for path in tmp_path.iterdir()} == {"good", "bad", "old-00000-000000000000"}
+    assert {path.name for path in tmp_path.iterdir()} == {"good", "bad", "old-00000-000000000000", "pipe"}
 
 
 def test_without_beam_its_installation_is_proposed(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
