@@ -20,6 +20,9 @@ MEMORY_SHORTAGE = re.compile(
 )
 """Texts of errors that TensorFlow raises if a device is out of memory."""
 
+FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
+"""Texts of a ResourceExhaustedError that TensorFlow raises if a disk is full."""
+
 
 def let_memory_grow() -> None:
     """Makes TensorFlow allocate memory of the visible GPUs only when it needs the memory.
@@ -62,7 +65,8 @@ def memory_shortage(error: BaseException) -> str:
         return ""
     line = next((line for line in str(error).splitlines() if MEMORY_SHORTAGE.search(line)), "")
     if not line:
-        return type(error).__name__ if isinstance(error, tf.errors.ResourceExhaustedError) else ""
+        is_shortage = isinstance(error, tf.errors.ResourceExhaustedError) and not FULL_DISK.search(str(error))
+        return type(error).__name__ if is_shortage else ""
     return re.sub(r"\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 

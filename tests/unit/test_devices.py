@@ -131,6 +131,7 @@ def test_a_memory_shortage_is_recognized_by_its_text() -> None:
     for other in (
         tf.errors.InternalError(None, None, "Connection reset by peer"),
         tf.errors.DataLossError(None, None, "out of memory"),
+        tf.errors.ResourceExhaustedError(None, None, "m/events.out.v2; No space left on device"),
         ValueError("out of memory"),
     ):
         assert devices.memory_shortage(other) == ""

@@ -242,3 +242,26 @@ def test_a_full_disk_leaves_no_unfinished_average(folder: ModelFolder) -> None:
         assert "cannot be written" in refused(average_checkpoints, folder, 2)
     assert contents(folder) == before
     assert step_of(folder.checkpoint()) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,9]"),
+        tf.errors.InternalError(None, None, "Failed copying input tensor: Dst tensor is not initialized."),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_in_memory_is_not_called_damaged(
+    error: tf.errors.OpError, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Training(folder).saved(1, 2)
+    before = contents(folder)
+
+    def read(checkpoint: Any, path: str) -> None:
+        raise error
+
+    resumed = Training(folder)
+    monkeypatch.setattr(tf.train.Checkpoint, "read", read)
+    with pytest.raises(type(error)):
+        resumed.checkpoints.restore()
+    assert contents(folder) == before
