@@ -1,6 +1,10 @@
 """Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
 
 The program writes the average to M/averaged, which t2t-decoder and t2t-exporter use until a newer checkpoint exists.
+
+An average can be worse than the last checkpoint, for example if the checkpoints are far apart. So the program then
+compares both on the dev split: the loss of --eval_steps batches, and the score of --eval_decode_lines decoded lines.
+It reads the data directory of the training, or --data_dir. It works on the CPU. --nocompare omits the comparison.
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.data.dataset import load_data
+from t2t_repro.data.records import Records
+from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import say
 
@@ -22,12 +29,27 @@ flags.DEFINE_integer(
     lower_bound=0,
     flag_values=FLAGS,
 )
+flags.DEFINE_bool("compare", True, "compare the average with the last checkpoint", flag_values=FLAGS)
+flags.DEFINE_string("data_dir", "", "data for the comparison; default: the data of the training", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "eval_steps", 10, "number of batches for the dev loss; 0: the whole dev split", lower_bound=0, flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "eval_decode_lines", 200, "number of dev lines to decode and score; 0: none", lower_bound=0, flag_values=FLAGS
+)
+flags.register_multi_flags_validator(
+    ["compare", "data_dir"],
+    lambda values: values["compare"] or not values["data_dir"],
+    "--data_dir is for the comparison; omit one of them",
+    flag_values=FLAGS,
+)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Averages the last checkpoints of --output_dir and prints their names."""
+    """Averages the last checkpoints of --output_dir, prints their names, and compares the average with the last."""
     program.require(values, "output_dir")
     folder = ModelFolder(values.output_dir)
+    records = dev_records(folder, values.data_dir) if values.compare else None
     program.load_tensorflow()
     from t2t_repro import devices
     from t2t_repro.training.averaging import average_checkpoints
@@ -35,6 +57,32 @@ def main(values: flags.FlagValues) -> None:
     devices.hide_gpus()  # a training run may be using all their memory
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{average}: the mean of {', '.join(paths)}")
+    if records is not None and len(paths) > 1:
+        say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
+        from t2t_repro.training.comparison import measure, verdict
+
+        measured = measure(folder, [average, paths[-1]], records, values.eval_steps, values.eval_decode_lines)
+        say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))
+
+
+def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
+    """Returns the dev split for the comparison; None, after a message, if the data of the training is not available.
+
+    Raises UserError if --data_dir is given but has no data of the problem, damaged data, or data of another vocabulary.
+    """
+    try:
+        directory = data_dir or folder.origin.data_dir
+        if not directory:
+            raise UserError(f"{folder.path} does not name the data of its training")
+        data = load_data(directory, folder.problem.name)
+        if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
+            raise UserError(f"{directory}: its data has another vocabulary than {folder.path}; use the training's data")
+        return data.records["dev"]
+    except (UserError, OSError) as error:
+        if data_dir:
+            raise
+        say(f"the average will not be compared with the last checkpoint: {error}; to compare them, give --data_dir")
+        return None
 
 
 def run() -> None:

@@ -58,6 +58,8 @@ class Origin:
     """Value of --precision in training."""
     warm_start_from: str = ""
     """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
+    data_dir: str = ""
+    """Absolute path of the data directory in the last training; "" if an older version wrote the file."""
 
     def __post_init__(self) -> None:
         refuse_path("vocabulary", self.vocabulary)

@@ -20,6 +20,8 @@ class Data:
     description: Description
     records: dict[str, Records]
     """The examples of each split, under "train" and "dev"."""
+    data_dir: str
+    """The data directory."""
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
@@ -40,7 +42,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
                 f"{description.pairs[split]:,}; run t2t-datagen again"
             )
         _refuse_foreign_shards(split_records, description, data_dir)
-    return Data(problem, vocabulary, description, records)
+    return Data(problem, vocabulary, description, records, str(data_dir))
 
 
 def _refuse_foreign_shards(records: Records, description: Description, data_dir: str) -> None:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -15,10 +15,18 @@ from t2t_repro.data.pipeline import MicroBatch, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.problem import Problem
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
+
+EVAL_TOKENS = 4096
+"""Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
+
+EVAL_BEAM = 4
+"""Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
+outputs."""
 
 SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
@@ -138,6 +146,12 @@ class Decoded:
     """Number of lines that the evaluation decodes without a time limit."""
     samples: list[Sample]
     """The first decoded lines, at most `SAMPLES`."""
+
+
+def dev_search(problem: Problem) -> DecodeHParams:
+    """Returns the settings with which an evaluation decodes: those of the problem, with a beam of at most 4."""
+    search = problem.decode_hparams
+    return replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
 
 
 class DevDecoder:

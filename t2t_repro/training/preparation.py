@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,9 @@ from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
-from t2t_repro.training.evaluation import DevDecoder, Evaluator
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_search
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
-
-EVAL_TOKENS = 4096
-"""Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
-
-EVAL_BEAM = 4
-"""Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
-outputs."""
 
 SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
 """Advice in the error for a worker that does not see a file that the chief wrote."""
@@ -139,7 +132,7 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
     data, path = run.data, Path(run.output_dir)
     origin = Origin(
         data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
-        run.random_seed, run.config.precision, run.config.warm_start_from,
+        run.random_seed, run.config.precision, run.config.warm_start_from, str(Path(data.data_dir).absolute()),
     )  # fmt: skip
     if run.is_chief:
         at_end.enter_context(ModelFolder.locked(path))
@@ -228,9 +221,8 @@ def _dev_decoder(run: Run, model: Model) -> DevDecoder:
         UserError: if the model cannot decode.
     """
     as_decoding_model(model, "give --eval_decode_lines=0")
-    problem, search = run.data.problem, run.data.problem.decode_hparams
-    search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
-    translator = Translator(model, run.data.vocabulary, search, run.hparams.max_length)
+    problem = run.data.problem
+    translator = Translator(model, run.data.vocabulary, dev_search(problem), run.hparams.max_length)
     return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
 
 

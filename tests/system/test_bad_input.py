@@ -109,7 +109,7 @@ def test_a_setting_other_than_the_datas_is_refused(trained: TrainedModel, tmp_pa
 def test_a_folder_whose_checkpoints_were_deleted_is_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
     model = tmp_path / "m"
     shutil.copytree(trained.folder, model)
-    succeed("avg-checkpoints", f"--output_dir={model}")
+    succeed("avg-checkpoints", f"--output_dir={model}", "--nocompare")
     for path in model.glob("model.ckpt-*"):
         path.unlink()
     flags = [*trained.flags, f"--output_dir={model}"]

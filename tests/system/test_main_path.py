@@ -11,7 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from programs import SMALL, TrainedModel, command, succeed
+import pytest
+
+from programs import SMALL, TrainedModel, command, refused, run, succeed
 
 LINES = [
     "one thousand, nine hundred and fifty-one",
@@ -22,10 +24,37 @@ LINES = [
 ]
 
 
+def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, tmp_path: Path) -> None:
+    model = tmp_path / "m"
+    shutil.copytree(trained.folder, model, ignore=shutil.ignore_patterns("best", "tensorboard"))
+    average = ["avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3"]
+    *_, of_average, of_last, verdict = succeed(*average, "--eval_decode_lines=2").stderr.splitlines()
+    assert of_average.startswith(f"{model}/averaged/model.ckpt-60: dev loss ") and of_average.endswith(" of 2 lines")
+    assert of_last.startswith(f"{model}/model.ckpt-60: dev loss ") and of_last.endswith(" of 2 lines")
+    losses = [float(line.split("dev loss ")[1].split(",")[0]) for line in (of_average, of_last)]
+    logged = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    assert losses[1] == pytest.approx(logged[-1]["dev_loss"], abs=1e-4)
+    assert losses[0] > losses[1]  # the checkpoints of a run of 60 steps are far apart
+    assert "the last checkpoint" in verdict and f"--checkpoint_path={model}/model.ckpt-60" in verdict
+
+    description = model / "problem.json"
+    fields = json.loads(description.read_text())
+    assert fields["data_dir"] == str(trained.data)
+    for data_dir in ("", str(tmp_path / "gone")):
+        description.write_text(json.dumps({**fields, "data_dir": data_dir}))
+        result = succeed(*average)
+        assert "the average will not be compared with the last checkpoint: " in result.stderr
+        assert "--data_dir" in result.stderr and "the mean of" in result.stderr and "dev loss" not in result.stderr
+    shutil.rmtree(model / "averaged")
+    refused(run(*average, f"--data_dir={tmp_path}"), "no data of problem 'text_files'")
+    assert not (model / "averaged").exists()
+    assert "dev loss" in succeed(*average, f"--data_dir={trained.data}", "--eval_decode_lines=0").stderr
+
+
 def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path: Path) -> None:
     model = tmp_path / "moved"
     shutil.copytree(trained.folder, model)
-    succeed("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3", cwd=tmp_path)
+    succeed("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3", "--nocompare", cwd=tmp_path)
 
     source = "\n".join(LINES) + "\n"
     (tmp_path / "x.en").write_text(source, encoding="utf-8")

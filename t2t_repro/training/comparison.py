@@ -1,0 +1,93 @@
+"""Compares an averaged checkpoint with the last checkpoint on the dev split, because an average can be worse.
+
+An average helps if its checkpoints come from the end of a training run, where the weights change little. Checkpoints
+that are far apart, or from the beginning of the run, can have an average that is much worse than each of them.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from t2t_repro.checkpoint_reader import assign_weights, read_checkpoint
+from t2t_repro.data.records import Records
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.training.evaluation import EVAL_TOKENS, Decoded, DevDecoder, Evaluation, Evaluator, dev_search
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The dev loss of a checkpoint, and the scores of the dev lines that were decoded with it."""
+
+    checkpoint: str
+    evaluation: Evaluation
+    decoded: Decoded | None
+    """None if no lines were decoded."""
+
+    @property
+    def score(self) -> float:
+        """The problem's main score; NaN if no lines were decoded or the score is undefined."""
+        return self.decoded.scores[0].score if self.decoded else math.nan
+
+    def __str__(self) -> str:
+        text = f"{self.checkpoint}: dev loss {self.evaluation.loss:.4f}"
+        if self.decoded:
+            text += f", {self.decoded.scores[0].label} {self.score:.2f} of {self.decoded.lines:,} lines"
+        return text
+
+
+def measure(
+    folder: ModelFolder, checkpoints: Sequence[str], records: Records, max_batches: int, lines: int
+) -> list[Measured]:
+    """Returns the dev loss and the score of each checkpoint, all on the same batches and lines.
+
+    Args:
+        folder: the model folder.
+        checkpoints: paths of checkpoints.
+        records: the dev split.
+        max_batches: number of batches for the loss; 0 for all.
+        lines: number of lines to decode; 0 for none. None are decoded if the model cannot decode.
+
+    Raises:
+        UserError: if a checkpoint or a record is damaged.
+    """
+    model = folder.model(checkpoints[0])
+    evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, max_batches), None
+    if lines and not model.missing_methods:
+        translator = Translator(model, folder.vocabulary, dev_search(folder.problem), folder.hparams.max_length)
+        decoder = DevDecoder(translator, folder.problem, records, lines)
+    measured = []
+    for checkpoint in checkpoints:
+        # The model is not built again, because tracing its graphs takes seconds.
+        content = read_checkpoint(checkpoint)
+        assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
+        measured.append(Measured(checkpoint, evaluator(), decoder() if decoder else None))
+    return measured
+
+
+def verdict(average: Measured, last: Measured, output_dir: str) -> str:
+    """Returns a line that says whether the average or the last checkpoint is better, and what to do."""
+    losses, scores = (average.evaluation.loss, last.evaluation.loss), (average.score, last.score)
+    label = average.decoded.scores[0].label if average.decoded else ""
+    votes = {"dev loss": (losses[0] > losses[1]) - (losses[0] < losses[1])}
+    if not any(math.isnan(score) for score in scores):
+        votes[label] = (scores[0] < scores[1]) - (scores[0] > scores[1])
+    reasons = " and ".join(name for name, vote in votes.items() if vote)
+    command = f"--output_dir={shlex.quote(output_dir)} --checkpoint_path={shlex.quote(last.checkpoint)}"
+    if not reasons:
+        return "the average and the last checkpoint are equally good"
+    if all(vote <= 0 for vote in votes.values()):
+        return f"the average is better ({reasons}); t2t-decoder and t2t-exporter use it"
+    if all(vote >= 0 for vote in votes.values()):
+        return (
+            f"the last checkpoint is better ({reasons}), but t2t-decoder and t2t-exporter use the average; give them "
+            f"{command}, or average other checkpoints"
+        )
+    better, worse = ("average", "last checkpoint") if votes["dev loss"] < 0 else ("last checkpoint", "average")
+    return (
+        f"the {better} has the better dev loss, the {worse} the better {label}; to decide, decode and score more lines "
+        f"with both; t2t-decoder uses the average, or the last checkpoint with {command}"
+    )
