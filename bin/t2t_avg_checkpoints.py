@@ -9,7 +9,9 @@ It reads the data directory of the training, or --data_dir. It works on the CPU.
 
 from __future__ import annotations
 
+import math
 import sys
+from dataclasses import replace
 
 from absl import flags
 
@@ -35,7 +37,11 @@ flags.DEFINE_integer(
     "eval_steps", 10, "number of batches for the dev loss; 0: the whole dev split", lower_bound=0, flag_values=FLAGS
 )
 flags.DEFINE_integer(
-    "eval_decode_lines", 200, "number of dev lines to decode and score; 0: none", lower_bound=0, flag_values=FLAGS
+    "eval_decode_lines",
+    200,
+    "number of dev lines to decode and score; 0: none; default: 200, or fewer if 200 lines take longer than a minute",
+    lower_bound=0,
+    flag_values=FLAGS,
 )
 flags.register_multi_flags_validator(
     ["compare", "data_dir"],
@@ -59,9 +65,12 @@ def main(values: flags.FlagValues) -> None:
     say(f"{average}: the mean of {', '.join(paths)}")
     if records is not None and len(paths) > 1:
         say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
-        from t2t_repro.training.comparison import measure, verdict
+        from t2t_repro.training.comparison import Limits, measure, verdict
 
-        measured = measure(folder, [average, paths[-1]], records, values.eval_steps, values.eval_decode_lines)
+        limits = Limits(values.eval_steps, values.eval_decode_lines)
+        if values["eval_decode_lines"].present:  # decodes as many lines as requested, even if that takes long
+            limits = replace(limits, seconds=math.inf)
+        measured = measure(folder, [average, paths[-1]], records, limits)
         say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))
 
 

@@ -15,7 +15,27 @@ from t2t_repro.checkpoint_reader import assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
-from t2t_repro.training.evaluation import EVAL_TOKENS, Decoded, DevDecoder, Evaluation, Evaluator, dev_search
+from t2t_repro.training.evaluation import (
+    DECODE_SECONDS,
+    EVAL_TOKENS,
+    Decoded,
+    DevDecoder,
+    Evaluation,
+    Evaluator,
+    dev_search,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the dev split is measured."""
+
+    batches: int
+    """Number of batches for the loss; 0 for all."""
+    lines: int
+    """Number of lines to decode; 0 for none."""
+    seconds: float = DECODE_SECONDS
+    """Approximate time limit for decoding with one checkpoint. If it is too short, fewer lines are decoded."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +59,34 @@ class Measured:
         return text
 
 
-def measure(
-    folder: ModelFolder, checkpoints: Sequence[str], records: Records, max_batches: int, lines: int
-) -> list[Measured]:
+def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, limits: Limits) -> list[Measured]:
     """Returns the dev loss and the score of each checkpoint, all on the same batches and lines.
+
+    No lines are decoded if the model cannot decode.
 
     Args:
         folder: the model folder.
         checkpoints: paths of checkpoints.
         records: the dev split.
-        max_batches: number of batches for the loss; 0 for all.
-        lines: number of lines to decode; 0 for none. None are decoded if the model cannot decode.
+        limits: how much of the dev split is measured.
 
     Raises:
         UserError: if a checkpoint or a record is damaged.
     """
     model = folder.model(checkpoints[0])
-    evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, max_batches), None
-    if lines and not model.missing_methods:
+    evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, limits.batches), None
+    if limits.lines and not model.missing_methods:
         translator = Translator(model, folder.vocabulary, dev_search(folder.problem), folder.hparams.max_length)
-        decoder = DevDecoder(translator, folder.problem, records, lines)
-    measured = []
+        decoder = DevDecoder(translator, folder.problem, records, limits.lines)
+    measured: list[Measured] = []
     for checkpoint in checkpoints:
         # The model is not built again, because tracing its graphs takes seconds.
         content = read_checkpoint(checkpoint)
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
-        measured.append(Measured(checkpoint, evaluator(), decoder() if decoder else None))
+        decoded = decoder(seconds=math.inf if measured else limits.seconds) if decoder else None
+        if decoder and decoded:
+            decoder.keep(decoded.lines)
+        measured.append(Measured(checkpoint, evaluator(), decoded))
     return measured
 
 

@@ -209,6 +209,10 @@ class DevDecoder:
                 self._seconds_per_line = (time.monotonic() - chunk_start) / len(numbers)
         return self._scored(sorted(texts), texts)
 
+    def keep(self, lines: int) -> None:
+        """Restricts later calls to the lines that a call with a time limit decoded, if it decoded `lines` lines."""
+        self._order = self._order[:lines]
+
     def _next_lines(self, done: int, seconds: float) -> list[int]:
         """Returns the numbers of the lines to decode next, in the order of the split; empty if none is to be decoded.
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
 import tensorflow as tf
 
-from models import weights_of, write_checkpoint
+from models import Copier, weights_of, write_checkpoint
 from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding import Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
-from t2t_repro.training.comparison import Measured, measure, verdict
+from t2t_repro.training.comparison import Limits, Measured, measure, verdict
 from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_search
 
 TEXTS = [("the cat sat on the dog", "a cat sat"), ("a cat", "the dog"), ("the dog sat", "a dog"), ("dog", "cat")]
@@ -39,7 +42,7 @@ def _no_graphs() -> Iterator[None]:
 
 
 def measured(name: str, loss: float, score: float | None = None) -> Measured:
-    decoded = None if score is None else Decoded([Score("BLEU", score, "")], 200, [])
+    decoded = None if score is None else Decoded([Score("BLEU", score, "")], 200, 200, [])
     return Measured(name, Evaluation(loss, 0.5, 100), decoded)
 
 
@@ -86,13 +89,35 @@ def test_each_checkpoint_has_the_figures_of_the_trainers_evaluation(folder: Mode
         translator = Translator(model, words, Quick.decode_hparams, folder.hparams.max_length)
         decoded = DevDecoder(translator, folder.problem, records, 1)()
         expected.append((Evaluator(model, records, 4096)().loss, decoded.scores, decoded.lines))
-    results = measure(folder, paths, records, 0, 1)
+    results = measure(folder, paths, records, Limits(0, 1))
     assert [result.checkpoint for result in results] == paths
     for result, (loss, scores, lines) in zip(results, expected, strict=True):
         assert result.decoded and result.evaluation.loss == pytest.approx(loss, rel=1e-6)
         assert (result.decoded.scores, result.decoded.lines) == (scores, lines)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
-    assert all(result.decoded is None for result in measure(folder, paths[:1], records, 1, 0))
+    assert all(result.decoded is None for result in measure(folder, paths[:1], records, Limits(1, 0)))
+
+
+def test_a_time_limit_leaves_the_same_lines_for_both(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+    texts = [(f"dog {number} sat", f"cat {number} sat") for number in range(40)]
+    sources, targets = (tiny_vocabulary.encode(side) for side in zip(*texts, strict=True))
+    path = shard_path(tmp_path, "toy", "dev", 0, 1)
+    write_shard(path, list(zip(sources, targets, strict=True)))
+    decoded_texts: list[str] = []
+
+    class Recording(Translator):
+        def translate(self, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
+            decoded_texts.extend(texts)
+            return super().translate(texts, *arguments, **options)
+
+    translator = Recording(Copier(tiny_vocabulary.size), tiny_vocabulary, Quick.decode_hparams)
+    decoder = DevDecoder(translator, Quick({}), Records([path]), 40)
+    limited = decoder(seconds=0)
+    lines_of_the_first = sorted(decoded_texts)
+    decoded_texts.clear()
+    decoder.keep(limited.lines)
+    assert decoder().lines == limited.lines == 10
+    assert sorted(decoded_texts) == lines_of_the_first
 
 
 def test_an_evaluation_decodes_with_a_small_beam() -> None:
