@@ -23,7 +23,9 @@ class TextFiles(Problem):
 
         train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
         dev: str = setting("", "source and target file to compute the dev loss on, separated by a comma; plain or .gz")
-        languages: str = setting("", "languages of the source and the target files, e.g. en,de; for the paper's BLEU")
+        languages: str = setting(
+            "", "languages of the source and the target files, e.g. en,de; for the paper's BLEU", is_label=True
+        )
 
     @property
     def is_self_contained(self) -> bool:

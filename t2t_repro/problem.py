@@ -13,13 +13,19 @@ from t2t_repro.hparam import DecodeHParams, check_types
 from t2t_repro.metrics.score import Score
 
 
-def setting(default: Any, help: str = "") -> Any:
+def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
     """Returns a field for a problem's `Settings`.
 
     Args:
         help: one line for --help; "" means the help of the base class's field with the same name.
+        is_label: True if the setting describes the data but does not change it.
     """
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help, "is_label": is_label})
+
+
+def is_label(field: dataclasses.Field) -> bool:
+    """Returns True if a field of a problem's `Settings` describes the data but does not change it."""
+    return bool(field.metadata.get("is_label"))
 
 
 class Problem:
@@ -110,7 +116,8 @@ class Problem:
     def is_self_contained(self) -> bool:
         """True if t2t-datagen needs no downloads, and no files except those that the settings name.
 
-        If this is True and the data is missing, t2t-trainer generates the data.
+        If this is True and the data is missing, t2t-trainer generates the data. If this is False, t2t-datagen refuses a
+        --tmp_dir that other users can write.
         """
         return True
 

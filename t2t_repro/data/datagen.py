@@ -66,6 +66,7 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
 def _generate(job: Job) -> Description:
     text = _read_all(job)
     if finished := _finished(job, text):
+        finished = _relabelled(job, finished)
         if job.problem.test_sets:
             test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
         say(f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it again")
@@ -134,7 +135,7 @@ def _exhaust(items: Iterable[Any]) -> None:
 
 def _fingerprint(job: Job, text: Text) -> str:
     """Returns a hash of the text, the settings and the user's vocabulary, as hex digits."""
-    settings = (dataclasses.asdict(job.settings), job.problem.symbols, job.problem.num_train_shards)
+    settings = (job.data_settings(), job.problem.symbols, job.problem.num_train_shards)
     parts = [str(settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
     if job.user_vocabulary:
         parts.append(job.user_vocabulary.fingerprint)
@@ -155,6 +156,15 @@ def _finished(job: Job, text: Text) -> Description | None:
                 return description
             say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; writing them again")
     return None
+
+
+def _relabelled(job: Job, description: Description) -> Description:
+    """Returns the description with the settings of the run, which may differ in labels. If they do, saves it."""
+    settings = dataclasses.asdict(job.settings)
+    if settings != description.settings:
+        description = dataclasses.replace(description, settings=settings)
+        description.save(job.description_path)
+    return description
 
 
 def _state_of(description: Description) -> ResumeState:

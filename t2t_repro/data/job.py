@@ -19,7 +19,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.output_files import Input, refuse_overwriting
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Problem, is_label
 
 SPLITS = ("train", "dev")
 LOCK = ".datagen.lock"
@@ -66,19 +66,14 @@ class Job:
     def vocabulary_path(self) -> Path:
         return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}.model"
 
+    def data_settings(self) -> dict[str, Any]:
+        """Returns the settings that change the shards or the vocabulary, by name."""
+        fields = dataclasses.fields(self.settings)
+        return {field.name: getattr(self.settings, field.name) for field in fields if not is_label(field)}
+
     def shards(self) -> list[Path]:
         """Returns the paths of the existing shards and their indexes."""
         return [path for split in SPLITS for path in records.find_files(self.data_dir, self.name, split)]
-
-    def outputs(self) -> list[Path]:
-        """Returns the paths of the files that the run writes or deletes, except shards that do not exist."""
-        files = [self.description_path, self.state_path, self.vocabulary_path, self.data_dir / summary.FILE_NAME]
-        return [*files, *test_set_files.all_paths(self.problem, self.data_dir), *self.shards()]
-
-    def sources(self) -> list[Input]:
-        """Returns the files that the problem's settings name. A value that names no existing file does no harm."""
-        values = {name: value for name, value in vars(self.settings).items() if isinstance(value, str)}
-        return [(f"--{name}", path.strip()) for name, value in values.items() for path in value.split(",")]
 
 
 def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) -> Job:
@@ -86,7 +81,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
 
     Raises:
         UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
-            made with another kind of vocabulary, or the run would overwrite a source.
+            made with another kind of vocabulary.
     """
     user_vocabulary, settings = None, problem.settings
     if options.vocab_file:
@@ -104,7 +99,6 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
             f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; give --vocab_file again to keep it, or "
             "choose another --data_dir to learn one"
         )
-    refuse_overwriting("--data_dir", job.outputs(), job.sources())
     return job
 
 
@@ -176,7 +170,7 @@ def refuse_other_settings(job: Job) -> None:
         description = Description.load(job.description_path)
     except UserError:
         return
-    for name, value in dataclasses.asdict(job.settings).items():
+    for name, value in job.data_settings().items():
         old_value = description.settings.get(name, value)
         if old_value != value:
             raise _refusal(job, f"that was made with --{name}={old_value}, not {value}")

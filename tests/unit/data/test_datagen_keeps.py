@@ -205,18 +205,14 @@ def test_a_data_dir_that_cannot_be_created_is_named(tmp_path: Path) -> None:
         assert f"{folder}: cannot be written" in failure(Toy(), folder)
 
 
-@pytest.mark.parametrize("name", ["text_files.dev.inputs", "text_files.json", "text_files-train-00000-of-00001"])
-@pytest.mark.parametrize("is_link", [False, True])
-def test_a_source_that_the_run_would_overwrite_is_refused(tmp_path: Path, name: str, is_link: bool) -> None:
+def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) -> None:
     problem = text_files(tmp_path)
-    path = tmp_path / "data" / name
-    path.parent.mkdir()
-    if is_link:
-        path.hardlink_to(tmp_path / "b.en")
-    else:
-        (tmp_path / "b.en").rename(path)
-        problem.settings = dataclasses.replace(problem.settings, dev=f" {path} , {tmp_path}/b.el")
-    before = path.read_bytes()
-    message = failure(problem, tmp_path / "data", overwrite=True)
-    assert message == f"{path} is also the input of --dev and would be overwritten; choose another --data_dir"
-    assert path.read_bytes() == before
+    generate_data(problem, tmp_path / "data", "")
+    before = contents(tmp_path / "data")
+    problem.settings = dataclasses.replace(problem.settings, languages="en,el")
+    description = generate_data(problem, tmp_path / "data", "")
+    assert description.settings == vars(problem.settings)
+    after = contents(tmp_path / "data")
+    assert json.loads(after.pop("text_files.json"))["settings"]["languages"] == "en,el"
+    assert json.loads(before.pop("text_files.json"))["settings"]["languages"] == ""
+    assert after == before

@@ -66,7 +66,7 @@ def test_data_of_an_older_datagen_is_opened(tmp_path: Path, runs: list[dict[str,
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("shards", {SHARD: 3}, f"shards: {SHARD} has 3, which is not a JSON object"),
+        ("shards", {SHARD: 3}, f"shards: {SHARD} has 3, not the hashes and counts of a shard"),
         ("pairs", {"train": 40}, "pairs=.* must give the number of pairs for train and dev"),
         ("pairs", {"train": "40", "dev": 5}, "pairs=.* must give the number of pairs"),
         ("vocabulary", "../vocab.text_files.400.model", "must be the name of a file in the same folder"),
