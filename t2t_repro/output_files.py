@@ -161,7 +161,7 @@ def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[In
     for output, (name, path) in itertools.product(outputs, inputs):
         if _is_same_file(output, path):
             shown = "standard output" if isinstance(output, int) else output
-            raise UserError(f"{shown} is also the input of {name} and would be overwritten; choose another {flag}")
+            raise UserError(f"{shown} is also an input ({name}) and would be overwritten; choose another {flag}")
 
 
 def _is_same_file(output: FileId, path: FileId) -> bool:

@@ -120,7 +120,7 @@ def source_files(problem: Problem) -> list[Input]:
         for start, end in itertools.combinations(range(len(parts) + 1), 2):
             path = Path(",".join(parts[start:end]))
             paths = path.iterdir() if path.is_dir() and parts[start] else [path]
-            files += [(f"--{name}={value}", file) for file in paths if file.is_file()]
+            files += [(f"--{name}", file) for file in paths if file.is_file()]
     return files
 
 

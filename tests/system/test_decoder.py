@@ -321,7 +321,7 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
         (trained.folder / "model.ckpt-60.index", ["--decode_from_file=x.en"]),
     ):
         result = run("decoder", model, *flags, f"--decode_to_file={output}", cwd=tmp_path)
-        refused(result, " is also the input of --", "would be overwritten; choose another --decode_to_file")
+        refused(result, " is also an input (", ") and would be overwritten; choose another --decode_to_file")
     with only_writer(tmp_path / "used", "--decode_to_file"):
         for flag in ("--decode_from_file=x.en", "--score_file=pairs"):
             result = run("decoder", model, flag, "--decode_to_file=used", cwd=tmp_path)

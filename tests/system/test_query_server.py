@@ -267,7 +267,7 @@ def test_streams_are_written_and_inputs_are_not(served: Served, tmp_path: Path) 
     before = {path.name: (path.is_symlink(), path.name == "stdout" or path.read_bytes()) for path in tmp_path.iterdir()}
     for source, output in (("x.en", "link"), ("link", "x.en"), ("x.de.partial", "x.de")):
         result = run("query-server", *flags, f"--decode_from_file={source}", f"--decode_to_file={output}", cwd=tmp_path)
-        refused(result, f"is also the input of --decode_from_file={source}", "choose another --decode_to_file")
+        refused(result, f"is also an input (--decode_from_file={source})", "choose another --decode_to_file")
     result = succeed("query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=stdout", cwd=tmp_path)
     assert result.stdout == "one\ntwo\nthree\n"
     assert before == {

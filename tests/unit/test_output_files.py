@@ -166,11 +166,11 @@ def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatc
         with pytest.raises(UserError) as error:
             refuse_overwriting("--to", ["missing", output], [("--about=other", "other"), ("--from=text", "text")])
         assert str(error.value) == (
-            f"{output} is also the input of --from=text and would be overwritten; choose another --to"
+            f"{output} is also an input (--from=text) and would be overwritten; choose another --to"
         )
-    with open("text", "rb") as file, pytest.raises(UserError, match="text is also the input of standard input"):
+    with open("text", "rb") as file, pytest.raises(UserError, match=r"text is also an input \(standard input\)"):
         refuse_overwriting("--to", ["text"], [("standard input", file.fileno())])
-    with open("text", "ab") as file, pytest.raises(UserError, match="standard output is also the input of --from"):
+    with open("text", "ab") as file, pytest.raises(UserError, match=r"standard output is also an input \(--from\)"):
         refuse_overwriting("--to", [file.fileno()], [("--from", "text")])
     os.mkfifo("pipe")
     harmless = [("--from", "text"), ("--about", "pipe"), ("--of", "no")]

@@ -108,7 +108,7 @@ def test_a_run_does_not_write_its_input(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(shard.name)
     job = Job("", "", DecodeHParams(), f"{tmp_path}/y")
     for path in (shard, journal, tmp_path / "link"):
-        with pytest.raises(UserError, match="is also the input of --decode_from_file"):
+        with pytest.raises(UserError, match=r"is also an input \(--decode_from_file\)"):
             refuse_overlap(job, str(path), [str(path)])
     for pattern in ("*", "y*", "y-00000-*", "*.unfinished"):
         with pytest.raises(UserError, match=r"also matches the output .*; choose another --decode_to_file"):
