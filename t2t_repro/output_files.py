@@ -6,6 +6,7 @@ A regular file is replaced when its new contents are complete. A stream cannot b
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import re
@@ -76,6 +77,17 @@ def open_stream(path: str | Path) -> int:
     return os.open(target, os.O_WRONLY | os.O_APPEND)
 
 
+def refuse_reading_end(path: Path) -> None:
+    """Raises OSError if a stream cannot be written, e.g. /dev/stdin. Does not open it, which can block for a pipe."""
+    match = DESCRIPTOR.fullmatch(str(path))
+    if match and int(match[1]) == os.getpid():
+        is_writable = fcntl.fcntl(int(match[2]), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    else:
+        is_writable = os.access(path, os.W_OK)
+    if not is_writable:
+        raise OSError(errno.EACCES, "it is open only for reading, or you lack the permission", str(path))
+
+
 def put_in_place(temporary: str | Path, target: Path) -> None:
     """Renames a finished temporary file to `target`. The file gets the permissions of an existing `target`.
 
@@ -118,6 +130,8 @@ def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> I
     try:
         target = without_links(path)
         has_lock = not is_stream(target)
+        if not has_lock:
+            refuse_reading_end(target)
     except OSError as error:
         raise UserError(f"{flag}={path} cannot be written ({error.strerror}); choose another path") from None
     if target.is_dir():

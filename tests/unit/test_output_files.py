@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -10,11 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.output_files import is_stream, only_writer, refuse_overwriting, without_links
+from t2t_repro.locks import locked
+from t2t_repro.output_files import is_stream, only_writer, output_file, refuse_overwriting, without_links
 from t2t_repro.textfile import whole_file
 
 
@@ -147,6 +150,34 @@ with only_writer(pathlib.Path(sys.argv[1]), "--to"):
     with only_writer(tmp_path / "x", "--to"):
         pass
     assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock, calls = tmp_path / "lock", fcntl.flock, list[int]()
+
+    def delete_first(file: IO[bytes], operation: int) -> None:
+        calls.append(operation)
+        if len(calls) == 1:
+            path.unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", delete_first)
+    with locked(path, "locked"):
+        assert len(calls) == 2 and path.exists()
+        with pytest.raises(UserError, match="locked"):
+            locked(path, "locked").__enter__()
+
+
+def test_a_stream_that_is_open_for_reading_is_refused_at_the_start(pipe: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=rf"^--to=/dev/fd/{pipe[0]} cannot be written \(.*\); choose another path$"):
+        output_file("--to", f"/dev/fd/{pipe[0]}", ".part", []).__enter__()
+    with pytest.raises(UserError, match=r"^--to=/dev/fd/999 cannot be written \(Bad file descriptor\)"):
+        output_file("--to", "/dev/fd/999", ".part", []).__enter__()
+    with output_file("--to", f"/dev/fd/{pipe[1]}", ".part", []) as path:
+        write(path)
+    assert os.read(pipe[0], 100) == b"new\n"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
