@@ -22,8 +22,8 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
-MAX_FILE_BYTES = 1 << 26
-"""Maximum size of a `JsonFile`. A description of data has about 400 bytes for each of at most 99,999 shards."""
+MAX_FILE_BYTES = 1 << 23
+"""Maximum size of a `JsonFile`. A description of data has less than 600 bytes for each of at most 10,000 shards."""
 MAX_STRING = 4096
 """Maximum length of a string in a JSON file. Linux allows no longer paths."""
 LIMITS = {

@@ -12,6 +12,9 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, check_types
 from t2t_repro.metrics.score import Score
 
+MAX_SHARDS = 10_000
+"""Maximum number of shards of a split. The description of the data lists all shards, and its size is limited."""
+
 
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
     """Returns a field for a problem's `Settings`.
@@ -163,3 +166,7 @@ class Problem:
             value = getattr(self.settings, name)
             if not value >= minimum:  # Unlike `value < minimum`, this is True for NaN.
                 raise UserError(f"--{name}={value} must be {minimum} or more")
+        if not 1 <= self.num_train_shards <= MAX_SHARDS:
+            raise UserError(
+                f"problem {self.name}: num_train_shards={self.num_train_shards} must be in 1 .. {MAX_SHARDS}"
+            )

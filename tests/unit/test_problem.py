@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from t2t_repro import registry
+from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem, setting
 
 
@@ -28,3 +31,24 @@ def test_a_setting_with_another_default_inherits_its_help(problem: type[Problem]
 def test_a_settings_own_help_comes_first_and_help_may_be_missing() -> None:
     assert Mine.setting_help("clean_max_words") == "drop long pairs"
     assert (Mine.setting_help("plain"), Mine.setting_help("unknown")) == ("", "")
+
+
+@pytest.mark.parametrize(("shards", "is_valid"), [(1, True), (10_000, True), (0, False), (10_001, False)])
+def test_the_number_of_shards_has_a_limit(shards: int, is_valid: bool) -> None:
+    """The description lists all shards. If it could be of any size, a hostile one could fill the memory."""
+    problem = type("Shards", (Mine,), {"num_train_shards": shards})({}, name="mine")
+    with (
+        nullcontext()
+        if is_valid
+        else pytest.raises(UserError, match=f"num_train_shards={shards} must be in 1 .. 10000")
+    ):
+        problem.check()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"vocab_size": "9"}, {"vocab_size": True}, {"clean_max_ratio": []}, {"plain": None}]
+)
+def test_a_setting_of_the_wrong_type_is_refused(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(UserError, match=f"settings of problem 'mine': {name}=.* must be of type"):
+        Mine(settings, name="mine")
