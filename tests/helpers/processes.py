@@ -57,7 +57,7 @@ class Process:
         """All text that the process has written to standard error until now."""
         return Path(self._files["stderr"]).read_text("utf-8", errors="replace")
 
-    def wait_for(self, text: str, timeout: float = 120) -> None:
+    def wait_for(self, text: str, timeout: float = 300) -> None:
         """Waits until the process has written `text` to standard error; fails if the process ends before."""
         deadline = time.monotonic() + timeout
         while text not in self.errors:
