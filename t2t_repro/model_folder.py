@@ -31,7 +31,7 @@ from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
-from t2t_repro.untrusted import read_text, refuse_path
+from t2t_repro.untrusted import check_vocabulary_name, read_text
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
@@ -62,7 +62,7 @@ class Origin:
     """Absolute path of the data directory in the last training; "" if an older version wrote the file."""
 
     def __post_init__(self) -> None:
-        refuse_path("vocabulary", self.vocabulary)
+        check_vocabulary_name(self.vocabulary)
 
 
 class ModelFolder:

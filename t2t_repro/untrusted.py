@@ -101,11 +101,16 @@ def parse_json(text: str, source: str, cure: str = CURE) -> Any:
     return value
 
 
-def refuse_path(field: str, name: str) -> None:
-    """Raises UserError unless `name`, the value of `field` in a JSON file, is the name of a visible file, no path."""
-    encoded = name.encode("utf-8", "replace")
-    if not encoded or len(encoded) > 255 or name[0] == "." or any(char in "/\\" or char < " " for char in name):
-        raise UserError(f"{field}={shortened(repr(name))} must be the name of a file in the same folder")
+def check_vocabulary_name(name: str) -> None:
+    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary: vocab.*.model, without a folder.
+
+    Programs read this file, and t2t-trainer writes a file of this name into its model folder.
+    """
+    is_vocabulary = name.startswith("vocab.") and name.endswith(".model") and len(name.encode("utf-8", "replace")) < 256
+    if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
+        raise UserError(
+            f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, vocab.*.model"
+        )
 
 
 def _integer(text: str) -> int:

@@ -17,7 +17,7 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import JsonFile
 from t2t_repro.problem import Problem
-from t2t_repro.untrusted import refuse_path
+from t2t_repro.untrusted import check_vocabulary_name
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Description(JsonFile):
             raise UserError(
                 f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
             )
-        refuse_path("vocabulary", self.vocabulary)
+        check_vocabulary_name(self.vocabulary)
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
