@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import os
 import sys
-import tempfile
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from t2t_repro.hparam import DecodeHParams, parse_value
 from t2t_repro.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
+from t2t_repro.quiet import quiet_tensorflow
 from t2t_repro.terminal import visible
 from t2t_repro.textfile import decode_lines
 
@@ -96,6 +96,9 @@ def _memory_shortage(error: Exception) -> str:
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
+    for argument in argv:
+        if argument != argument.encode(errors="replace").decode():
+            raise UserError(f"argument {argument!a} is not UTF-8; rename the file or folder")
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
@@ -103,7 +106,8 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
     # is parsed and --t2t_usr_dir is imported.
     values(argv, known_only=True)
-    registry.import_usr_dir(values.t2t_usr_dir)
+    with quiet_tensorflow():  # user code may import Keras
+        registry.import_usr_dir(values.t2t_usr_dir)
     _define_settings(values)
     if values.help:
         print(f"{help_title}{values.get_help()}")
@@ -154,25 +158,6 @@ def require(values: flags.FlagValues, *names: str) -> None:
             raise UserError(f"--{name} is required: {values[name].help}")
 
 
-@contextmanager
-def quiet_tensorflow() -> Iterator[None]:
-    """Hides what a `with` block writes to standard error. If the block raises an exception, prints the hidden text."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            captured.seek(0)
-            os.write(stderr, captured.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 def load_tensorflow() -> Any:
     """Imports TensorFlow and Keras without their messages and returns the module tensorflow.
 
@@ -202,7 +187,8 @@ def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> Non
     if ensemble:
         folders += "; several folders, separated by commas, form an ensemble"
     flags.DEFINE_string("output_dir", "", folders, flag_values=values)
-    checkpoint = "checkpoint to use; default: the averaged checkpoint, or the latest checkpoint if it is newer"
+    checkpoint = "checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest "
+    checkpoint += "checkpoint if it is newer"
     flags.DEFINE_string("checkpoint_path", "", checkpoint, flag_values=values)
 
 

@@ -10,12 +10,14 @@ loads the SavedModel needs only tensorflow and tensorflow_text.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoint_reader import PATTERN_CHARACTERS
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder
@@ -63,6 +65,15 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
+    if set(PATTERN_CHARACTERS) & set(str(export_dir)):
+        raise UserError(
+            f"--export_dir={export_dir}: TensorFlow loads no model from a path with one of {PATTERN_CHARACTERS}; give "
+            "another --export_dir"
+        )
+    if not re.fullmatch(r"[\w.-]+", servable_name):
+        raise UserError(
+            f"--servable_name={servable_name}: requests contain the name; use only letters, digits, '_', '-' and '.'"
+        )
 
     program.load_tensorflow()
     from t2t_repro import devices

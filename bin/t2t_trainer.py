@@ -70,8 +70,8 @@ INTEGERS = {
 UPPER_BOUNDS = {"random_seed": 2**32 - 1}
 
 BOOLEANS = {
-    "dry_run": "print the number of steps, the micro-batches, and the memory and disk space that the training needs, "
-    "without training",
+    "dry_run": "print the number of steps, the learning rates, the micro-batches, and the memory and disk space that "
+    "the training needs, without training",
     "generate_data": "generate the data again before training",
 }
 """For each boolean flag, by name: help text. All are False by default."""
@@ -143,7 +143,7 @@ def open_data(values: flags.FlagValues) -> Data:
         if os.environ.get("TF_CONFIG"):
             raise UserError(
                 "TF_CONFIG is set, but several workers must not generate the data at the same time; run t2t-datagen "
-                f"--problem={values.problem} --data_dir={values.data_dir}"
+                f"--problem={values.problem} --data_dir={shlex.quote(values.data_dir)}"
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
@@ -185,7 +185,7 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    best = ", ".join(checkpoints_in(folder.path / "best"))
+    best = shlex.quote(", ".join(checkpoints_in(folder.path / "best")))
     return (
         f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto average and decode: t2t-avg-checkpoints "
         f"{flag} && t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"

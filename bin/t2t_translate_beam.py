@@ -53,6 +53,11 @@ program.define_decode_hparams(FLAGS)
 def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
     program.require(values, "output_dir", "decode_from_file", "decode_to_file")
+    if set("*?[") & set(values.decode_to_file):
+        raise UserError(
+            f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern; choose another "
+            "path"
+        )
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes")
@@ -70,7 +75,7 @@ def main(values: flags.FlagValues) -> None:
         t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
         resume=values.resume,
     )
-    paths = beam_pipeline.match(absolute_path(values.decode_from_file))
+    paths = beam_pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
     if "://" not in job.decode_to_file and is_stream(job.decode_to_file):

@@ -54,7 +54,10 @@ class TextFiles(Problem):
         value: str = getattr(self.settings, split)
         paths = [path.strip() for path in value.split(",")]
         if len(paths) != 2 or not all(paths):
-            raise UserError(f"--{split}={value}: name two files, source and target: --{split}=text.en,text.de")
+            raise UserError(
+                f"--{split}={value}: name two files, source and target, without commas in their names: "
+                f"--{split}=text.en,text.de"
+            )
         return paths
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from t2t_repro.untrusted import require_regular
 
 CHECKPOINT = "model.ckpt"
 """Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
+PATTERN_CHARACTERS = "*?[\\"
+"""Characters with which TensorFlow takes the path of a checkpoint or SavedModel for a pattern."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Checkpoint:
 def checkpoints_in(folder: Path) -> list[str]:
     """Returns the paths of the checkpoints in a folder, the one with the lowest step number first."""
     names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
-    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-\d+", name)]
+    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-[0-9]+", name)]
     return sorted((str(folder / name) for name in numbered), key=step_of)
 
 
@@ -103,10 +107,28 @@ def _reader(path: str) -> Iterator[Any]:
             if file.name.startswith(f"{Path(path).name}."):
                 require_regular(file)
     try:
-        yield tf.train.load_checkpoint(path)
+        with plain_path(path) as readable:
+            yield tf.train.load_checkpoint(readable)
     except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
+
+
+@contextmanager
+def plain_path(checkpoint: str) -> Iterator[str]:
+    """Returns a context that provides a path under which TensorFlow can read a checkpoint.
+
+    For a path with one of `PATTERN_CHARACTERS`, this is the path of links to the checkpoint's files, in a temporary
+    folder.
+    """
+    path = Path(checkpoint)
+    if not set(PATTERN_CHARACTERS) & set(checkpoint):
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
+            Path(folder, CHECKPOINT + file.name.removeprefix(path.name)).symlink_to(file.absolute())
+        yield str(Path(folder, CHECKPOINT))
 
 
 def _key(name: str) -> str:

@@ -16,13 +16,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.checkpoint_reader import Checkpoint, assign_weights, checkpoints_in, read_checkpoint, step_of
+from t2t_repro.checkpoint_reader import (
+    CHECKPOINT,
+    Checkpoint,
+    assign_weights,
+    checkpoints_in,
+    read_checkpoint,
+    step_of,
+)
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, from_json, to_json
@@ -38,6 +46,11 @@ LOCK = ".lock"
 """Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the folder."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
+WEIGHTS_DEPEND_ON = (
+    "model", "num_hidden_layers", "hidden_size", "filter_size", "attention_key_channels", "attention_value_channels",
+    "norm_before", "pos", "shared_embedding_and_softmax_weights", "use_target_space_embedding",
+)  # fmt: skip
+"""Hparams that change the names or shapes of a model's weights. If pos is "emb", max_length does, too."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,8 @@ class ModelFolder:
                 raise UserError(f"{path}: no {name} there, so this is no model folder; run t2t-trainer") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
+        if not problem:
+            self._require_registered("problem", self.origin.problem, registry.has_problem)
         self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
         self.vocabulary = vocabulary or Vocabulary.load(self.path / self.origin.vocabulary)
 
@@ -125,6 +140,12 @@ class ModelFolder:
         return created
 
     @staticmethod
+    def first_files(hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> dict[str, bytes]:
+        """Returns the contents of the files that `create` writes, by name."""
+        descriptions = (to_json(values).encode() for values in (hparams, origin))
+        return {origin.vocabulary: vocabulary.model, **dict(zip(DESCRIPTION, descriptions, strict=True))}
+
+    @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
         """Returns a context in which no other run can train or evaluate. Creates the folder if necessary.
@@ -145,8 +166,10 @@ class ModelFolder:
 
     def discard(self) -> None:
         """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
-        for name in (*self._created, LOCK):
+        for name in self._created:
             (self.path / name).unlink(missing_ok=True)
+        if (lock := self.path / LOCK).is_file() and not lock.stat().st_size:  # a lock with contents is the user's
+            lock.unlink()
         with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
             self.path.rmdir()
 
@@ -170,12 +193,21 @@ class ModelFolder:
                 for values in (self.hparams, hparams)
             )
             traits.append(("with ", old_value, new_value))
+        cure = self._warm_start_advice(hparams, vocabulary)
         for trait, old_value, new_value in traits:
             if old_value != new_value:
-                raise UserError(
-                    f"{self.path}: trained {trait}{old_value}, not {new_value}; give another --output_dir, with "
-                    "--warm_start_from to begin with this model's weights"
-                )
+                change = f"trained {trait}{old_value}, not {new_value}"
+                raise UserError(f"{self.path}: {change}; give another --output_dir{cure}")
+
+    def _warm_start_advice(self, hparams: HParams, vocabulary: Vocabulary) -> str:
+        """Returns the end of an error's advice: how a run with other settings can begin with this model's weights."""
+        names = [*WEIGHTS_DEPEND_ON, *(["max_length"] if "emb" in (hparams.pos, self.hparams.pos) else [])]
+        if any(getattr(hparams, name) != getattr(self.hparams, name) for name in names):
+            return " (its weights have other names or shapes, so they do not fit)"
+        if vocabulary.fingerprint != self.vocabulary.fingerprint:
+            vocab_file = shlex.quote(str(self.path / self.origin.vocabulary))
+            return f"; to begin with this model's weights, make the data with t2t-datagen --vocab_file={vocab_file}"
+        return ", with --warm_start_from to begin with this model's weights"
 
     def checkpoints(self) -> list[str]:
         """Returns the paths of the checkpoints that training saved, oldest first."""
@@ -185,22 +217,18 @@ class ModelFolder:
         """Returns the path of the checkpoint to use.
 
         Args:
-            path: value of --checkpoint_path. "" stands for the averaged checkpoint, or for the latest checkpoint if
-                that is newer.
+            path: value of --checkpoint_path: a checkpoint, or a folder such as best/. "" stands for this folder. In a
+                folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
 
         Raises:
             UserError: the checkpoint does not exist.
         """
         if path:
-            if not Path(f"{path}.index").is_file():
-                raise UserError(f"--checkpoint_path={path}: no {path}.index; give the path up to the step's number")
-            return path
-        latest, averaged = (checkpoints_in(folder)[-1:] for folder in (self.path, self.path / "averaged"))
-        if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
-            return averaged[0]
-        if latest:
-            return latest[0]
-        raise UserError(f"{self.path}: no checkpoint yet; run t2t-trainer --output_dir={self.path} until it saves one")
+            return find_checkpoint(path, "--checkpoint_path")
+        if checkpoint := default_checkpoint(self.path):
+            return checkpoint
+        command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
+        raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model with the weights of a checkpoint.
@@ -213,6 +241,7 @@ class ModelFolder:
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
                 f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
             )
+        self._require_registered("model", self.hparams.model, registry.has_model)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.models.model import make_model
 
@@ -233,6 +262,41 @@ class ModelFolder:
                 "hparams.json back"
             )
 
+    def _require_registered(self, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
+        """Raises UserError if the problem or model that this folder was trained with is unknown to this program."""
+        if not is_registered(name):
+            raise UserError(
+                f"{self.path}: trained with the {kind} {name!r}, which this program does not know; give --t2t_usr_dir, "
+                "the folder with the code that defines it"
+            )
+
+
+def find_checkpoint(path: str, flag: str) -> str:
+    """Returns the path of the checkpoint that a flag names.
+
+    Args:
+        path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
+        flag: the flag, for error messages.
+
+    Raises:
+        UserError: the checkpoint does not exist.
+    """
+    if Path(path).is_dir():
+        if checkpoint := default_checkpoint(Path(path)):
+            return checkpoint
+        raise UserError(f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. M/{CHECKPOINT}-1000")
+    if not Path(f"{path}.index").is_file():
+        raise UserError(f"{flag}={path}: no {path}.index; give the path up to the step's number")
+    return path
+
+
+def default_checkpoint(folder: Path) -> str:
+    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it has neither."""
+    latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
+    if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
+        return averaged[0]
+    return latest[0] if latest else ""
+
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
     """Returns the model folders that --output_dir names, and the path of the checkpoint to use in each.
@@ -243,21 +307,42 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
             path, `ModelFolder.checkpoint` chooses the checkpoint.
 
     Raises:
-        UserError: a folder or checkpoint is missing or damaged, or the vocabularies differ.
+        UserError: a folder or checkpoint is missing or damaged, or the models have different vocabularies, problems or
+            directions.
     """
-    dirs, paths = ([part.strip() for part in text.split(",")] for text in (output_dirs, checkpoint_paths))
+    dirs, paths = _split_paths(output_dirs), _split_paths(checkpoint_paths)
     if paths == [""]:
         paths = [""] * len(dirs)
     if len(paths) != len(dirs):
         raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
     folders = [ModelFolder(path) for path in dirs]
+    first = folders[0]
     for folder in folders[1:]:
-        if folder.vocabulary.fingerprint != folders[0].vocabulary.fingerprint:
+        if folder.vocabulary.fingerprint != first.vocabulary.fingerprint:
             raise UserError(
-                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {folders[0].path}, "
-                f"{folders[0].vocabulary.fingerprint}; models that decode together need the same"
+                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {first.path}, "
+                f"{first.vocabulary.fingerprint}; models that decode together need the same"
+            )
+        if folder.origin.problem != first.origin.problem:
+            raise UserError(
+                f"{folder.path}: trained on problem {folder.origin.problem!r}, but {first.path} on "
+                f"{first.origin.problem!r}; models that decode together need the same problem and direction"
             )
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
+
+
+def _split_paths(text: str) -> list[str]:
+    """Returns the paths in a flag's value, which commas separate. A value that is an existing path is not split.
+
+    Names may begin or end with spaces, but spaces around a comma are dropped if no path has this name.
+    """
+    parts = [text] if _exists(text) else text.split(",")
+    return [part if _exists(part) else part.strip() for part in parts]
+
+
+def _exists(path: str) -> bool:
+    """Returns True if a path is a folder or a checkpoint."""
+    return Path(path).is_dir() or Path(f"{path}.index").is_file()
 
 
 def hparams_fingerprint(hparams: HParams) -> str:

@@ -57,7 +57,7 @@ class Registry:
     def register(self, name_or_object: str | T | None = None) -> Any:
         """Decorator that registers a class or function: `@register`, `@register()` or `@register("name")`.
 
-        Raises UserError if the name is taken or ends in the reserved suffix.
+        Raises UserError if the name is taken, ends in the reserved suffix, or is no file name.
         """
         if name_or_object is None or isinstance(name_or_object, str):
             return lambda target: self._add(name_or_object or snake_case(target.__name__), target)
@@ -67,6 +67,10 @@ class Registry:
         if self._reserved_suffix and name.endswith(self._reserved_suffix):
             raise UserError(
                 f"{self.kind} {name!r}: names that end in {self._reserved_suffix!r} are reserved; rename it"
+            )
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise UserError(
+                f"{self.kind} {name!r}: files and flags contain the name; use only letters, digits, '_', '-' and '.'"
             )
         if name in self._objects:
             owner = f"{self._objects[name].__module__}.{self._objects[name].__qualname__}"
@@ -114,6 +118,11 @@ def problem_class(name: str) -> type[Problem]:
     return _problems.get(base_name)
 
 
+def has_problem(name: str) -> bool:
+    """Returns True if the problem `name` is registered. A suffix "_rev" of `name` is ignored."""
+    return name.removesuffix(REVERSED) in _problems.names()
+
+
 def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
     """Returns the problem `name`, reversed if the name ends in "_rev".
 
@@ -140,6 +149,11 @@ def hparams(name: str) -> HParams:
 def model(name: str) -> Callable[..., Any]:
     """Returns the class or function that builds model `name`; docs/models.md describes its arguments."""
     return _models.get(name)
+
+
+def has_model(name: str) -> bool:
+    """Returns True if the model `name` is registered."""
+    return name in _models.names()
 
 
 def help_text() -> str:

@@ -7,6 +7,7 @@ holds no finished data.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,11 +66,11 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
     settings = [
-        f"--{field.name}={value if value != '' else '...'}"
+        f"--{field.name}={shlex.quote(str(value)) if value != '' else '...'}"
         for field in dataclasses.fields(problem.settings)
         if (value := getattr(problem.settings, field.name)) == "" or value != field.default
     ]
-    flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={data_dir}"])
+    flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={shlex.quote(str(data_dir))}"])
     return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; run t2t-datagen {flags}")
 
 

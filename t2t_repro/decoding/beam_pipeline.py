@@ -190,7 +190,7 @@ def _checked_fingerprint(job: Job, paths: Sequence[str], batch_lines: int) -> st
     path, shards = f"{job.decode_to_file}{UNFINISHED}", match(f"{job.decode_to_file}-*")
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
-    sizes = [FileSystems.match([input_path])[0].metadata_list[0].size_in_bytes for input_path in paths]
+    sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
     if shards and list(read_lines(path) if match(path) else []) != [fingerprint]:
         raise UserError(
@@ -268,6 +268,11 @@ def write(path: str, lines: Iterable[str]) -> None:
         raise UserError(
             f"{path}: cannot be written ({_reason(error)}); free space or choose another --decode_to_file"
         ) from None
+
+
+def input_files(path: str) -> list[str]:
+    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name."""
+    return [path] if FileSystems.exists(path) else match(path)
 
 
 def match(pattern: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.json_lines import to_json_line
 from t2t_repro.problem import Problem
 
 
@@ -61,7 +61,7 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
     if has_attention:
         fields["source_tokens"] = vocabulary.pieces(translation.source_ids)
         fields["attention"] = [hypothesis.attention for hypothesis in hypotheses]
-    return to_json(fields)
+    return to_json_line(fields)
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
@@ -72,7 +72,7 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
     """
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
-    return to_json(
+    return to_json_line(
         {
             "source": source,
             "target": target,
@@ -82,9 +82,3 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
             "token_scores": score.token_scores,
         }
     )
-
-
-def to_json(fields: dict) -> str:
-    """Returns a JSON object in one line. Escapes the Unicode characters that some programs read as line ends."""
-    text = json.dumps(fields, ensure_ascii=False)
-    return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -23,7 +23,7 @@ def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
     temporary = ""
     try:
         export_dir.mkdir(parents=True, exist_ok=True)
-        versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdigit()]
+        versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdecimal() and path.name.isascii()]
         version = export_dir / str(max(versions, default=0) + 1)
         temporary = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
         yield Path(temporary), version

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.checkpoint_reader import assign_weights, read_checkpoint, read_value, step_of
+from t2t_repro.checkpoint_reader import assign_weights, plain_path, read_checkpoint, read_value, step_of
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
+from t2t_repro.model_folder import ModelFolder, find_checkpoint, hparams_fingerprint
 from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import (
     BEST,
@@ -99,7 +100,8 @@ class Checkpoints:
     def _read(self, path: str) -> bool:
         """Reads a checkpoint into the variables of this run; returns False if the checkpoint is damaged."""
         try:
-            status = tf.train.Checkpoint(**self._state).read(path).assert_existing_objects_matched()
+            with plain_path(path) as readable:
+                status = tf.train.Checkpoint(**self._state).read(readable).assert_existing_objects_matched()
             # Without expect_partial, TensorFlow warns later that the variable BY_REQUEST was not restored.
             status.expect_partial()
         except (tf.errors.OpError, ValueError, IndexError) as error:
@@ -111,14 +113,14 @@ class Checkpoints:
         except AssertionError:
             raise UserError(
                 f"{path}: lacks variables of this run; it was made by another version of t2t-trainer or with another "
-                f"--precision; take its weights with --warm_start_from={path} and another --output_dir"
+                f"--precision; take its weights with --warm_start_from={shlex.quote(path)} and another --output_dir"
             ) from None
         for name, value in self._identity.items():
             saved = self._saved_identity[name].numpy().decode()
             if saved != value:
                 raise UserError(
-                    f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is {value}; resume with the same, "
-                    f"or take its weights with --warm_start_from={path} and another --output_dir"
+                    f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is {value}; put the checkpoints of "
+                    "this folder's own training back, or give another --output_dir"
                 )
         return True
 
@@ -167,14 +169,14 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
     Args:
         model: the model.
         vocabulary: vocabulary of the model.
-        source: path of a checkpoint, or of a model folder. In a folder, the averaged checkpoint is used, or the latest
-            checkpoint if that is newer.
+        source: path of a checkpoint, or of a folder with checkpoints, e.g. a model folder. In a folder, the averaged
+            checkpoint is used, or the latest checkpoint if that is newer.
 
     Raises:
         UserError: if there is no checkpoint, or if its vocabulary or the names or shapes of its weights differ from the
             model's.
     """
-    path = ModelFolder(source).checkpoint() if Path(source).is_dir() else source
+    path = find_checkpoint(source, "--warm_start_from")
     checkpoint = read_checkpoint(path)
     if checkpoint.vocabulary_fingerprint != vocabulary.fingerprint:
         raise UserError(

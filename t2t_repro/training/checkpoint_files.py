@@ -28,6 +28,18 @@ STATE = "checkpoint"
 BEST = "best"
 """Subfolder of a model folder for the checkpoint with the lowest dev loss."""
 
+DATA_FILE = re.compile(rf"({re.escape(CHECKPOINT)}-[0-9]+)\.data-[0-9]{{5}}-of-[0-9]{{5}}")
+"""Name of a checkpoint's data file; group 1 is the checkpoint's name."""
+
+UNFINISHED_FILE = re.compile(rf"{UNFINISHED}{re.escape(CHECKPOINT)}-[0-9]+[._].*", re.DOTALL)
+"""Name of a file or folder that TensorFlow creates while it writes a checkpoint."""
+
+TEMPORARY_FILE = re.compile(
+    r"\.(checkpoint|hparams\.json|problem\.json|metrics\.jsonl|vocab\..+\.model|not_finite-[0-9]+\.tsv)\.[a-z0-9_]{8}",
+    re.DOTALL,
+)
+"""Name under which `whole_file` writes one of the files of a training run."""
+
 
 def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
     """Writes a checkpoint and returns its path. The index file, without which no program reads it, appears last.
@@ -53,8 +65,7 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
             file.replace(folder / file.name.replace(unfinished, path.name))
         _sync(folder)
     except (tf.errors.OpError, OSError) as error:
-        for file in folder.glob(f"{unfinished}[._]*"):
-            _delete_any(file)
+        _delete_matching(folder, re.compile(rf"{re.escape(unfinished)}[._].*", re.DOTALL))
         raise UserError(
             f"{folder}: checkpoint {step} cannot be written ({first_line(error)}); free space or choose another "
             "folder, then run the same command again"
@@ -89,30 +100,30 @@ def delete(path: str) -> None:
 
     If the process is killed between the deletions, only data files remain, which no program reads as a checkpoint.
     """
-    for file in (Path(f"{path}.index"), *sorted(Path(path).parent.glob(f"{Path(path).name}.data-*"))):
-        file.unlink(missing_ok=True)
+    for file in _files(path):
+        if file.is_file():
+            file.unlink()
 
 
 def set_aside(path: str) -> None:
     """Renames the files of a damaged checkpoint to damaged-NAME, so that no program reads them as a checkpoint."""
-    for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
+    for file in _files(path):
         file.rename(file.with_name(f"damaged-{file.name}"))
 
 
 def delete_unfinished(folder: Path) -> None:
     """Deletes the files that a killed process left unfinished in a model folder and its subfolder `BEST`.
 
-    These are temporary files, and checkpoint data files without an index file.
+    These are temporary files, and checkpoint data files without an index file. Files whose names this project does not
+    write are the user's, and are kept.
     """
     for place in (folder, folder / BEST):
-        for path in place.glob(f".*.{'?' * 8}"):  # temporary files of `whole_file`
-            path.unlink(missing_ok=True)
         names = {Path(path).name for path in checkpoints_in(place)}
-        for path in place.glob(f"{UNFINISHED}{CHECKPOINT}-*"):
-            _delete_any(path)
-        for path in place.glob(f"{CHECKPOINT}-*.data-*"):
-            if path.name.partition(".data-")[0] not in names:
-                _delete_any(path)
+        _delete_matching(place, UNFINISHED_FILE)
+        for path in _matching(place, TEMPORARY_FILE) + _matching(place, DATA_FILE):
+            data_file = DATA_FILE.fullmatch(path.name)
+            if path.is_file() and not (data_file and data_file[1] in names):
+                path.unlink()
 
 
 def refuse_unreadable(path: str) -> None:
@@ -120,7 +131,7 @@ def refuse_unreadable(path: str) -> None:
 
     TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
     """
-    for file in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
+    for file in _files(path):
         try:
             with open(file, "rb") as stream:
                 while stream.read(1 << 24):
@@ -138,12 +149,25 @@ def first_line(error: Exception) -> str:
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
-def _delete_any(path: Path) -> None:
-    """Deletes a file, or a folder with its contents."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _files(checkpoint: str) -> list[Path]:
+    """Returns the paths of a checkpoint's existing files: its index file first, then its data files."""
+    path = Path(checkpoint)
+    files = [path.with_name(f"{path.name}.index"), *_matching(path.parent, DATA_FILE)]
+    return [file for file in files if file.name.startswith(f"{path.name}.") and file.exists()]
+
+
+def _matching(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    """Returns the sorted paths of the files and folders in `folder` whose whole names match a pattern."""
+    return sorted(path for path in folder.iterdir() if name.fullmatch(path.name)) if folder.is_dir() else []
+
+
+def _delete_matching(folder: Path, name: re.Pattern[str]) -> None:
+    """Deletes the files in `folder` whose whole names match a pattern, and such folders with their contents."""
+    for path in _matching(folder, name):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -5,6 +5,7 @@ A dry run trains and writes nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from t2t_repro.tables import Column, Table, to_text
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, gigabytes
 from t2t_repro.training.distribution import count_replicas, workers
+from t2t_repro.training.schedule import Schedule
 from t2t_repro.training.step import ROUNDS_AT_ONCE
 
 COLUMNS = [
@@ -103,6 +105,7 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
         "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} steps are "
         f"{hparams.train_steps / epoch.steps:,.1f} epochs",
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
+        "learning rate": _learning_rates(hparams),
         "padding": f"{cuts.padding:.1%} of all positions{sample}",
         "micro-batches": f"at most {pipeline.max_tokens:,} positions (--max_tokens_per_replica)",
     }
@@ -110,6 +113,18 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
     lines = [f"{name.ljust(width)}  {value}" for name, value in facts.items()]
     tables = [cuts.table(sample), _memory_table(memory, largest, hardware)]
     return "\n".join([*lines, "", to_text(tables, COLUMNS)])
+
+
+def _learning_rates(hparams: HParams) -> str:
+    """Returns the highest learning rate with the steps that have it, and the learning rate of the last step."""
+    last, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    # Every factor of the schedule changes its direction only at the end of the warm-up.
+    steps = sorted({1, min(warmup, last), min(warmup + 1, last), last})
+    rates = [float(Schedule(hparams)(step - 1)) for step in steps]
+    peak = max(rates)
+    highest = [step for step, rate in zip(steps, rates, strict=True) if math.isclose(rate, peak, rel_tol=1e-6)]
+    span = f"step {highest[0]:,}" if highest[0] == highest[-1] else f"steps {highest[0]:,} to {highest[-1]:,}"
+    return f"at most {peak:.3g} ({span}); {rates[-1]:.3g} at the last step ({last:,})"
 
 
 @dataclass(frozen=True)

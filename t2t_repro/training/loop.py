@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import time
 from typing import Any
 
@@ -22,7 +23,7 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import LOST, from_chief, lost, make_strategy, workers
 from t2t_repro.training.due import Due, due_after, evaluates_after
 from t2t_repro.training.evaluation import DECODE_SECONDS, Decoded, decode_seconds
-from t2t_repro.training.preparation import Prepared, Run, prepare
+from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepare
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
@@ -49,6 +50,8 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
     """
     run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu))
     try:
+        if folder := finished_folder(run):
+            return folder if run.is_chief else None
         with contextlib.ExitStack() as at_end:
             prepared = prepare(run, at_end)
             Loop(prepared).run()
@@ -209,13 +212,13 @@ class Loop:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
         # Omits a checkpoint that was saved just before this step. The previous step may have damaged the weights, even
         # if the previous step's loss and gradient were finite.
-        good = [path for path in folder.checkpoints() if step_of(path) < batch.step]
+        good = [path for path in folder.checkpoints() if step_of(path) < batch.step][-1:]
+        warm_start = f" with --warm_start_from={shlex.quote(good[0])}" if good else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
-            f"the last good checkpoint is {good[-1] if good else 'none'}; try another --output_dir"
-            f"{f' with --warm_start_from={good[-1]}' if good else ''}, and a lower learning rate, longer warmup or "
-            "--precision=float32"
+            f"the last good checkpoint is {good[0] if good else 'none'}; try another --output_dir{warm_start}, and a "
+            "lower learning rate, longer warmup or --precision=float32"
         )
 
     def _evaluate_if_missing(self) -> None:

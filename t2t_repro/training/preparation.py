@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.decoding.translator import Translator
@@ -24,6 +24,7 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_search
+from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
 
@@ -123,18 +124,36 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     )
 
 
+def finished_folder(run: Run) -> ModelFolder | None:
+    """Returns the model folder if its training has taken more steps than this run would take; otherwise None.
+
+    Says so, and changes no file: the run has nothing to do.
+
+    Raises:
+        UserError: if the folder belongs to another run.
+    """
+    path = Path(run.output_dir)
+    taken = max(map(step_of, checkpoints_in(path)), default=0)
+    if taken <= run.hparams.train_steps or not (path / "problem.json").exists():
+        return None
+    folder = ModelFolder(path, run.data.problem)
+    folder.refuse_other(run.hparams, _origin(run), run.data.vocabulary)
+    run.say(
+        f"{path}: has taken {taken:,} steps already, more than --train_steps={run.hparams.train_steps}, so there is "
+        f"nothing to do; to continue, give --train_steps above {taken}"
+    )
+    return folder
+
+
 def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
     """Returns the model folder. The chief locks the folder, and creates it if it does not exist.
 
     Raises:
         UserError: if the folder belongs to another run, another process is using it, or this worker cannot see it.
     """
-    data, path = run.data, Path(run.output_dir)
-    origin = Origin(
-        data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
-        run.random_seed, run.config.precision, run.config.warm_start_from, str(Path(data.data_dir).absolute()),
-    )  # fmt: skip
+    data, path, origin = run.data, Path(run.output_dir), _origin(run)
     if run.is_chief:
+        refuse_foreign_files(path, ModelFolder.first_files(run.hparams, data.vocabulary, origin))
         at_end.enter_context(ModelFolder.locked(path))
         _refuse_to_overwrite(path, run.config)
         folder = ModelFolder.create(path, run.hparams, data.vocabulary, origin, data.problem)
@@ -146,6 +165,14 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
         folder = ModelFolder(path, data.problem)
         folder.refuse_other(run.hparams, origin, data.vocabulary)
     return folder
+
+
+def _origin(run: Run) -> Origin:
+    data, config = run.data, run.config
+    return Origin(
+        data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
+        run.random_seed, config.precision, config.warm_start_from, str(Path(data.data_dir).absolute()),
+    )  # fmt: skip
 
 
 def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:

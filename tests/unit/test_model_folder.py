@@ -173,8 +173,50 @@ def test_the_users_checkpoint_is_used(folder: ModelFolder) -> None:
     write(folder, 4)
     path = str(folder.path / "model.ckpt-3")
     assert folder.checkpoint(path) == path
-    for wrong_path in (f"{path}.index", str(folder.path / "model.ckpt-9"), str(folder.path)):
+    for wrong_path in (f"{path}.index", str(folder.path / "model.ckpt-9"), str(folder.path.parent)):
         assert wrong_path in refused(folder.checkpoint, wrong_path)
+
+
+def test_a_folder_stands_for_its_checkpoint(folder: ModelFolder) -> None:
+    for step, place in ((4, ""), (3, "best")):
+        (folder.path / place).mkdir(exist_ok=True)
+        write(folder, step, place)
+    best = folder.path / "best"
+    assert folder.checkpoint(str(best)) == str(best / "model.ckpt-3")
+    assert folder.checkpoint(f"{best}/") == str(best / "model.ckpt-3")
+    assert open_folders(str(folder.path), str(best))[1] == [str(best / "model.ckpt-3")]
+    assert folder.checkpoint(str(folder.path)) == str(folder.path / "model.ckpt-4")
+
+
+def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
+    folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
+) -> None:
+    def advice(hparams: HParams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any) -> str:
+        return refused(folder.refuse_other, hparams, replace(folder.origin, **origin), vocabulary).partition("; ")[2]
+
+    def shapes(hparams: HParams) -> dict[str, Any]:
+        variables = Transformer(hparams, tiny_vocabulary.size).trainable_variables
+        return {variable.path: variable.shape for variable in variables}
+
+    fits = "give another --output_dir, with --warm_start_from to begin with this model's weights"
+    does_not_fit = "give another --output_dir (its weights have other names or shapes, so they do not fit)"
+    same_shapes = shapes(tiny_hparams)
+    for field in dataclasses.fields(HParams):
+        value = getattr(tiny_hparams, field.name)
+        if isinstance(value, bool):
+            changed = replace(tiny_hparams, **{field.name: not value})
+        elif isinstance(value, int) and field.name not in MAY_DIFFER:
+            changed = replace(tiny_hparams, **{field.name: value * 2 or 32})
+        elif field.name == "pos":
+            changed = replace(tiny_hparams, pos="emb")
+        else:  # rates and schedules do not change how a model is built
+            continue
+        assert advice(changed) == (fits if shapes(changed) == same_shapes else does_not_fit)
+    assert advice(replace(tiny_hparams, label_smoothing=0.2, learning_rate_schedule="constant")) == fits
+    assert advice(replace(tiny_hparams, model="mine")) == does_not_fit
+    assert advice(replace(tiny_hparams, hidden_size=32), random_seed=7) == does_not_fit
+    assert advice(tiny_hparams, random_seed=7) == fits
+    assert f"--vocab_file={folder.path / folder.origin.vocabulary}" in advice(tiny_hparams, other_vocabulary)
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
@@ -256,3 +298,26 @@ def test_folders_that_do_not_belong_together_are_refused(folder: ModelFolder, ot
     assert "model.ckpt-8" in refused(
         open_folders, f"{folder.path},{folder.path}", f"{folder.path}/model.ckpt-3,{folder.path}/model.ckpt-8"
     )
+
+
+@pytest.mark.parametrize("problem", ["numbers_ende_rev", "text_files"])
+def test_models_of_different_problems_or_directions_are_no_ensemble(folder: ModelFolder, problem: str) -> None:
+    other = another_folder(folder, "other")
+    for model_folder in (folder, other):
+        write(model_folder, 3)
+    assert len(open_folders(f"{folder.path},{other.path}")[0]) == 2
+    settings = {"train": "a.en,a.de", "dev": "b.en,b.de"} if problem == "text_files" else {}
+    (other.path / "problem.json").write_text(to_json(replace(other.origin, problem=problem, settings=settings)))
+    message = refused(open_folders, f"{folder.path},{other.path}")
+    for part in (str(folder.path), str(other.path), "'numbers_ende'", repr(problem), "same problem and direction"):
+        assert part in message
+
+
+def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder) -> None:
+    write(folder, 3)
+    model = with_hparams(folder, model="mine")
+    message = refused(model.model, model.checkpoint())
+    assert str(folder.path) in message and "model 'mine'" in message and "--t2t_usr_dir" in message
+    (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_corpus_rev")))
+    message = refused(ModelFolder, folder.path)
+    assert str(folder.path) in message and "problem 'my_corpus_rev'" in message and "--t2t_usr_dir" in message

@@ -163,7 +163,7 @@ def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None
         sections[title] = dict(line.split(maxsplit=1) for line in lines)
     assert list(sections) == ["problems:", "hparams sets:", "models:"]
     assert sections["problems:"]["text_files"].startswith("Your own parallel text")
-    assert sections["models:"]["transformer"].startswith("Encoder and decoder")
+    assert sections["models:"]["transformer"].startswith("The Transformer: ")
     sets = sections["hparams sets:"]
     assert sets["aaa_set"] == sets["transformer_base"]
     assert list(sets) == sorted(sets)
@@ -241,3 +241,10 @@ def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
     message = import_failure(package(tmp_path / "usr_taken", __init__=code))
     assert "usr_taken/__init__.py:3" in message
     assert "hparams set 'transformer_base' is registered already" in message
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", ".a", "a[1]", "a*", "a,b", "a\nb", "a\n"])
+def test_a_name_that_file_names_and_flags_cannot_contain_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="use only letters, digits"):
+        Registry("thing").register(name or "\t")(dict)
+    assert Registry("thing").register("wmt14_de-en.v2")(dict) is dict

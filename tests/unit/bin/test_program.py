@@ -145,3 +145,9 @@ def test_a_typed_line_that_is_not_utf_8_is_refused(
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     assert next(program.typed_lines("> ", tmp_path / "history")) == "zwei"
     assert "the line is not UTF-8" in capsys.readouterr().err
+
+
+def test_an_argument_that_is_not_utf_8_is_refused() -> None:
+    result = run_program("bleu", "--translation=out-\udcff.de", "--reference=x.de")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "'--translation=out-\\udcff.de' is not UTF-8; rename" in result.stderr and result.stderr.count("\n") == 1

@@ -54,6 +54,11 @@ def test_a_problem_is_loaded_with_the_settings_of_its_data(generated: Path) -> N
     assert backward.was_reversed and backward.settings == problem.settings and same == description
 
 
+def test_the_command_that_makes_missing_data_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    message = load_failure(tmp_path / "my $data", "numbers_ende")
+    assert f"run t2t-datagen --problem=numbers_ende --data_dir='{tmp_path}/my $data'" in message
+
+
 def test_missing_data_is_an_error_with_the_command_that_makes_it(data: Path, tmp_path: Path) -> None:
     message = load_failure(data, "numbers_ende")
     assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in message

@@ -9,7 +9,17 @@ import pytest
 from apache_beam.coders import registry as coders
 
 from disks import largest_file
-from t2t_repro.decoding.beam_pipeline import Job, LineBatch, match, read_batches, refuse_overlap, shard_name, write
+from t2t_repro.decoding.beam_pipeline import (
+    Job,
+    LineBatch,
+    input_files,
+    match,
+    read_batches,
+    refuse_overlap,
+    shard_name,
+    unfinished,
+    write,
+)
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 
@@ -114,3 +124,14 @@ def test_a_run_does_not_write_its_input(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"also matches the output .*; choose another --decode_to_file"):
             refuse_overlap(job, f"{tmp_path}/{pattern}", [])
     refuse_overlap(job, f"{tmp_path}/x*", [f"{tmp_path}/x"])
+
+
+def test_a_file_is_found_by_its_name_even_if_the_name_is_a_pattern(tmp_path: Path) -> None:
+    for name in ("a[1].en", "a1.en", "b*.en", "bc.en"):
+        (tmp_path / name).touch()
+    for name in ("a[1].en", "a1.en", "b*.en"):
+        assert input_files(str(tmp_path / name)) == [str(tmp_path / name)]
+    paths = input_files(str(tmp_path / "a*.en"))
+    assert paths == [str(tmp_path / name) for name in ("a1.en", "a[1].en")]
+    with unfinished(Job("", "", DecodeHParams(), str(tmp_path / "out")), paths, 7):
+        pass

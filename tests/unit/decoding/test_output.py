@@ -18,7 +18,7 @@ PLAIN = Hypothesis("eins", -0.25, (262, 1))
 
 def encoded(text: str, vocabulary: Vocabulary, score: float) -> Hypothesis:
     [ids] = vocabulary.encode([text])
-    return Hypothesis(text, score, tuple(ids), tuple(-0.1 * i for i in range(len(ids))), tuple(range(len(ids))))
+    return Hypothesis(text, score, tuple(ids), tuple(-i / 8 for i in range(len(ids))), tuple(range(len(ids))))
 
 
 def test_one_output_is_written_unchanged() -> None:
@@ -42,14 +42,14 @@ def test_columns_are_text_score_and_token_count() -> None:
 
 @pytest.mark.parametrize("has_attention", [False, True])
 def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary, has_attention: bool) -> None:
-    hypotheses = (encoded(SPECIAL, tiny_vocabulary, -1 / 3), encoded("the dog", tiny_vocabulary, -2.5))
+    hypotheses = (encoded(SPECIAL, tiny_vocabulary, -0.33333333), encoded("the dog", tiny_vocabulary, -2.5))
     source_ids = tuple(tiny_vocabulary.encode(["a Ω"])[0])
     line = json_line(SPECIAL, Translation(hypotheses, source_ids), tiny_vocabulary, has_attention)
     assert len(line.splitlines()) == 1 and "\n" not in line
     expected = {
         "source": SPECIAL,
         "hypotheses": [SPECIAL, "the dog"],
-        "scores": [-1 / 3, -2.5],
+        "scores": [-0.33333333, -2.5],
         "tokens": [tiny_vocabulary.pieces(hypothesis.ids) for hypothesis in hypotheses],
         "token_scores": [list(hypothesis.token_scores) for hypothesis in hypotheses],
     }

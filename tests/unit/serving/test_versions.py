@@ -19,12 +19,12 @@ def make_version(export_dir: Path) -> Path:
 def test_a_version_is_one_higher_than_the_highest(tmp_path: Path) -> None:
     export_dir = tmp_path / "new" / "export"
     assert [make_version(export_dir).name for _ in range(2)] == ["1", "2"]
-    for name in ("10", "notes"):
+    for name in ("10", "notes", "²", "١٢"):
         (export_dir / name).mkdir()
     version = make_version(export_dir)
     assert version == export_dir / "11"
     assert version.stat().st_mode & 0o777 == 0o755
-    assert {path.name for path in export_dir.iterdir()} == {"1", "2", "10", "11", "notes"}
+    assert {path.name for path in export_dir.iterdir()} == {"1", "2", "10", "11", "notes", "²", "١٢"}
     assert (version / "model").is_file()
 
 

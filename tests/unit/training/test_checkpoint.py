@@ -71,7 +71,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, name: str) 
     now = identity()[name]
     assert now != before
     message = refused(Training(folder).checkpoints.restore)
-    assert f"{name} {before}, now it is {now}" in message and "--warm_start_from" in message
+    assert f"{name} {before}, now it is {now}" in message and "another --output_dir" in message
 
 
 def test_a_longer_run_resumes(folder: ModelFolder) -> None:
@@ -212,8 +212,9 @@ def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_pat
     Training(folder).saved(5)
     training = Training(folder, seed=2)
     before = training.variables()
-    assert "no hparams.json" in refused(warm_start, training.model, folder.vocabulary, str(tmp_path))
-    assert "missing or damaged" in refused(warm_start, training.model, folder.vocabulary, str(tmp_path / "none"))
+    assert "no checkpoint in this folder" in refused(warm_start, training.model, folder.vocabulary, str(tmp_path))
+    message = refused(warm_start, training.model, folder.vocabulary, str(tmp_path / "none"))
+    assert message.startswith(f"--warm_start_from={tmp_path / 'none'}: no {tmp_path / 'none'}.index")
     folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
     larger = Training(folder)
     assert "of the hparams given needs" in refused(warm_start, larger.model, folder.vocabulary, str(folder.path))

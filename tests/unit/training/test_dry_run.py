@@ -15,6 +15,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 from t2t_repro.training import dry_run
 from t2t_repro.training.dry_run import Hardware
+from t2t_repro.training.schedule import Schedule
 
 HPARAMS = HParams(
     num_hidden_layers=2,
@@ -151,3 +152,27 @@ def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monke
     assert "Micro-batches of a step of the first 3 steps" in text
     tokens = [batch.target_tokens for batch in epoch]
     assert f"{min(tokens)} to {max(tokens)}, " in text
+
+
+WARMED_UP = "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "train_steps", "expected"),
+    [
+        ("constant*noam", 100_000, "at most 0.000699 (step 4,000); 0.00014 at the last step (100,000)"),
+        (WARMED_UP, 100_000, "at most 0.000699 (step 4,001); 0.00014 at the last step (100,000)"),
+        (WARMED_UP, 50, "at most 8.56e-06 (step 50); 8.56e-06 at the last step (50)"),
+        ("linear_warmup", 5000, "at most 1 (steps 4,001 to 5,000); 1 at the last step (5,000)"),
+        ("constant*linear_decay", 5000, "at most 1 (steps 1 to 4,001); 0.001 at the last step (5,000)"),
+    ],
+)
+def test_the_learning_rates_are_those_of_the_schedule(
+    schedule: str, train_steps: int, expected: str, records: Records
+) -> None:
+    hparams = replace(HPARAMS, learning_rate_schedule=schedule, train_steps=train_steps)
+    rates = Schedule(hparams)(np.arange(train_steps)).numpy()
+    text = dry_run.describe(hparams, VOCAB, 0, Pipeline(records, hparams, 1, 10_000, 1), GPU)
+    [line] = [line for line in text.splitlines() if line.startswith("learning rate")]
+    assert line.removeprefix("learning rate").strip() == expected
+    assert f"at most {rates.max():.3g} (step" in line and f"; {rates[-1]:.3g} at" in line

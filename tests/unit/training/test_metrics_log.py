@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from disks import largest_file
@@ -51,6 +52,13 @@ def test_a_resumed_run_keeps_the_lines_up_to_its_checkpoint(
     assert read_metrics(tmp_path) == LINES[:kept]
     log.add(30, dev_loss=1.0)
     assert read_metrics(tmp_path) == [*LINES[:kept], {"step": 30, "dev_loss": 1.0}]
+
+
+def test_a_resumed_run_sees_the_same_losses_as_an_unbroken_run(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, 0)
+    log.add(10, dev_loss=1 / 3, learning_rate=float(np.float32(0.1)))
+    assert json.loads((tmp_path / FILE).read_text()) == {"step": 10, "dev_loss": 0.33333333, "learning_rate": 0.1}
+    assert MetricsLog(tmp_path, 10).dev_losses == log.dev_losses == {10: 0.33333333}
 
 
 def test_a_checkpoint_without_an_evaluation_has_no_dev_loss(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Hides the messages that TensorFlow writes to standard error while it is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MESSAGE = re.compile(
+    rb"WARNING: All log messages before absl::|To enable the following instructions|"
+    rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] "
+)
+"""Beginning of a line of TensorFlow's log that reports no fatal error."""
+
+
+@contextmanager
+def quiet_tensorflow() -> Iterator[None]:
+    """Hides the lines of TensorFlow's log that a `with` block writes to standard error.
+
+    TF_CPP_MIN_LOG_LEVEL hides only the lines that TensorFlow logs after it has been loaded. Other lines that the block
+    writes are printed at its end. If the block raises an exception, all lines are printed.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr, hides = os.dup(2), True
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            hides = False
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            captured.seek(0)
+            for line in captured:
+                if not (hides and MESSAGE.match(line)):
+                    os.write(2, line)

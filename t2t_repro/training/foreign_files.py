@@ -1,0 +1,53 @@
+"""Keeps a training run from overwriting files in --output_dir that no training run has written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams, from_json
+from t2t_repro.model_folder import Origin
+from t2t_repro.training import metrics_log
+from t2t_repro.training.checkpoint_files import STATE
+from t2t_repro.untrusted import read_text
+
+LATER_FILES = (STATE, metrics_log.FILE, "results.json", "report.md")
+"""Files that t2t-trainer and t2t-reproduce write after the first checkpoint."""
+
+
+def refuse_foreign_files(folder: Path, first_files: Mapping[str, bytes]) -> None:
+    """Raises UserError if a training run would overwrite a file in `folder` that no training run has written.
+
+    A folder with valid hparams.json and problem.json is a model folder, whose files a training run has written. In
+    another folder, the run may be one that was killed while it wrote its first files. The same command may start again,
+    so files with the same contents are accepted.
+
+    Args:
+        folder: value of --output_dir; the folder may not exist yet.
+        first_files: contents of the files that the run writes first, by name.
+    """
+    if _is_json(folder / "hparams.json", HParams) and _is_json(folder / "problem.json", Origin):
+        return
+    files = {name: _holds(folder / name, contents) for name, contents in first_files.items()}
+    files |= dict.fromkeys(LATER_FILES, bool(checkpoints_in(folder)))
+    for name, is_of_a_run in files.items():
+        if (folder / name).exists() and not is_of_a_run:
+            raise UserError(
+                f"{folder / name}: would be overwritten, but no training run has written it; move the file or give "
+                "another --output_dir"
+            )
+
+
+def _is_json(path: Path, kind: type) -> bool:
+    """Returns True if a file holds the fields of dataclass `kind` as JSON."""
+    with contextlib.suppress(OSError, UserError):
+        from_json(kind, read_text(path), str(path))
+        return True
+    return False
+
+
+def _holds(path: Path, contents: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(contents) and path.read_bytes() == contents

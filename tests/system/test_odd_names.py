@@ -1,0 +1,77 @@
+"""Tests that programs work with files and folders of odd names, or refuse them at the start in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from programs import TrainedModel, error, refused, run, succeed
+from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.textfile import read_lines
+
+ODD = " -Modell [x], *?\\ 'ü\n$"
+
+
+@pytest.fixture
+def model(trained: TrainedModel, tmp_path: Path) -> TrainedModel:
+    """Returns the shared model with its text and data, copied to a folder with an odd name, which tests may change."""
+    folder = tmp_path / ODD
+    for name, source in (("text", trained.text), ("data", trained.data), ("model", trained.folder)):
+        shutil.copytree(source, folder / name)
+    flags = [flag for flag in trained.flags if not flag.startswith(("--data_dir", "--output_dir"))]
+    flags += [f"--data_dir={folder / 'data'}", f"--output_dir={folder / 'model'}", "--eval_decode_lines=0"]
+    return TrainedModel(folder / "text", folder / "data", folder / "model", flags)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(model: TrainedModel) -> None:
+    result = succeed("trainer", *model.flags, "--train_steps=61")
+    assert "resuming after step 60" in result.stderr
+    assert checkpoints_in(model.folder)[-1] == f"{model.folder}/model.ckpt-61"
+    succeed("avg-checkpoints", f"--output_dir={model.folder}", "--num_last_checkpoints=2")
+    source, output = model.text / f"x{ODD}.en", model.text / f"{ODD}.de"
+    source.write_text("one\ntwo\n")
+    decode = [f"--output_dir={model.folder}", "--decode_hparams=beam_size=1,extra_length=1"]
+    for checkpoint in (model.folder / "best", checkpoints_in(model.folder)[-1]):
+        flags = [*decode, f"--checkpoint_path={checkpoint}", f"--decode_from_file={source}"]
+        result = succeed("decoder", *flags, f"--decode_to_file={output}")
+        assert len(list(read_lines(str(output)))) == 2
+    succeed("bleu", f"--translation={output}", f"--reference={output}", "--target_language=de")
+
+
+def test_names_that_a_program_cannot_use_are_refused_at_the_start(model: TrainedModel) -> None:
+    folder, output = f"--output_dir={model.folder}", model.folder / "x"
+    message = error("exporter", folder)
+    assert "export: " in message and "--export_dir" in message
+    assert "--servable_name" in error("exporter", folder, "--export_dir=x", "--servable_name=a/b")
+    message = error("translate-beam", folder, f"--decode_from_file={model.text}/dev.en", f"--decode_to_file={output}")
+    assert "Beam takes a path with *, ? or [ for a pattern" in message
+    texts = f"{model.text / 'train.en'},{model.text / 'train.de'}"
+    message = error("datagen", "--problem=text_files", f"--train={texts}", f"--dev={texts}", f"--data_dir={output}")
+    assert "without commas in their names" in message
+    assert "File name too long" in error("trainer", *model.flags, f"--output_dir={'x' * 256}")
+
+
+def test_a_training_that_has_taken_more_steps_is_left_alone(model: TrainedModel) -> None:
+    before = contents(model.folder)
+    result = succeed("trainer", *model.flags, "--train_steps=59")
+    assert "has taken 60 steps already, more than --train_steps=59" in result.stderr
+    assert "give --train_steps above 60" in result.stderr and "learning rate" not in result.stderr
+    assert contents(model.folder) == before
+    refused(run("trainer", *model.flags, "--train_steps=59", "--random_seed=7"), "--random_seed=1, not 7")
+
+
+def test_a_folder_with_files_of_another_program_is_not_used(model: TrainedModel, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "hparams.json").write_text(json.dumps({"lr": 0.1}))
+    before = contents(folder)
+    result = run("trainer", *model.flags, f"--output_dir={folder}")
+    refused(result, f"{folder}/hparams.json: would be overwritten")
+    assert contents(folder) == before

@@ -1,0 +1,97 @@
+"""Tests that a training run neither deletes nor overwrites files that no training run has written."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from checkpoints import refused
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import LOCK, ModelFolder, Origin
+from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, set_aside
+from t2t_repro.training.foreign_files import refuse_foreign_files
+
+USER_FILES = [
+    ".env.template", ".gitlab.settings", ".hparams.json.backup", ".checkpoint.ABCDEFGH", ".vocab.abcdefgh",
+    "unfinished-thoughts", "unfinished-model.ckpt-draft", "model.ckpt-2.data-notes", "model.ckpt-2.txt",
+    "model.ckpt-2x.data-00000-of-00001", "model.ckpt-x.data-00000-of-00001",
+]  # fmt: skip
+WRITTEN = ["hparams.json", "problem.json", "vocab.numbers_ende.512.model", "checkpoint", "metrics.jsonl"]
+"""Names of the files that a training run writes to a new model folder, apart from checkpoints."""
+
+
+@pytest.mark.parametrize("subfolder", ["", "best"])
+def test_only_unfinished_files_with_names_of_this_project_are_deleted(subfolder: str, tmp_path: Path) -> None:
+    place = tmp_path / subfolder
+    place.mkdir(exist_ok=True)
+    for name in [*USER_FILES, "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001"]:
+        (place / name).touch()
+    for name in (".hparams.json.abcdefgh", ".vscode.settings", "model.ckpt-9.data-00000-of-00001"):
+        (place / name).mkdir()
+    kept = set(tmp_path.rglob("*"))
+    for name in (*WRITTEN, "not_finite-7.tsv"):
+        tempfile.mkstemp(prefix=f".{name}.", dir=place)  # as `whole_file` does
+    (place / "unfinished-model.ckpt-2_temp").mkdir()
+    unfinished = "unfinished-model.ckpt-2"
+    for name in (f"{unfinished}.index", f"{unfinished}_temp/part", "model.ckpt-2.data-00000-of-00001"):
+        (place / name).touch()
+    assert len(set(tmp_path.rglob("*")) - kept) == 10
+    delete_unfinished(tmp_path)
+    assert set(tmp_path.rglob("*")) == kept
+
+
+def test_only_the_files_of_a_checkpoint_are_deleted_or_renamed(tmp_path: Path) -> None:
+    checkpoint_files = ("model.ckpt-2.index", "model.ckpt-2.data-00000-of-00002", "model.ckpt-2.data-00001-of-00002")
+    for change in (lambda: keep_only(tmp_path, []), lambda: set_aside(str(tmp_path / "model.ckpt-2"))):
+        for name in [*USER_FILES, *checkpoint_files]:
+            (tmp_path / name).touch()
+        change()
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names >= set(USER_FILES) and not names & set(checkpoint_files)
+    assert names == {*USER_FILES, *(f"damaged-{name}" for name in checkpoint_files)}
+
+
+def refuse(folder: ModelFolder) -> None:
+    """Raises UserError if a run with the hparams, vocabulary and data of `folder` must not start there."""
+    refuse_foreign_files(folder.path, ModelFolder.first_files(folder.hparams, folder.vocabulary, folder.origin))
+
+
+@pytest.mark.parametrize("name", [*WRITTEN, "results.json", "report.md"])
+def test_a_file_that_no_training_run_has_written_is_not_overwritten(name: str, folder: ModelFolder) -> None:
+    for file in folder.path.iterdir():
+        file.unlink()
+    (folder.path / name).write_text('{"hidden_size": 512}')  # valid hparams, but not those of the run
+    message = refused(refuse, folder)
+    assert message.startswith(f"{folder.path / name}: ") and "another --output_dir" in message
+    assert [path.name for path in folder.path.iterdir()] == [name]
+
+
+def test_a_folder_that_a_killed_run_was_creating_is_accepted(folder: ModelFolder) -> None:
+    refuse(folder)
+    for file in ("problem.json", "hparams.json", folder.origin.vocabulary):  # a run creates them in the reverse order
+        (folder.path / file).unlink()
+        refuse(folder)
+    folder.path.rmdir()
+    refuse(folder)
+
+
+def test_another_vocabulary_is_overwritten_only_in_a_model_folder(folder: ModelFolder) -> None:
+    folder.vocabulary = vocabulary.train(["ein Hund", "eine Katze"], 290)
+    refuse(folder)
+    (folder.path / "problem.json").unlink()
+    assert folder.origin.vocabulary in refused(refuse, folder)
+
+
+def test_a_run_that_cannot_begin_deletes_no_lock_file_of_the_user(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
+    for contents, expected in (("pid 7", [LOCK]), ("", [])):
+        (tmp_path / LOCK).write_text(contents)
+        with ModelFolder.locked(tmp_path):
+            origin = Origin("numbers_ende", {}, "vocab.model", "0123456789ab", 1)
+            ModelFolder.create(tmp_path, tiny_hparams, tiny_vocabulary, origin).discard()
+        assert ([path.name for path in tmp_path.iterdir()] if tmp_path.exists() else []) == expected
