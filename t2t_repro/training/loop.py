@@ -16,6 +16,7 @@ from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.json_lines import rounded
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import Progress
 from t2t_repro.textfile import whole_file
@@ -240,7 +241,8 @@ class Loop:
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
-        is_best = evaluation.loss < min(prepared.logs.dev_losses.values(), default=math.inf)
+        # The log rounds losses. Without rounding here, an equal loss could count as lower.
+        is_best = rounded(evaluation.loss) < min(prepared.logs.dev_losses.values(), default=math.inf)
         if is_best:
             prepared.checkpoints.save_best(step)
         if prepared.model.has_attention:
