@@ -53,6 +53,7 @@ def example(**features: list[int]) -> bytes:
         (example(inputs=[2**40, 1], targets=[1]), "record 1 is damaged"),
         (example(inputs=[400, 1], targets=[1]), "it has an id above 399"),
     ],
+    ids=["random bytes", "negative", "too large for 32 bits", "outside the vocabulary"],
 )
 def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(shard: Path, data: bytes, reason: str) -> None:
     length = struct.pack("<Q", len(data))
