@@ -19,7 +19,7 @@ from t2t_repro.untrusted import require_regular
 CHECKPOINT = "model.ckpt"
 """Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
 PATTERN_CHARACTERS = "*?[\\"
-"""Characters with which TensorFlow takes the path of a checkpoint or SavedModel for a pattern."""
+"""Characters of patterns: TensorFlow reads a checkpoint's path with one of these characters as a pattern."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _reader(path: str) -> Iterator[Any]:
 def plain_path(checkpoint: str) -> Iterator[str]:
     """Returns a context that provides a path under which TensorFlow can read a checkpoint.
 
-    For a path with one of `PATTERN_CHARACTERS`, this is the path of links to the checkpoint's files, in a temporary
-    folder.
+    If `checkpoint` has one of `PATTERN_CHARACTERS`, the context creates links to the checkpoint's files in a temporary
+    folder, and provides the path of the links.
     """
     path = Path(checkpoint)
     if not set(PATTERN_CHARACTERS) & set(checkpoint):

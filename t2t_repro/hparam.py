@@ -25,7 +25,7 @@ MAX_INT = 2**31 - 1
 MAX_FILE_BYTES = 1 << 23
 """Maximum size of a `JsonFile`. A description of data has less than 600 bytes for each of at most 10,000 shards."""
 MAX_STRING = 4096
-"""Maximum length of a string in a JSON file. Linux allows no longer paths."""
+"""Maximum length of a string in a JSON file. The longest path on Linux has this length."""
 LIMITS = {
     "num_hidden_layers": 1000,
     "beam_size": 10_000,
@@ -336,7 +336,7 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
         if types[name] not in (bool, int, float, str, dict):
-            continue  # a type of a user-defined dataclass that isinstance may not support
+            continue  # a user-defined dataclass may have types that isinstance does not support
         accepted = (int, float) if types[name] is float else types[name]
         if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
             raise UserError(f"{source}: {name}={shortened(repr(value))} must be of type {types[name].__name__}")

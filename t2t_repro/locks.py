@@ -52,7 +52,7 @@ def _open_locked(path: Path, refusal: str) -> IO[bytes]:
 
 
 def _is_open_file(file: IO[bytes], path: Path) -> bool:
-    """Returns True if `path` is still the file that is open."""
+    """Returns True if `path` leads to the open `file`; False if another process has deleted or replaced that file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

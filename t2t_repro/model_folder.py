@@ -168,7 +168,8 @@ class ModelFolder:
         """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
         for name in self._created:
             (self.path / name).unlink(missing_ok=True)
-        if (lock := self.path / LOCK).is_file() and not lock.stat().st_size:  # a lock with contents is the user's
+        # The lock file of a run is empty. A .lock with contents belongs to the user, and stays.
+        if (lock := self.path / LOCK).is_file() and not lock.stat().st_size:
             lock.unlink()
         with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
             self.path.rmdir()
@@ -253,7 +254,10 @@ class ModelFolder:
         return model
 
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:
-        """Raises UserError if the hparams need more weights than a checkpoint has, before memory is allocated."""
+        """Raises UserError if the model of the hparams has more weights than a checkpoint.
+
+        `model` calls this method before it allocates the memory of the model.
+        """
         needed = parameters(self.hparams, self.vocabulary.size)
         stored = sum(weight.size for weight in content.weights.values())
         if needed > stored:

@@ -1,6 +1,7 @@
-"""What the path of an output means: a regular file, a link to one, or a stream such as a device, a pipe or a terminal.
+"""Opens, locks and replaces output files.
 
-A regular file is replaced when its new contents are complete. A stream cannot be replaced: it is opened and written.
+A regular file is replaced when its new contents are complete. A stream, such as a device, a pipe or a terminal, cannot
+be replaced, so programs write to it directly.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from t2t_repro.locks import locked
 MAX_LINKS = 40
 """Number of symbolic links in a chain after which Linux reports a loop."""
 DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)")
-"""Path of an open file of a process, e.g. of /dev/stdout or of a shell's process substitution."""
+"""Path in /proc of a file that a process has open. Links such as /dev/stdout and /dev/fd/63 lead to such paths."""
 
 UNFINISHED = ".unfinished"
-"""End of the name of a temporary file with finished translations, which lies beside the output file."""
+"""Suffix of the temporary file, beside the output file, that keeps finished translations until all are finished."""
 
 FileId = str | Path | int
 """A path, or the number of an open file such as 0 for standard input."""
@@ -35,8 +36,8 @@ Input = tuple[str, FileId]
 def without_links(path: str | Path) -> Path:
     """Returns the path of the file to which symbolic links lead, or `path` itself if it is no link.
 
-    For an open file, such as /dev/stdout, this is its path in /proc: the text of that link need not be a path. Raises
-    OSError if the links form a loop.
+    A link to an open file, such as /dev/stdout, leads to a path in /proc, e.g. /proc/123/fd/1. This path is returned:
+    it is a link itself, but its target may be no path. Raises OSError if the links form a loop.
     """
     path = Path(path)
     for _ in range(MAX_LINKS):
@@ -78,7 +79,10 @@ def open_stream(path: str | Path) -> int:
 
 
 def refuse_reading_end(path: Path) -> None:
-    """Raises OSError if a stream cannot be written, e.g. /dev/stdin. Does not open it, which can block for a pipe."""
+    """Raises OSError if a stream cannot be written, e.g. /dev/stdin.
+
+    Does not open the stream, because opening a named pipe waits until another process opens it, too.
+    """
     match = DESCRIPTOR.fullmatch(str(path))
     if match and int(match[1]) == os.getpid():
         is_writable = fcntl.fcntl(int(match[2]), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
@@ -102,7 +106,7 @@ def put_in_place(temporary: str | Path, target: Path) -> None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises UserError if a temporary file's path holds something that this project did not write, e.g. a link."""
+    """Raises UserError if the path of a temporary file exists and is no regular file, but e.g. a link or a folder."""
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise UserError(f"{path} is no regular file; move it away or choose another output file")
 
@@ -165,7 +169,7 @@ def only_writer(path: Path, flag: str) -> Iterator[None]:
 
 
 def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[Input]) -> None:
-    """Raises UserError if a program would write a regular file that it also reads, under any of the file's names.
+    """Raises UserError if a program would overwrite a regular file that it also reads, even under another path.
 
     Args:
         flag: the flag that named the output.

@@ -21,13 +21,13 @@ def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
 
     Args:
         help: one line for --help; "" means the help of the base class's field with the same name.
-        is_label: True if the setting describes the data but does not change it.
+        is_label: True if the generated data does not depend on the setting, e.g. on the names of the languages.
     """
     return dataclasses.field(default=default, metadata={"help": help, "is_label": is_label})
 
 
 def is_label(field: dataclasses.Field) -> bool:
-    """Returns True if a field of a problem's `Settings` describes the data but does not change it."""
+    """Returns True if the generated data does not depend on this field of a problem's `Settings`."""
     return bool(field.metadata.get("is_label"))
 
 
@@ -154,7 +154,12 @@ class Problem:
         return list(outputs), None
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns one score for each metric of the problem, the main metric first. `finish` returned the `outputs`."""
+        """Returns one score for each metric of the problem, the main metric first.
+
+        Args:
+            outputs: lines that `finish` returned.
+            references: the correct line for each output.
+        """
         from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
 
         has_rules = self.target_language in bleu.moses_languages()

@@ -57,7 +57,7 @@ class Registry:
     def register(self, name_or_object: str | T | None = None) -> Any:
         """Decorator that registers a class or function: `@register`, `@register()` or `@register("name")`.
 
-        Raises UserError if the name is taken, ends in the reserved suffix, or is no file name.
+        Raises UserError if the name is taken, ends in the reserved suffix, or cannot be part of a file name.
         """
         if name_or_object is None or isinstance(name_or_object, str):
             return lambda target: self._add(name_or_object or snake_case(target.__name__), target)

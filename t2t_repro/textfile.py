@@ -61,7 +61,7 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
 
     If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
-    named pipe, is written at once.
+    named pipe, is opened and written directly.
 
     Raises UserError if the file cannot be written, e.g. because the disk is full, and BrokenPipeError if no process
     reads the stream any more.

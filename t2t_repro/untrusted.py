@@ -1,4 +1,4 @@
-"""Reads files that may be damaged or hostile: regular files of limited size, and JSON without surprises.
+"""Reads files that may be damaged or hostile. Refuses devices, files that are too large, and dangerous JSON.
 
 A model folder or data directory may come from somebody else. Its JSON files and vocabulary must not make a program read
 a device, fill the memory or end in a traceback. SECURITY.md lists what is trusted and what is not.
@@ -18,9 +18,9 @@ from t2t_repro.errors import UserError, shortened
 MAX_JSON_BYTES = 1 << 20
 """Maximum size of a JSON file that describes a model or data. The files that this project writes have a few kB."""
 MAX_DIGITS = 20
-"""Maximum number of digits of an integer in JSON. All 64-bit integers have fewer."""
+"""Maximum length of an integer in JSON, including the sign. No 64-bit integer is longer."""
 CURE = "restore the file"
-"""End of the error messages about a damaged file, unless the caller gives another one."""
+"""End of the error messages about a damaged file, unless the caller gives another `cure`."""
 
 
 def require_regular(path: str | Path) -> None:
@@ -104,7 +104,7 @@ def parse_json(text: str, source: str, cure: str = CURE) -> Any:
 def check_vocabulary_name(name: str) -> None:
     """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary: vocab.*.model, without a folder.
 
-    Programs read this file, and t2t-trainer writes a file of this name into its model folder.
+    With another name, programs could read a file outside the folder, and t2t-trainer could overwrite one.
     """
     is_vocabulary = name.startswith("vocab.") and name.endswith(".model") and len(name.encode("utf-8", "replace")) < 256
     if not is_vocabulary or any(char in "/\\" or char < " " for char in name):

@@ -35,7 +35,8 @@ class Limits:
     lines: int
     """Number of lines to decode; 0 for none."""
     seconds: float = DECODE_SECONDS
-    """Approximate time limit for decoding with one checkpoint. If it is too short, fewer lines are decoded."""
+    """Approximate time limit for decoding with the first checkpoint. If it is too short, fewer lines are decoded; the
+    other checkpoints decode the same lines without a limit."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Measured:
     checkpoint: str
     evaluation: Evaluation
     decoded: Decoded | None
-    """None if no lines were decoded."""
+    """Result of decoding; None if no lines were decoded."""
 
     @property
     def score(self) -> float:

@@ -24,7 +24,7 @@ class DiskNeed:
     """The disk space that a training run needs for its checkpoints. The indexes and logs, a few MB, are not counted."""
 
     latest: int
-    """Largest number of latest checkpoints that the model folder holds."""
+    """Number of latest checkpoints that the run keeps: --keep_checkpoint_max, or fewer if the run saves fewer."""
     weights: int
     """Bytes of the model's weights."""
 
@@ -32,7 +32,7 @@ class DiskNeed:
     def of(cls, parameters: int, hparams: HParams, config: RunConfig) -> DiskNeed:
         """Returns the need of a run that trains a model with this number of parameters by Adam."""
         saves = math.ceil(hparams.train_steps / config.local_eval_frequency)
-        # With save_checkpoints_secs, the number of saves depends on the machine.
+        # With save_checkpoints_secs, the number of saves depends on the machine's speed.
         latest = config.keep_checkpoint_max if config.save_checkpoints_secs else min(config.keep_checkpoint_max, saves)
         return cls(latest, FLOAT32 * parameters)
 
@@ -43,7 +43,7 @@ class DiskNeed:
 
     @property
     def total(self) -> int:
-        """Bytes of all checkpoints in `parts` together."""
+        """Bytes of all checkpoints that the disk must hold at the same time."""
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
@@ -56,7 +56,7 @@ class DiskNeed:
         }
 
     def table(self) -> Table:
-        """Returns the parts and their sum as a table for a dry run."""
+        """Returns a table for a dry run: the bytes of each kind of checkpoint, and the bytes of all together."""
         lines = [{"disk": name, "disk_bytes": size} for name, size in [*self.parts().items(), ("together", self.total)]]
         return Table("disk", "Disk space for checkpoints", lines)
 

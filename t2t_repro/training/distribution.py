@@ -54,7 +54,8 @@ def make_strategy(worker_gpu: int = 0) -> Any:
             "they reach each other's ports"
         ) from None
     except tf.errors.OpError as error:
-        if "server" not in error.message.lower():  # not "Could not start gRPC server"
+        # If this worker cannot listen on its port, TensorFlow's message is "Could not start gRPC server".
+        if "server" not in error.message.lower():
             raise lost(error) from None
         raise UserError(
             f"TF_CONFIG: cannot listen on {addresses[index]} ({_first_line(error)}); end the process that uses this "

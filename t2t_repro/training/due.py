@@ -16,7 +16,7 @@ class Due:
     saves: bool = False
     """Whether to save a checkpoint."""
     saves_by_request: bool = False
-    """Whether a checkpoint is saved only because a signal stopped the run. The next save deletes this checkpoint."""
+    """Whether the only reason to save is a signal that asked the run to stop. The next save deletes this checkpoint."""
     evaluates: bool = False
     """Whether to evaluate the model on the dev split."""
     stops: bool = False

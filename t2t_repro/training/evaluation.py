@@ -35,7 +35,8 @@ PROBE = 10
 """Number of lines that an evaluation with a time limit decodes in any case, to measure the speed."""
 
 DECODE_SECONDS, DECODE_SHARE = 60.0, 0.1
-"""Time limit of decoding in an evaluation: 60 seconds, or this share of the training time if that is longer."""
+"""Time limit of decoding in an evaluation: the larger of DECODE_SECONDS and the share DECODE_SHARE of the training time
+between two evaluations."""
 
 
 def decode_seconds(training_seconds: float) -> float:
@@ -177,12 +178,13 @@ class DevDecoder:
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
         # The samples are decoded first, so that each evaluation shows the same lines. The other lines have a random
-        # order, so that those that a time limit leaves are spread over the split. Every run has the same order.
+        # order, so that the decoded lines are spread over the split even if a time limit ends the decoding early.
+        # Every run has the same order.
         rest = list(range(SAMPLES, len(pairs)))
         random.Random(0).shuffle(rest)
         self._order = [*range(min(SAMPLES, len(pairs))), *rest]
         self._seconds_per_line: float | None = None
-        """Measured time of the last decoded lines; None before the first evaluation with a time limit."""
+        """Seconds per line, measured for the lines decoded last; None before the first call with a time limit."""
 
     def __call__(self, should_stop: Callable[[], bool] = never, seconds: float = math.inf) -> Decoded:
         """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
@@ -210,7 +212,7 @@ class DevDecoder:
         return self._scored(sorted(texts), texts)
 
     def keep(self, lines: int) -> None:
-        """Restricts later calls to the lines that a call with a time limit decoded, if it decoded `lines` lines."""
+        """Restricts later calls to the lines that an earlier call decoded. `lines` is the number of these lines."""
         self._order = self._order[:lines]
 
     def _next_lines(self, done: int, seconds: float) -> list[int]:
@@ -227,7 +229,7 @@ class DevDecoder:
             count = min(left, PROBE)
         else:
             count = min(left, max(int(min(seconds / self._seconds_per_line, left)), 0 if done else PROBE))
-            if done and count < min(left, PROBE):  # a batch of very few lines is slow
+            if done and count < min(left, PROBE):  # a very small batch wastes time
                 count = 0
         return sorted(self._order[done : done + count])
 

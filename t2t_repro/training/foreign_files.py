@@ -21,9 +21,9 @@ LATER_FILES = (STATE, metrics_log.FILE, "results.json", "report.md")
 def refuse_foreign_files(folder: Path, first_files: Mapping[str, bytes]) -> None:
     """Raises UserError if a training run would overwrite a file in `folder` that no training run has written.
 
-    A folder with valid hparams.json and problem.json is a model folder, whose files a training run has written. In
-    another folder, the run may be one that was killed while it wrote its first files. The same command may start again,
-    so files with the same contents are accepted.
+    A folder with valid hparams.json and problem.json is a model folder, whose files a training run has written. If one
+    of the two is missing, an earlier run may have been killed while it wrote its first files. So that the same command
+    can start again, files with the contents that this run would write are accepted.
 
     Args:
         folder: value of --output_dir; the folder may not exist yet.

@@ -127,7 +127,8 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
 def finished_folder(run: Run) -> ModelFolder | None:
     """Returns the model folder if its training has taken more steps than this run would take; otherwise None.
 
-    Says so, and changes no file: the run has nothing to do.
+    If it returns the folder, this run has nothing to do, and the function prints a line that says so. It changes no
+    files.
 
     Raises:
         UserError: if the folder belongs to another run.
