@@ -96,8 +96,8 @@ def graph_run_in_batches(
 
     Args:
         run: function of one tensor int32 [R, S] for each tensor in `ids`. It returns tensors [R, ...].
-        ids: tensors int32 [B, S], padded with 0. A text with several rows of ids, such as source and target, is as long
-            as the longest of them.
+        ids: tensors int32 [B, S], padded with 0. With several tensors, such as sources and targets, the length of a
+            text is that of the text's longest row.
         results: tensors [B, ...], into which the results of `run` are written. A dimension that is too small for a
             result grows; new elements are 0.
         batch_size: largest number of tokens in a batch; see `batches`.

@@ -147,7 +147,7 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
 
 
 def refuse_overlap(job: Job, pattern: str, paths: Sequence[str]) -> None:
-    """Raises UserError if the run would write one of its input files, or if `pattern` would match its outputs.
+    """Raises UserError if the run would overwrite one of its input files, or if `pattern` would match its outputs.
 
     Args:
         job: the settings of the run.
@@ -168,8 +168,8 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
     """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
 
     The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. If
-    the block fails after it has written a shard, the file remains. During the block, no other run on a local file
-    system can use the same `decode_to_file`.
+    the block fails after it has written a shard, the file remains. If `decode_to_file` is on a local file system, no
+    other run can use it during the block.
 
     Raises UserError if shards of another run exist, another run is writing them, or the file cannot be written.
     """

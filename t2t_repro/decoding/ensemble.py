@@ -59,7 +59,7 @@ class Ensemble:
         return _mean(logits, options, save_weights_to)
 
     def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
-        """Returns each member's keyword arguments: an empty list `save_weights_to`, or none if no weights are saved."""
+        """Returns each member's keyword arguments: a list `save_weights_to` if weights are saved, or nothing."""
         return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
 
 

@@ -32,8 +32,8 @@ class Journal:
         resume: true to read the translations in an existing journal, false to start with an empty journal.
         strict: if a journal to resume has other settings, true to raise UserError, false to start with an empty one.
 
-    Raises UserError if the journal is damaged, has other settings (if `strict`), cannot be read or written, or is
-    another program's file.
+    Raises UserError if the journal is damaged or cannot be read or written. If `strict`, also if the journal has other
+    settings or is another program's file.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -57,7 +57,8 @@ class Journal:
         """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
         try:
             fields = dataclasses.asdict(translation)
-            fields["pieces"] = fields.pop("segments")  # the field's name in journals of earlier versions
+            # Journals keep the field's earlier name, so that journals of earlier versions can be read.
+            fields["pieces"] = fields.pop("segments")
             self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
         except OSError as error:
@@ -78,7 +79,7 @@ class Journal:
                 raise self._unwritable(close_error) from None
 
     def _refuse_other_file(self) -> None:
-        """Raises UserError if the journal's path holds something that this project did not write."""
+        """Raises UserError if the journal's path is a link or folder or, if `strict`, another program's file."""
         refuse_irregular(self.path)
         if self._strict and self.path.exists():
             with open(self.path, "rb") as file:

@@ -103,7 +103,7 @@ def split_text(
 
 
 def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:
-    """Returns the parts after concatenating neighbors, as long as a result has at most `longest` tokens."""
+    """Joins neighboring parts while the result has at most `longest` tokens. Returns the joined parts."""
     merged = [parts[0]]
     for part in parts[1:]:
         if not part.strip() or count(merged[-1] + part) <= longest:

@@ -23,7 +23,8 @@ def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf
         prefix: int32 [R, P], the tokens with which each sentence's outputs must begin, padded with 0.
     """
     forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]: prefix token at t, or 0
-    mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))  # [R, V]: 0 for `forced`
+    # [R, V]: 0 for the prefix token, -inf for all other tokens
+    mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))
     return tf.where(forced[:, None, None] == PAD_ID, adjusted, logits + mask[:, None])
 
 

@@ -43,7 +43,7 @@ def generate_outputs(
         limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
-        cache["attention"] = tf.zeros([hypotheses, length])  # of each source token so far
+        cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token
     scoring = _scoring(model, decode_hparams, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
@@ -100,7 +100,8 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
     log_probs = tf.gather(logits, targets, batch_dims=2)  # [B, T], for the target's tokens
     if not model.is_normalized:
         log_probs -= tf.reduce_logsumexp(logits, axis=2)
-    if weights:  # mean over the heads, then the source position with the largest: [B, H, T, S] --> [B, T, S] --> [B, T]
+    if weights:
+        # The mean over the heads, then the position of the largest weight: [B, H, T, S] --> [B, T, S] --> [B, T]
         attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2, output_type=tf.int32)
     else:
         attention = tf.zeros([tf.shape(targets)[0], 0], tf.int32)

@@ -15,7 +15,8 @@ class Hypothesis:
     text: str
     """The output as one line of text."""
     score: float
-    """Log-probability / length penalty, in nats, after other penalties. For a split text, the sum over its segments."""
+    """Log-probability / length penalty, in nats, lowered by the repetition and coverage penalties if they are used. For
+    a split text, the sum of its segments' scores."""
     ids: tuple[int, ...] = ()
     """The output's token ids. The last id is the end token, unless the output reached the length limit."""
     token_scores: tuple[float, ...] = ()

@@ -177,7 +177,7 @@ class Translator:
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Raises UserError if this model cannot decode with `decode_hparams`, or if a field is only for t2t-decoder."""
+        """Raises UserError if the model cannot use `decode_hparams`, or a field is set that only t2t-decoder uses."""
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
@@ -224,7 +224,7 @@ class Translator:
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a TensorFlow graph. Keeps a graph for each combination of settings and arrays."""
+        """Runs `generate_outputs` as a TensorFlow graph. Calls with equal settings and array names share the graph."""
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}

@@ -62,10 +62,10 @@ def paper_bleu(
 
     Args:
         translations, references, language: as for `scores`, but `language` must not be "".
-        replaces_punctuation: False for the first version of get_ende_bleu.sh, which replaces no punctuation. True to
-            replace Unicode punctuation on both sides first. Later versions of the script replace it in the translations
-            only, because their reference, newstest2013, has only ASCII quotation marks. newstest2014 has typographic
-            ones; for it, tensor2tensor's authors replaced the marks in the reference by hand (their issue 317).
+        replaces_punctuation: true to replace Unicode punctuation in translations and references first; false to keep
+            it, as the first version of get_ende_bleu.sh does. Later versions of the script replace it only in the
+            translations, because their reference, newstest2013, has only ASCII quotation marks. newstest2014 has
+            typographic ones, which tensor2tensor's authors replaced in the reference by hand (tensor2tensor issue 317).
 
     Raises UserError and ValueError as `scores` does.
     """

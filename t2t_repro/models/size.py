@@ -84,7 +84,8 @@ class StepMemory:
     moments: int
     """Adam's first and second moments."""
     gradients: int
-    """Gradients of all weights and of each use of an embedding matrix, and their sums if more micro-batches follow."""
+    """Gradients of all weights and of each use of an embedding matrix. With gradient accumulation, also the sums of the
+    weights' gradients."""
     activations: int
     """Tensors that the forward pass keeps for the backward pass."""
 
@@ -127,20 +128,22 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     product = FLOAT32 if precision == "float32" else 2
     is_cast = product != FLOAT32
 
-    # Bytes that a residual connection keeps per position: dropout factors, the layer norm's centered input and its
-    # scales, the output, and for 16-bit products a 16-bit copy of the output.
+    # Bytes that a residual connection keeps per position: the dropout mask, three tensors of the layer norm (centered
+    # input, scale / standard deviation, output) and, with 16-bit precision, a 16-bit copy of the output.
     residual = FLOAT32 * width * (3 + (hparams.layer_prepostprocess_dropout > 0)) + is_cast * product * width
-    # Bytes kept per attention weight: the softmax, its 16-bit copy, the dropout factors, and softmax times factors.
+    # Bytes kept per attention weight: the softmax; with 16-bit precision, a 16-bit copy; with dropout, the dropout
+    # mask and, only in float32, the softmax after dropout.
     weight = FLOAT32 + is_cast * product + (hparams.attention_dropout > 0) * FLOAT32 * (1 if is_cast else 2)
-    # Bytes that a feed-forward network keeps per position: the ReLU's output, and with dropout also the dropout factors
-    # and the product of output and factors.
+    # Bytes that a feed-forward network keeps per position: the ReLU's output and, with dropout, also the dropout mask
+    # and the output after dropout.
     inner = product * hparams.filter_size * (3 if hparams.relu_dropout else 1)
 
     def attention(queries: int, keys: int, connections: int) -> int:
         return queries * residual + product * channels * (queries + keys) + heads * connections * weight
 
     def self_attention(length: int, is_masked: bool) -> int:
-        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1  # blocks that read each key
+        # With restricted self-attention, each block that reads a key keeps its own copy of the key.
+        copies = (2 if is_masked else 3) if hparams.self_attention_neighborhood else 1
         return attention(length, copies * length, _connections(hparams, length, is_masked))
 
     def feed_forward(length: int) -> int:
