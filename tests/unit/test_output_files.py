@@ -1,4 +1,4 @@
-"""Streams are written and never replaced, links are followed, and no program writes a file that it reads."""
+"""Tests that streams are written and never replaced, links are followed, and inputs are not overwritten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def make_device(path: Path, number: int) -> Path:
-    """Makes a device file: 3 for one like /dev/null, 7 for one like /dev/full. Skips the test if this is forbidden.
+    """Makes a device file like /dev/null (number 3) or /dev/full (number 7). Skips the test if this is forbidden.
 
     Tests must not use the devices in /dev: if a test fails, and root runs it, whole_file would replace them.
     """

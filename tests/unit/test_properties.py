@@ -1,4 +1,4 @@
-"""Properties that hold for all drawn examples: of overrides, of cut and joined lines, and of trees as sequences."""
+"""Tests hparams overrides, cut and joined lines, and trees converted to text and back, on random examples."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_long_line_is_cut_without_loss_and_joined_again(
         assert decoded.strip() == segment.string.replace("\u2581", " ").strip()
     strings = [segment.string for segment in segments]
     assert "".join(strings).split() == text.split()
-    if strings:  # translations that only drop the white space around a segment
+    if strings:  # in place of translations, the segments without outer white space
         assert join_texts([string.strip() for string in strings], strings).split() == text.split()
 
 

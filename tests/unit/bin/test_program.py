@@ -102,7 +102,7 @@ def test_a_random_seed_out_of_range_is_refused(seed: int) -> None:
 
 
 def test_a_terminal_gets_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that write outputs of a model or words of a server to a terminal must not let them change it."""
+    """Model outputs and server messages are escaped on a terminal, so that they cannot control it."""
     text = "\x1b[2Jab\rc\t\x07\x7f\x9b\u202ed Ω\u200f"
     shown = "\\x1b[2Jab\\rc\t\\x07\\x7f\\x9b\\u202ed Ω\u200f\n"
     answer, values = Answer((text,), (0.0,)), t2t_query_server.FLAGS

@@ -66,7 +66,7 @@ def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Ar
 
 
 def files_in(folder: Path) -> list[str]:
-    """Returns the paths of all files in a folder, except files with hashes."""
+    """Returns the relative paths of all files in a folder, except checksum files (.sha256)."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".sha256"]
     return sorted(str(path.relative_to(folder)) for path in files)
 

@@ -1,4 +1,4 @@
-"""Tests where downloads are stored by default, and that no other user may be able to change them."""
+"""Tests the default folder of downloads, and that a folder in which other users can write is refused."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         if number == 0:
             message = failure(Toy(20), tmp_path)
             assert message.startswith(f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give")
-            with locked(tmp_path / ".lock", ""):  # A t2t-trainer may use the folder.
+            with locked(tmp_path / ".lock", ""):  # t2t-trainer could still lock the folder
                 pass
 
     generate_data(Toy(watch=watch), tmp_path, "")

@@ -195,7 +195,7 @@ def test_files_damaged_after_an_interrupt_are_made_again(
         path.unlink()
     else:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    # Without its state, nobody knows which text the shards hold.
+    # Without the state file, t2t-datagen cannot know which text the shards hold, so it needs --overwrite.
     generate_data(Toy(), tmp_path, "", Options(overwrite=name == ".toy.unfinished"))
     assert contents(tmp_path) == unbroken
 

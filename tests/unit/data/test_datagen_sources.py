@@ -17,7 +17,7 @@ from toys import ENGLISH, GREEK, contents, lines
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """Writes a source and a target file. Returns the path of both without its suffix."""
+    """Writes text.en and text.el, and returns their path without the suffix."""
     for suffix, words in (("en", ENGLISH), ("el", GREEK)):
         (tmp_path / f"text.{suffix}").write_text("".join(f"{line}\n" for line in lines(40, words)), "utf-8")
     return tmp_path / "text"

@@ -153,7 +153,7 @@ def test_the_vocabulary_of_the_data_directory_itself_may_be_supplied(tmp_path: P
     assert contents(tmp_path / "new") == before
 
     def changed() -> Toy:
-        """Returns a problem whose text changes in the second pass. Then all files of the problem are deleted."""
+        """Returns a problem whose text changes in the second pass. So generate_data fails and deletes the data."""
         problem = Toy()
 
         def watch(*place: object) -> None:

@@ -1,4 +1,4 @@
-"""Shards and indexes made to harm: their checksums are right, but not what they say."""
+"""Tests of hostile shards and indexes, whose checksums are correct but whose contents are wrong."""
 
 from __future__ import annotations
 

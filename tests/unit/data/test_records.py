@@ -287,7 +287,7 @@ def test_any_written_records_are_read_again(
     has_index: bool,
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "records"
-    for path in folder.glob("*"):  # files of the previous example
+    for path in folder.glob("*"):  # delete the files of Hypothesis's previous example
         path.unlink()
     paths = [shard(folder, number, len(shards)) for number in range(len(shards))]
     indexes = [write_chunks(path, [chunk([pair]) for pair in pairs]) for path, pairs in zip(paths, shards, strict=True)]

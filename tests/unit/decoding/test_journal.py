@@ -56,7 +56,7 @@ def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
     with Journal(output, SETTINGS, resume=False) as journal:
         for count, number in enumerate(DONE, 1):
             journal.add(number, DONE[number])
-            assert reopen(output) == dict(list(DONE.items())[:count])  # the journal is still open, as after a kill
+            assert reopen(output) == dict(list(DONE.items())[:count])  # the journal is not closed yet, as after a kill
 
 
 def test_a_journal_of_an_earlier_version_is_read(output: Path) -> None:

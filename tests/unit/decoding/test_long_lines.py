@@ -15,7 +15,7 @@ Count = Callable[[str], int]
 
 
 def count_characters(text: str) -> int:
-    """Returns the length of a text in which each character is a token. Adds an end token; ignores outer spaces."""
+    """Returns the number of characters, without outer white space, plus 1 for the end token."""
     return len(text.strip()) + 1
 
 

@@ -38,7 +38,7 @@ def test_big_differs_from_base_as_in_table_3() -> None:
         "num_heads": 16,
         "layer_prepostprocess_dropout": 0.3,
         "train_steps": 300_000,
-        "local_eval_frequency": 600,  # 600 steps of 1.0 s take 10 minutes, as do base's 1,500 steps of 0.4 s
+        "local_eval_frequency": 600,  # 600 steps of 1.0 s take 10 minutes, like 1,500 of 0.4 s in transformer_base
         "num_last_checkpoints": 20,
     }
     assert (base.local_eval_frequency, base.num_last_checkpoints) == (1500, 5)

@@ -248,7 +248,8 @@ def test_a_reversed_problem_decodes_its_targets(make_folder: MakeFolder, tmp_pat
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["one", "two"], "targets": ["", "zwei"]})
     evaluate(folder, str(tmp_path / "data"), str(tmp_path))
     (outputs,) = decoded(folder).values()
-    assert (outputs[0], bool(outputs[1])) == ("", True)  # the first source, a German line, is empty
+    # The sources are the German lines "" and "zwei". Only the empty one has an empty output.
+    assert (outputs[0], bool(outputs[1])) == ("", True)
 
 
 def test_each_available_test_set_is_decoded(
@@ -331,7 +332,7 @@ def test_a_killed_decode_continues(
     with pytest.raises(KeyboardInterrupt):
         evaluate(folder, data, str(tmp_path))
     write(tmp_path / "data", "numbers_ende", "dev", {"inputs": ["a dog"], "targets": ["ein Hund"]})
-    evaluate(folder, data, str(tmp_path))  # ignores the journal, which is of another text
+    evaluate(folder, data, str(tmp_path))  # ignores the journal, because the text has changed
     assert decoded_texts == [SOURCES, ["a dog"]]
 
 

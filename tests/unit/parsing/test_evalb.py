@@ -153,7 +153,8 @@ def test_equal_labels_match() -> None:
         assert (sentence.matched, sentence.correct_tags) == (2, 1)
     equal = dataclasses.replace(COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")}))
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
-    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)  # TOP and its equal ROOT are deleted
+    # ROOT is deleted like TOP, because `equal` makes the two labels equal.
+    assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)
     assert scored("(S (TOP a) (N b))", "(S (TOP a) (N b))", equal).words == 1
     # As a tag of a word, ROOT is not deleted, although TOP is.
     assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2

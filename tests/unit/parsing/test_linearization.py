@@ -74,7 +74,7 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "expected", "repairs"),
     [
-        # The output has no symbols, or no brackets.
+        # The output is empty, has only brackets, or has only a word symbol.
         ("", "a b .", "(TOP (XX a) (XX b) (. .))", {"words_missing": 3, "roots_joined": 1}),
         ("(S (NP )NP )S", "a", "(TOP (XX a))", {"words_missing": 1, "constituents_empty": 2, "roots_joined": 1}),
         ("NN", "a", "(TOP (NN a))", {"roots_joined": 1}),

@@ -248,7 +248,7 @@ def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     ],
 )
 def test_an_http_answer_without_predictions_is_an_error(status: int, body: str, message: str) -> None:
-    """The client reports an error even if the body is not valid JSON, such as C escapes from old TensorFlow Serving."""
+    """The client reports an error even if the body is not valid JSON. Old TensorFlow Serving sends octal escapes."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests that whatever a server answers ends in one line, in time and within bounded memory."""
+"""Tests that wrong and endless answers of a server are reported in one line, in time and within bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from t2t_repro.serving import deadline_http
 from t2t_repro.serving.client import Answer, Client
 
 SHORT, PATIENCE = 0.3, 30.0
-"""Seconds that the client waits for a server that never ends, and for other servers."""
+"""Timeouts in seconds: SHORT for a server whose answer never ends, PATIENCE for other servers."""
 
 
 def http(body: str | bytes, status: str = "200 OK", header: str = "") -> bytes:
@@ -143,7 +143,7 @@ def test_an_endless_answer_ends_in_time(answer: bytes, drip: bytes) -> None:
     start = time.monotonic()
     with server(answer, drip) as address:
         assert f"within {SHORT} s" in error(address, timeout_secs=SHORT)
-    assert time.monotonic() - start < 10  # a machine that is busy with other tests is slow
+    assert time.monotonic() - start < 10  # far above SHORT, because other tests may slow the machine
 
 
 def test_an_endless_answer_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Tests that an average and the last checkpoint are measured alike, and that the better one is named."""
+"""Tests that an average and the last checkpoint are scored on the same dev lines, and which one is called better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that the stated disk need is what a run writes, and that a run does not start on a full disk."""
+"""Tests that a run needs the disk space that a dry run states, and that it does not start on a full disk."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_dry_run_states_the_need() -> None:
 
 
 class Usage(NamedTuple):
-    """The result of shutil.disk_usage."""
+    """A fake result of shutil.disk_usage."""
 
     total: int
     used: int

@@ -332,7 +332,7 @@ def test_a_time_limit_leaves_lines_of_the_whole_split(
 
 
 ALWAYS = (5, 12, 15, 25, 32)
-"""Numbers of the lines that each evaluation of 40 lines decodes after the samples."""
+"""Numbers of the lines, of 40, that every evaluation decodes in addition to the five samples."""
 
 
 def test_the_time_limit_is_a_minute_or_a_tenth_of_the_training_time() -> None:

@@ -107,7 +107,7 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
 
 
 class Recorder:
-    """The parts of a prepared training run that an evaluation uses; `limits` are the time limits of the decodings."""
+    """A fake of the parts of a training run that an evaluation uses. `limits` collects the decoding time limits."""
 
     def __init__(self, limits_decoding: bool, seconds_before: float, lines: int) -> None:
         self.limits, self.messages = list[float](), list[str]()

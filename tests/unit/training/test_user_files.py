@@ -1,4 +1,4 @@
-"""Tests that a training run neither deletes nor overwrites files that no training run has written."""
+"""Tests that a training run does not delete or overwrite the user's own files."""
 
 from __future__ import annotations
 
