@@ -19,7 +19,7 @@ from t2t_repro.textfile import read_lines
 REFERENCES = flags.DEFINE_list("references", [], "files with one reference a line, untokenised")
 LANGUAGES = flags.DEFINE_list("languages", [], "language of each file, e.g. de,fr")
 DROPPED = 0.1
-"""Fraction of the words that the translations lack."""
+"""Fraction of the references' words that the translations omit."""
 
 
 def shortened(references: list[str]) -> list[str]:
@@ -38,7 +38,7 @@ def split_everywhere(translations: list[str], references: list[str], language: s
 
 
 def main(argv: list[str]) -> None:
-    """Prints the table."""
+    """Prints a Markdown table with two rows for each language."""
     if not REFERENCES.value or len(REFERENCES.value) != len(LANGUAGES.value):
         raise app.UsageError("give --references, and a language for each file in --languages")
     print("| language | quotation marks of the translation | sacreBLEU | as released | ASCII punctuation | "

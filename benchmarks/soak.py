@@ -5,8 +5,8 @@
 
 The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`. A request has 0 to
 8 texts. A text is empty, has white space only, a few words, far more words than the model accepts, bytes that are not
-UTF-8, control characters, or random characters of Unicode. Or it is a list of ids, some of which are not in the
-vocabulary. Request I is the same in every run.
+UTF-8, control characters, or random characters of Unicode. Some requests to a SavedModel have lists of ids instead of
+texts, and some of the ids are not in the vocabulary. The requests are the same in every run.
 
 Every answer is checked: one output for each text, each output one line, and no output for an empty text. After every
 1,000 requests, when all threads wait, the script prints the process's memory. It exits with code 1 if an answer is
@@ -44,12 +44,12 @@ THREADS = flags.DEFINE_integer("threads", 8, "number of threads that send reques
 ROUND = 1000
 """Requests between two measurements of the memory."""
 TOLERANCE = 0.05
-"""Largest relative difference in memory between the first tenth and the end."""
+"""Largest allowed change of memory from a tenth of the requests to the last one, as a fraction."""
 WORDS = ["one", "two", "seven", "thirteen", "hundred", "and", "Größe", "日本", "🙂", "a,b;", "\u2028", "<s>"]
 
 
 def text(draw: random.Random) -> bytes:
-    """Returns a random text. It may be empty or invalid, but has no newline."""
+    """Returns a random text. It may be empty or not UTF-8, but has no newline."""
     kind = draw.randrange(10)
     if kind == 0:
         return draw.choice([b"", b" ", b"\t \r", b" \v "])
@@ -73,7 +73,7 @@ def request(number: int) -> list[bytes]:
 
 
 def served(export_dir: str) -> Callable[[int], str]:
-    """Returns a function that sends request `number` to a SavedModel, and describes what is wrong with the answer."""
+    """Returns a function that sends request `number` to a SavedModel and returns a fault of the answer, or ""."""
     signatures = tf.saved_model.load(export_dir).signatures
 
     def send(number: int) -> str:
@@ -96,7 +96,7 @@ def served(export_dir: str) -> Callable[[int], str]:
 
 
 def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
-    """Returns a function that translates request `number`, and describes what is wrong with the translations.
+    """Returns a function that translates request `number` and returns a fault of the translations, or "".
 
     t2t-decoder's input must be UTF-8. So texts that are not UTF-8 go to the translator as Python decodes file names,
     with lone surrogates. The translator must refuse or translate them.
@@ -119,7 +119,7 @@ def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
 
 
 def mistake(texts: list[bytes], rows: list[list[str]]) -> str:
-    """Returns what is wrong with the outputs of a request, a row for each text; "" if nothing is wrong."""
+    """Returns the first fault in the outputs of a request, or "". `rows` has a list of outputs for each text."""
     if len(rows) != len(texts):
         return f"{len(rows)} answers to {len(texts)} texts"
     for source, row in zip(texts, rows, strict=True):
@@ -149,7 +149,7 @@ def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float
 
 
 def main(argv: list[str]) -> None:
-    """Runs the soak and prints the memory."""
+    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too much."""
     if bool(EXPORT_DIR.value) == bool(OUTPUT_DIR.value):
         sys.exit("give either --export_dir or --output_dir")
     send = served(EXPORT_DIR.value) if EXPORT_DIR.value else translator(OUTPUT_DIR.value, DECODE_HPARAMS.value)

@@ -124,7 +124,7 @@ def seconds(run: Pass, x: tf.Tensor) -> float:
 
 
 def peak_memory(kind: int, length: int, width: int) -> float:
-    """Returns by how many MiB memory grows at most during one pass of layer number `kind` in `passes(width)`.
+    """Returns the peak growth of memory, in MiB, during one pass of the layer `passes(width)[kind]`.
 
     Call this function in a new process, because TensorFlow keeps the memory of earlier passes.
     """

@@ -1,10 +1,10 @@
-"""The paper's parsers (section 6.3, Table 4): four layers of width 1,024, otherwise like base.
+"""The paper's parsers (section 6.3, Table 4): four layers of width 1,024, otherwise like transformer_base.
 
-The paper's authors chose dropout, learning rate and beam size on section 22 of the treebank and kept base's other
-settings, but of these three they state only the beam size. Maximum length, warmup, and the dropout of residuals and
-attention weights are therefore those of tensor2tensor's transformer_parsing_base and transformer_parsing_big. In these
-two sets, learning_rate has no effect. Our learning rate's constant is 1, as in equation 3 and in base. Like base, the
-parsers average the last five checkpoints.
+The paper's authors chose dropout, learning rate and beam size on section 22 of the treebank and kept the base model's
+other settings, but of these three they state only the beam size. Maximum length, warmup, and the dropout of residuals
+and attention weights are therefore those of tensor2tensor's transformer_parsing_base and transformer_parsing_big. The
+learning_rate of these two sets has no effect in tensor2tensor. Our learning_rate_constant is 1, as in equation 3 and in
+transformer_base. Like transformer_base, the parsers average the last five checkpoints.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def transformer_parsing_4layer() -> HParams:
         # transformer_parsing_base.
         layer_prepostprocess_dropout=0.2,
         attention_dropout=0.2,
-        # max_length and warmup are also those of transformer_parsing_base. The learning rate peaks at 0.00025 after
-        # 16,000 steps. With base's 4,000 steps of warmup, the peak would be twice as high. train_steps and the interval
-        # are our choice: an evaluation on 1,700 sentences every 5 epochs.
+        # max_length and warmup are also those of transformer_parsing_base. After 16,000 steps of warmup, the learning
+        # rate peaks at 0.00025; after transformer_base's 4,000 steps, it would peak at 0.0005. We chose train_steps and
+        # local_eval_frequency: the parser is evaluated on the dev split's 1,700 sentences every 5 epochs.
         max_length=512,
         learning_rate_warmup_steps=16000,
         train_steps=20000,
@@ -45,8 +45,8 @@ def transformer_parsing_4layer() -> HParams:
 def transformer_parsing_4layer_semi() -> HParams:
     """Table 4, semi-supervised: the parser that also learns from 17 M automatically parsed sentences.
 
-    An epoch is about 41,000 steps, so base's 100,000 steps are about 2.5 epochs. Warmup and both dropout rates are
-    those of tensor2tensor's transformer_parsing_big. The evaluation interval is base's.
+    An epoch is about 41,000 steps, so transformer_base's 100,000 steps are about 2.5 epochs. Warmup and both dropout
+    rates are those of tensor2tensor's transformer_parsing_big. local_eval_frequency is that of transformer_base.
     """
     return replace(
         transformer_parsing_4layer(),

@@ -1,7 +1,8 @@
 """The paper's Table 3: variations on base, trained on WMT EN-DE and scored on newstest2013.
 
-The sets have tensor2tensor's names and the paper's values. Each set has base's values, except those that its row of the
-table names. Its models decode with the last checkpoint instead of an average. `t2t-paper --table=3` prints the table.
+The sets have tensor2tensor's names and the paper's values. Each set is transformer_base with the changes that its row
+of the table names. Models of these sets decode with the last checkpoint instead of an average. `t2t-paper --table=3`
+prints the table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VARIATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ls2": ("D: label smoothing 0.2", {"label_smoothing": 0.2}),
     "pos_emb": ("E: learned positions instead of sinusoids", {"pos": "emb"}),
 }
-"""For each set, by its name without "transformer_": row and description, and the hparams that differ from base."""
+"""For each set, by its name without "transformer_": the row of Table 3, and the hparams that differ from base."""
 
 
 def _register(name: str, row: str, changes: dict[str, Any]) -> None:

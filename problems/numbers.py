@@ -37,7 +37,7 @@ class NumbersEnde(Problem):
         return "en", "de"
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields random numbers in words, each number once. Half of the first 10,000 numbers are drawn below 10,000."""
+        """Yields random numbers in words, each number once. Every second of the first 10,000 is below 10,000."""
         from num2words import num2words
 
         random_numbers = random.Random(2017)

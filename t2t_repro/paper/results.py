@@ -25,7 +25,7 @@ class Results:
     Attributes:
         steps: training steps taken.
         dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
-        dev_bleu: BLEU on the dev split, computed by the paper's method as released (`PAPER_BLEU`).
+        dev_bleu: BLEU on the dev split, computed as tensor2tensor's first get_ende_bleu.sh does (`PAPER_BLEU`).
         bleu: the same BLEU on each test set by its name.
         f1: labelled F1 in percent, computed as EVALB does.
         train_seconds: wall time of the training in seconds.

@@ -111,7 +111,7 @@ class Summary(Counts):
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
-    """Returns the summary of `sentences`. EVALB's second summary has only those of at most `cutoff_len` words."""
+    """Returns the summary of `sentences`. For EVALB's second summary, pass only those of up to `cutoff_len` words."""
     sentences = list(sentences)
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
     sums = {field.name: sum(getattr(sentence, field.name) for sentence in valid) for field in fields(Counts)}

@@ -132,7 +132,7 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
 
 
 def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
-    """Returns the tagged words that replace each symbol in the tree, or one list of all words if no symbols exist."""
+    """Returns, for each symbol, the tagged words that replace it; one list of all words if there are no symbols."""
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     place = 0
     for word, position in zip(words, _align(symbols, words), strict=True):

@@ -15,8 +15,8 @@ from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters, read_paramet
 EVALB = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "evalb"
 pytestmark = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb does not exist")
 
-# (name of the sample trees, EVALB's parameter file, EVALB's output file). The word counts in bug.rsl-old include full
-# stops, and sample.prm is the only parameter file that keeps full stops.
+# (name of the sample trees, EVALB's parameter file, EVALB's output file). bug.rsl-old counts full stops as words,
+# so its parameter file is sample.prm, the only one that keeps full stops.
 SAMPLES = [
     ("sample", "sample/sample.prm", "sample/sample.rsl"),
     ("bug", "new.prm", "bug/bug.rsl-new"),

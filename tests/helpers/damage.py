@@ -1,4 +1,4 @@
-"""Damages files at random, always in the same way, and checks that a program that reads them ends in order."""
+"""Damages files at random, with a fixed seed, and checks that a program reads them or ends with a one-line error."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HOSTILE_VALUES: tuple[Any, ...] = (
     *("a/b", "a\0b", "a\nb", "\x1b[31m", "\ud800", "*", "[a]", "{}", "%s", "train", "1", "nan"),
     *(0, -1, 1, 7, 2**31, 2**32 + 1, 2**63, 10**18, 10**19 + 7, -(10**18), 0.5, -0.0, 1e308, 1e-320),
 )
-"""Values of the wrong type or outside the range of most fields."""
+"""JSON values that most fields may not have: wrong types, extreme numbers and dangerous strings."""
 LITERALS = ("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 5000, "[" * 20_000, '{"a":' * 20_000, "0x10")
-"""Texts that are no value in JSON, or a value that no field may have."""
+"""Texts that replace a JSON value: invalid JSON, or a value that no field may have."""
 
 
 class Damage:
@@ -29,7 +29,7 @@ class Damage:
         self.random = random.Random(seed)
 
     def bytes(self, contents: bytes) -> bytes:
-        """Returns the contents after one random change: flipped bits, other bytes, a cut, or only random bytes."""
+        """Returns the contents after one random change: flipped bits; bytes cut, replaced or repeated."""
         draw = self.random
         kind, start = draw.randrange(6), draw.randrange(len(contents) + 1)
         end = min(len(contents), start + draw.randrange(24))
@@ -66,14 +66,14 @@ class Damage:
         return json.dumps(value).encode()
 
     def json_line(self, contents: bytes) -> bytes:
-        """Returns lines of JSON, of which one is changed as by `json`."""
+        """Returns the JSON lines in `contents` after changing a random one with `json`."""
         lines = contents.removesuffix(b"\n").split(b"\n")
         index = self.random.randrange(len(lines))
         lines[index] = self.json(lines[index].decode())
         return b"\n".join([*lines, b""])
 
     def _changed(self, value: Any, new: Any) -> Any:
-        """Returns a copy of a JSON value in which `new` replaces a value inside, at any depth."""
+        """Returns a copy of a JSON value in which `new` replaces one random value at any depth."""
         if isinstance(value, dict) and value:
             key = self.random.choice(list(value))
             return {**value, key: self._changed(value[key], new)}

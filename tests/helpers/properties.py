@@ -1,4 +1,4 @@
-"""Settings of tests with drawn examples: few, the same in every run, and without a time limit for each."""
+"""Hypothesis settings for property tests: few examples, the same in every run, without a time limit for each."""
 
 from __future__ import annotations
 

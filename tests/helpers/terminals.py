@@ -43,7 +43,7 @@ class Terminal:
         return output
 
     def _close_programs_side(self) -> None:
-        """Closes this process's copy of the program's side, so that the terminal ends with the program."""
+        """Closes this process's copy of the program's side. Otherwise `read` would not notice the program's end."""
         if self._programs_side >= 0:
             os.close(self._programs_side)
             self._programs_side = -1

@@ -241,7 +241,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("copying")
 def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, tmp_path: Path) -> None:
-    # The lines have apostrophes, hyphens and quotation marks, so each language has other tokens.
+    # The lines have apostrophes, hyphens and quotation marks, which each language's tokeniser splits differently.
     references = ["L'homme qu'il a vu, c'est-à-dire « Paul ».", "The well-known man isn't here.", 'Der "Hund-Esel".']
     outputs = ["L'homme qu'il a vu, c'est-à-dire „ Luc “.", "The well-known men isn't here.", "Der „Hund-Esel“."]
     paths = [tmp_path / name for name in ("x", "reference", "y")]

@@ -1,4 +1,4 @@
-"""After a stop in training and a kill in decoding, t2t-reproduce finishes a row and repeats no finished work."""
+"""After a stop in training and a kill in decoding, t2t-reproduce resumes and repeats no finished work."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed
     flags.append("--eval_decode_lines=0")
     result = succeed("trainer", *flags)
     assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
-    # The first step has learning rate 0, so the dev loss after this step is that of the old model.
+    # The first step has learning rate 0, so the dev loss after it is still that of the model that gave the weights.
     [*_, old], [_, new] = read_metrics(killed.unbroken), read_metrics(model)
     assert (new["step"], new["dev_loss"]) == (1, old["dev_loss"])
 
