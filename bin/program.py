@@ -98,7 +98,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
-            raise UserError(f"argument {argument!a} is not UTF-8; rename the file or folder")
+            raise UserError(f"argument {argument!a} is not UTF-8; convert the text, or rename the file or folder")
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"

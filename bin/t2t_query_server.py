@@ -69,10 +69,6 @@ def main(values: flags.FlagValues) -> None:
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
             raise UserError(f"--{name} does nothing with --inputs_once; omit one")
-    try:
-        values.inputs_once.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError("--inputs_once: not UTF-8; convert it, e.g. with iconv") from None
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else None
     inputs = [] if values.inputs_once else program.file_inputs(values, "decode_from_file")

@@ -32,7 +32,7 @@ from t2t_repro.checkpoint_reader import (
     step_of,
 )
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import HParams, from_json, to_json
 from t2t_repro.locks import locked
 from t2t_repro.models.size import parameters
@@ -270,8 +270,8 @@ class ModelFolder:
         """Raises UserError if the problem or model that this folder was trained with is unknown to this program."""
         if not is_registered(name):
             raise UserError(
-                f"{self.path}: trained with the {kind} {name!r}, which this program does not know; give --t2t_usr_dir, "
-                "the folder with the code that defines it"
+                f"{self.path}: trained with the {kind} {shortened(name)!r}, which this program does not know; give "
+                "--t2t_usr_dir, the folder with the code that defines it"
             )
 
 

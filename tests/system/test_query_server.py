@@ -245,7 +245,7 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     piped = run("query-server", *flags, output, input="one\nz\udcfcei\n")
     refused(piped, "standard input:2: not UTF-8")
     refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing with --inputs_once")
-    refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once: not UTF-8")
+    refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once=z\\udcfc", "is not UTF-8")
     refused(run("query-server", *flags, "--batch_size=0"), "batch_size")
     refused(run("query-server", *flags, f"--decode_to_file={tmp_path}", input="a\n"), "is a folder; name a file")
     assert not list(tmp_path.iterdir())

@@ -136,6 +136,7 @@ def status(folder: Path) -> dict[str, tuple[int, int]]:
     return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)}
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy's, from a damaged header
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(
     kind: Kind, folder: Path, capsys: pytest.CaptureFixture[str]

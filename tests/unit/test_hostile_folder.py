@@ -68,7 +68,7 @@ def fifo(name: str) -> Callable[[Path], None]:
         (changed("problem.json", vocabulary="../../etc/passwd"), "must be the name of a file in the same folder"),
         (changed("problem.json", vocabulary=".."), "must be the name of a file in the same folder"),
         (changed("problem.json", vocabulary="\x1b[2J"), r"vocabulary='\x1b[2J' must be the name of a file"),
-        (changed("problem.json", problem="\x1b[2J" * 500), "unknown problem"),
+        (changed("problem.json", problem="\x1b[2J" * 500), "which this program does not know"),
         (changed("problem.json", settings={"train_size": "many"}), "train_size='many' must be of type int"),
         (linked(VOCABULARY, "/dev/zero"), f"{VOCABULARY}: cannot be read (it is no regular file)"),
         (linked("hparams.json", "/dev/zero"), "hparams.json: cannot be read (it is no regular file)"),
