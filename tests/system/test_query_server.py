@@ -55,7 +55,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(servers: Served) -> Served:
-    """Returns the server of the fixture `servers`, without faults and with an empty record of requests."""
+    """Returns the module's server after clearing its simulated faults and its record of requests."""
     servers.faults = Faults()
     servers.batches.clear()
     return servers
