@@ -36,7 +36,7 @@ from t2t_repro.textfile import decode_lines
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
-"""Numbers of the process's open files."""
+"""File descriptors of standard input and standard output."""
 
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
@@ -209,7 +209,7 @@ def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | N
 
 
 def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
-    """Returns the files that the flags `names` name. The first flag names the input: by default standard input."""
+    """Returns the files that the flags `names` give. If the first flag is empty or "-", that is standard input."""
     inputs: list[Input] = [(f"--{name}={values[name].value}", values[name].value) for name in names]
     if values[names[0]].value in STANDARD_STREAMS:
         inputs[0] = ("standard input", STANDARD_INPUT)

@@ -88,7 +88,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
-    """Does what `main` describes. `at_end` receives the lock on the output file; closing it releases the lock."""
+    """Runs the mode that the flags select. Closing `at_end` releases the lock on the output file."""
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
@@ -219,7 +219,7 @@ def model_files(folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> l
 def output_path(values: flags.FlagValues) -> str:
     """Returns the path of the output: --decode_to_file or, with --shards, the file of the shard.
 
-    Raises UserError if the output of a shard would lie beside a stream such as /dev/null.
+    Raises UserError if --shards is given and --decode_to_file is a stream such as /dev/null.
     """
     path: str = values.decode_to_file
     if values.shards == 1:

@@ -77,7 +77,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path | None) -> None:
-    """Does what `main` describes.
+    """Translates the text that the flags select.
 
     Args:
         lines: the lines of the input file; None if there is no input file.
@@ -119,12 +119,12 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """Destination of the answers to a file or to standard input."""
+    """Where `translate` writes the answers, and how many lines it translates."""
 
     path: Path | None
     """The output file or stream; None for standard output."""
     lines: int | None
-    """Number of lines; None if it is unknown."""
+    """Number of input lines; None if it is unknown."""
 
     @property
     def is_stream(self) -> bool:
@@ -181,7 +181,10 @@ def write_file(
 
 
 def from_first_output(batches: Iterable[list[Answer]], requests: Requests) -> Iterator[list[Answer]]:
-    """Yields batches of answers. The first one has all answers up to the first translation, if there is one."""
+    """Yields the batches of answers, but joins the batches up to the first translation into one.
+
+    So the caller can wait for the first translation before it writes a file.
+    """
     waiting: list[Answer] = []
     for answers in batches:
         waiting += answers
@@ -198,8 +201,8 @@ class Requests:
     Args:
         client: the connection to the model.
         batch_size: lines per request.
-        is_stream: if the remaining lines are not sent, True makes `answers` end early, and False makes it yield an
-            empty answer for each remaining line.
+        is_stream: True if the output is a stream. If failures stop the sending, `answers` then ends early. Otherwise,
+            it yields an empty answer for each remaining line.
     """
 
     def __init__(self, client: Client, batch_size: int, is_stream: bool) -> None:

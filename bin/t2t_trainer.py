@@ -169,7 +169,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
     names = [field.name for field in dataclasses.fields(RunConfig) if field.name in values]
     settings = {name: values[name].value for name in names} | {"local_eval_frequency": hparams.local_eval_frequency}
-    # Decodes as many lines as requested, even if that takes long.
+    # If --eval_decode_lines is given, evaluations decode that many lines, even if it takes long.
     config = RunConfig(**settings, limits_decoding=not values["eval_decode_lines"].present)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))

@@ -165,7 +165,7 @@ def _missing(
 
 
 def _extract(archive: Path, paths: Iterable[str], target: Path) -> dict[str, str]:
-    """Unpacks the files `paths` to the folder `target`. Returns why, for each path that was not unpacked."""
+    """Unpacks the files `paths` to the folder `target`. Returns the reason for each path that is not unpacked."""
     absent = {path: f"has no {path}" for path in paths}
 
     def to_error(error: Exception) -> UserError:

@@ -26,7 +26,7 @@ def make_private(folder: str | Path) -> None:
     """Creates a folder that only this user can read and write. An existing folder is only checked.
 
     Raises:
-        UserError: if the folder cannot be created, belongs to another user than root, or can be written by others.
+        UserError: if the folder cannot be created, belongs to another user (except root), or others can write to it.
     """
     path = Path(folder)
     try:

@@ -143,7 +143,7 @@ def _fingerprint(job: Job, text: Text) -> str:
 
 
 def _finished(job: Job, text: Text) -> Description | None:
-    """Returns the description of the data in the data directory if it is what the run would write, and undamaged."""
+    """Returns the description in the data directory if the data there is undamaged and what this run would write."""
     if job.options.overwrite or job.state_path.exists():
         return None
     with suppress(UserError):
@@ -159,7 +159,7 @@ def _finished(job: Job, text: Text) -> Description | None:
 
 
 def _relabelled(job: Job, description: Description) -> Description:
-    """Returns the description with the settings of the run, which may differ in labels. If they do, saves it."""
+    """Returns the description with this run's settings. Saves it if settings that do not change the data differ."""
     settings = dataclasses.asdict(job.settings)
     if settings != description.settings:
         description = dataclasses.replace(description, settings=settings)
@@ -221,7 +221,7 @@ def _earlier_state(job: Job, text: Text) -> ResumeState | None:
 
 
 def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocabulary:
-    """Returns the vocabulary of the earlier run with the state `state`, the user's vocabulary, or a new one."""
+    """Returns the user's vocabulary, or else that of the earlier run (`state`), or else learns one from `sample`."""
     if job.user_vocabulary:
         return job.user_vocabulary
     with suppress(UserError):

@@ -47,7 +47,7 @@ class Description(JsonFile):
     """Facts about each shard, by file name, as in `ResumeState`. Empty if an older t2t-datagen made the data."""
 
     def __post_init__(self) -> None:
-        """Raises UserError if a value has the wrong type. Checks what `from_json` does not."""
+        """Raises UserError if `shards`, `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
         check_shards(self.shards)
         if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in ("train", "dev")):
             raise UserError(

@@ -81,7 +81,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
 
     Raises:
         UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
-            made with another kind of vocabulary.
+            made with --vocab_file, but the user did not give --vocab_file.
     """
     user_vocabulary, settings = None, problem.settings
     if options.vocab_file:
@@ -113,7 +113,10 @@ def _has_user_vocabulary(job: Job) -> bool:
 
 
 def source_files(problem: Problem) -> list[Input]:
-    """Returns the existing files that the problem's settings name, alone, in a list, or as the folder of the files."""
+    """Returns the existing files that the problem's settings name.
+
+    A setting can name a file, several files separated by commas, or a folder of files.
+    """
     files: list[Input] = []
     for name, value in dataclasses.asdict(problem.settings).items():
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
@@ -197,7 +200,7 @@ def _refusal(job: Job, reason: str) -> UserError:
 
 
 def start_over(job: Job) -> None:
-    """Deletes the description and the shards of earlier runs, and files that are copies of an earlier dev split."""
+    """Deletes the description and shards of earlier runs. Also deletes a test set that is a copy of their dev split."""
     job.description_path.unlink(missing_ok=True)
     for path in job.shards():
         path.unlink()
@@ -216,7 +219,7 @@ def delete_output(job: Job) -> None:
 def delete_temporary_files(job: Job) -> None:
     """Deletes the temporary files that a killed run of t2t-datagen left behind.
 
-    Such a file has the name of a file of the problem between a "." and the eight random characters of `whole_file`.
+    `whole_file` names a temporary file ".NAME.RANDOM", from the final file's name and eight random characters.
     """
     number = r"\d{5}"
     names = [

@@ -36,7 +36,7 @@ class ResumeState(JsonFile):
         check_shards(self.shards)
 
     def add(self, shard: Path, hashes: dict[str, str], counts: dict[str, int]) -> None:
-        """Marks a shard and its index as finished. `hashes` are the entry's hashes, except "index_sha256"."""
+        """Marks a shard and its index as finished. `hashes` has the shard's hashes except "index_sha256"."""
         self.shards[shard.name] = {**hashes, "index_sha256": _sha256(records.index_path(shard)), **counts}
 
     def counts(self) -> Counter[str]:
@@ -54,7 +54,7 @@ class ResumeState(JsonFile):
 
 
 def check_shards(shards: dict) -> None:
-    """Raises UserError unless each shard has a dict with a hash of the shard, and only hashes and counts."""
+    """Raises UserError unless each value of `shards` is a dict of hashes and counts that has a "sha256"."""
     for name, figures in shards.items():
         is_sound = isinstance(figures, dict) and "sha256" in figures
         if not is_sound or not all(_is_figure(*figure) for figure in figures.items()):

@@ -76,7 +76,7 @@ class ShardWriter:
         """Reads the text of a split again, and writes its missing shards.
 
         Args:
-            cleaning: has read the split before.
+            cleaning: selects the split's pairs. Its `first_pass` has ended.
             expected_hash: `HashedPairs.hash` of the first reading.
 
         Raises:

@@ -8,7 +8,7 @@ from t2t_repro.corpora.parallel import Pair
 
 
 class TextCheck:
-    """Watches the pairs of the dev split, then those of the train split."""
+    """Checks the pairs of the dev split and then of the train split, while the caller reads them."""
 
     def __init__(self) -> None:
         self._dev_size = 0
@@ -17,14 +17,14 @@ class TextCheck:
         self._has_different_sides = False
 
     def dev(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs of the dev split."""
+        """Yields the pairs of the dev split unchanged, and stores their hashes."""
         for pair in pairs:
             self._unseen.add(hash((pair["inputs"], pair["targets"])))
             yield pair
         self._dev_size = len(self._unseen)
 
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs of the train split. `dev` must have ended before."""
+        """Yields the pairs of the train split unchanged, and compares them with the dev split, which `dev` has read."""
         for pair in pairs:
             source, target = pair["inputs"], pair["targets"]
             self._unseen.discard(hash((source, target)))

@@ -164,7 +164,7 @@ def _has_normalization_rules(model: bytes) -> bool:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields number and contents of each field of a protobuf message. The contents of a number are its bytes.
+    """Yields the field number and the bytes of each field of a protobuf message.
 
     Raises ValueError if the message is cut off or is no protobuf.
     """
@@ -172,7 +172,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     try:
         while start < len(message):
             tag, size = message[start], message[start + 1]
-            if tag < 0x80 and size < 0x80 and tag & 7 == 2:  # a short field, such as a piece: no function calls
+            if tag < 0x80 and size < 0x80 and tag & 7 == 2:  # fast path for short fields, such as pieces
                 start += 2
                 end = start + size
             else:

@@ -134,7 +134,7 @@ class Client(contextlib.AbstractContextManager):
         return call()
 
     def _answers(self, outputs: Mapping[str, Any], count: int) -> list[Answer]:
-        """Converts the model's "outputs" and "scores", both [B] or both [B, n], into B answers. Trusts no type."""
+        """Converts the model's "outputs" and "scores", both [B] or both [B, n], into B answers. Checks all types."""
         texts, scores = outputs.get("outputs"), outputs.get("scores")
         answers: list[Answer | None] = [None]
         if isinstance(texts, list) and isinstance(scores, list) and len(texts) == len(scores) == count:

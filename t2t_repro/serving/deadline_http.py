@@ -55,7 +55,7 @@ class DeadlineConnection(HTTPConnection):
 
         Args:
             deadline: value of time.monotonic() after which this method raises TimeoutError. Connecting, sending and
-                receiving all count. Only the operating system limits how long it looks up the host's name.
+                receiving all count. The deadline does not interrupt the look-up of the host's name.
 
         Raises:
             OSError: the server cannot be reached, or the connection ended before the answer.
@@ -66,13 +66,13 @@ class DeadlineConnection(HTTPConnection):
         if isinstance(self.sock, _DeadlineSocket):
             self.sock.deadline = deadline
         self.request(method, path, body, {"Content-Type": "application/json"})
-        # If the body is too large, leaving this block closes the socket, which an answer may share with the connection.
+        # An unread answer would keep the socket open even if the connection is closed, so this block closes the answer.
         with self.getresponse() as response:
             return response.status, _read_body(response)
 
 
 class _DeadlineSocket(socket.socket):
-    """A socket whose operations raise TimeoutError after a deadline. A usual timeout applies to each operation."""
+    """A socket whose operations raise TimeoutError after a deadline. A normal timeout limits only one operation."""
 
     deadline = math.inf
 
