@@ -1,4 +1,4 @@
-"""Each of 3,080 damaged or hostile files is read in order, or refused in one line with nothing written."""
+"""Tests that each of 3,080 damaged or hostile files is either read, or refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_state(folder: Path) -> None:
 
 
 def read_journal(folder: Path) -> None:
-    """Resumes the decode of a part of --shards, and looks up pieces, as --output_format=jsonl does."""
+    """Reads the journal of an interrupted decode, and formats its translations as --output_format=jsonl does."""
     with Journal(folder / OUTPUT, "settings", resume=True) as journal:
         for translation in journal.done.values():
             json_line("source", translation, Vocabulary.load(folder / VOCABULARY), has_attention=True)
@@ -84,7 +84,7 @@ class Kind:
     may_change: str = ""
     """Suffix of the files that a program may write although it then refuses the folder."""
     is_needed: bool = True
-    """False if the programs skip or replace what is damaged."""
+    """False if programs skip or replace a damaged file of this kind."""
 
 
 def json_object(damage: Damage, contents: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A model folder made to harm is refused in one line, before it fills the memory, blocks or reads a file elsewhere."""
+"""Tests that a hostile model folder is refused before a program hangs, fills the memory or reads other files."""
 
 from __future__ import annotations
 
