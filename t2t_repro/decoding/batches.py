@@ -95,7 +95,8 @@ def graph_run_in_batches(
     """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of `batches`.
 
     Args:
-        run: function of one tensor int32 [R, S] for each tensor in `ids`. It returns tensors [R, ...].
+        run: function that takes, for each tensor in `ids`, that tensor's rows for a batch, int32 [R, S]. It returns
+            tensors [R, ...].
         ids: tensors int32 [B, S], padded with 0. With several tensors, such as sources and targets, the length of a
             text is that of the text's longest row.
         results: tensors [B, ...], into which the results of `run` are written. A dimension that is too small for a
@@ -128,7 +129,10 @@ def graph_run_in_batches(
 
 
 def _write_rows(result: Any, rows: Any, output: Any) -> Any:
-    """Writes the rows of `output` [R, ...] to the given rows of `result` [B, ...]. Pads both to the larger shape."""
+    """Returns `result` [B, ...] with `output` [R, ...] in the rows whose indices are `rows`.
+
+    Pads `result` and `output` first, so that they agree in all dimensions but the first.
+    """
     shape = tf.maximum(tf.shape(result)[1:], tf.shape(output)[1:])
     result, output = (
         tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]])) for tensor in (result, output)

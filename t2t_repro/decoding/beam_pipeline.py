@@ -168,8 +168,8 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
     """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
 
     The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. If
-    the block fails after it has written a shard, the file remains. If `decode_to_file` is on a local file system, no
-    other run can use it during the block.
+    the block fails after it has written a shard, the file remains. If `decode_to_file` is on a local file system, a
+    lock prevents other runs with the same `decode_to_file` during the block.
 
     Raises UserError if shards of another run exist, another run is writing them, or the file cannot be written.
     """

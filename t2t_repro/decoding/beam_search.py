@@ -35,8 +35,8 @@ class Scoring(NamedTuple):
     """Function of (logits [R, K, V], tokens of the hypotheses [R, K, t], t, memory). Returns the logits by which the
     search ranks tokens. The function may lower logits but not raise them."""
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
-    """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, which the search adds to the
-    hypothesis's score when the hypothesis ends or reaches the length limit."""
+    """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, such as a coverage penalty.
+    The search adds it to the hypothesis's score when the hypothesis ends or reaches the length limit."""
 
 
 class Hypotheses(NamedTuple):
@@ -96,7 +96,9 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
 def beam_search(
     scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> Hypotheses:
-    """Returns each sentence's n outputs with the highest scores: log P / length penalty + bonus.
+    """Returns each sentence's n outputs with the highest scores.
+
+    A score is log-probability / length penalty, plus the number from `scoring.bonus` unless that function is None.
 
     If fewer than n outputs get an end token within the length limit, the best outputs without an end token follow.
 
@@ -117,7 +119,13 @@ def beam_search(
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """Returns the state before the first position. `log_probs` are the initial log-probabilities of K hypotheses."""
+    """Returns the state before the first position.
+
+    Args:
+        cache, memory, limits: as for `beam_search`.
+        log_probs: initial log-probabilities of the K hypotheses, equal for all sentences.
+        num_best: n, the number of outputs per sentence.
+    """
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
     return State(
@@ -236,7 +244,10 @@ def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
 def remove_done(
     state: State, parents: tf.Tensor, is_done: tf.Tensor, decode_hparams: DecodeHParams, scoring: Scoring
 ) -> State:
-    """Moves the sentences that are done into the result. In the cache, gives each hypothesis its parent's row."""
+    """Returns the state without the sentences that are done. Their outputs are added to the state's result.
+
+    In the new state's cache, each hypothesis has the row of its parent, the earlier hypothesis that it extends.
+    """
     any_done = tf.reduce_any(is_done)
     result = tf.cond(
         any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, scoring), lambda: state.result

@@ -15,7 +15,7 @@ from t2t_repro.output_files import UNFINISHED, refuse_irregular
 from t2t_repro.progress import Progress
 
 HEAD_START = b'{"decode": "'
-"""Beginning of a journal."""
+"""Bytes with which every journal begins. A file that begins differently belongs to another program."""
 
 
 def journal_path(output: Path) -> Path:
@@ -57,7 +57,7 @@ class Journal:
         """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
         try:
             fields = dataclasses.asdict(translation)
-            # Journals keep the field's earlier name, so that journals of earlier versions can be read.
+            # Journals store `segments` under its earlier name, so that journals of earlier versions can be read.
             fields["pieces"] = fields.pop("segments")
             self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
@@ -88,7 +88,11 @@ class Journal:
             raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
 
     def _read(self, head: bytes) -> bytes:
-        """Returns the complete lines. If the first one is not `head`, returns b"" or, if `strict`, raises UserError."""
+        """Returns the journal's lines, without an incomplete last line.
+
+        If the first line is not `head`, the journal has other settings. Then this method returns b"" or, if `strict`,
+        raises UserError.
+        """
         content = self.path.read_bytes()
         content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
         if not content or content.startswith(head):

@@ -16,7 +16,10 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Applies `Problem.finish` to all hypotheses' texts. Returns the new translations and the report of `finish`."""
+    """Replaces each hypothesis's text by the line that `Problem.finish` makes of it.
+
+    Returns the new translations, and the report of `Problem.finish`: a value to print, or None.
+    """
     sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
     outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
     finished_outputs, report = problem.finish(sources, outputs)

@@ -11,14 +11,14 @@ import tensorflow as tf
 from t2t_repro.data.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
-"""Smallest attention of a source token in the coverage penalty, so that the logarithm of the attention is finite."""
+"""The coverage penalty raises a source token's attention to at least this number, so that its logarithm is finite."""
 
 
 def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
     """Returns the logits [R, K, V] of position t. If a prefix has a token at position t, all other tokens get -inf.
 
     Args:
-        logits: the model's logits. The prefix's token keeps its logit from here even if other rules forbid this token.
+        logits: the model's logits. The prefix's token keeps its logit in this tensor even if other rules forbid it.
         adjusted: the logits after other rules, used for sentences whose prefix has no token at position t.
         prefix: int32 [R, P], the tokens with which each sentence's outputs must begin, padded with 0.
     """

@@ -27,7 +27,9 @@ def generate_outputs(
     prefix: tf.Tensor | None = None,
     random: tf.Tensor | None = None,
 ) -> Hypotheses:
-    """Returns n = decode_hparams.num_best outputs of each source, by beam search or, if `is_random`, by sampling.
+    """Returns n = decode_hparams.num_best outputs of each source.
+
+    They are found by beam search or, if `decode_hparams.is_random`, drawn at random.
 
     Args:
         inputs: the sources, int32 [B, S], each ended by the end token and padded with 0.
@@ -52,7 +54,10 @@ def generate_outputs(
 
 
 def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bool) -> Scoring:
-    """Returns the functions with which `generate_outputs` scores tokens and outputs, with penalties and prefixes."""
+    """Returns functions that call the model, apply the penalties in `decode_hparams`, and force prefixes.
+
+    `has_prefix` is true if `generate_outputs` got prefixes, which it passes to these functions as memory["prefix"].
+    """
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:

@@ -224,7 +224,10 @@ class Translator:
         ]
 
     def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Runs `generate_outputs` as a TensorFlow graph. Calls with equal settings and array names share the graph."""
+        """Returns the outputs of `generate_outputs`, run as a TensorFlow graph with `arrays` as its tensor arguments.
+
+        Calls with equal search settings and equal names of arrays share a graph.
+        """
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}

@@ -31,7 +31,9 @@ UNKNOWN_LANGUAGE = (
 
 
 def scores(translations: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
-    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and both variants of the paper's BLEU.
+    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
+
+    The paper's BLEU is computed twice: with punctuation as it is, and with Unicode punctuation replaced by ASCII.
 
     Args:
         translations: untokenised translations.
@@ -136,7 +138,7 @@ def lacks_language(scores: Sequence[Score]) -> bool:
 def _score(
     label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
 ) -> Score:
-    """Returns the metric's score. In the signature, a non-empty `tokeniser` replaces the metric's own tokeniser."""
+    """Returns the score of the translations. If `tokeniser` is not "", the signature names it as the tokeniser."""
     if not translations or len(translations) != len(references):  # sacreBLEU would ignore surplus lines
         raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
     result = metric.corpus_score(translations, [references])

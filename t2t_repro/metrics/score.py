@@ -8,7 +8,7 @@ from dataclasses import dataclass
 PAPER_BLEU = "BLEU, the paper's way, as released"
 """Label of BLEU by the first version of tensor2tensor's get_ende_bleu.sh, which leaves punctuation as it is."""
 PAPER_BLEU_ASCII = "BLEU, the paper's way, ASCII punctuation"
-"""Label of the same score after Unicode punctuation was replaced in translations and references."""
+"""Label of `PAPER_BLEU`'s score, computed after Unicode punctuation was replaced in translations and references."""
 
 
 @dataclass(frozen=True)

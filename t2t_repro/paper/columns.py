@@ -114,7 +114,10 @@ def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
 
 
 def compared_only(table: Table) -> Table:
-    """Returns the table with only its default columns: at most 120 characters wide if it has no model folders."""
+    """Returns the table with only the columns that it shows by default.
+
+    These are so few that a table without model folders is at most 120 characters wide.
+    """
     has_models = any("output_dir" in line for line in table.lines)
     names = ("row", "training", "hparams_set", *FIGURES[table.name], *(MEASURED if has_models else VARIATION))
     lines = [

@@ -148,7 +148,7 @@ class TrainedModel:
         return [f"{self.path}: {note}" for note in notes]
 
     def data_notes(self) -> list[str]:
-        """Returns one note that names the changed data settings, or no note if all settings are defaults."""
+        """Returns one note with the problem's data settings that differ from their defaults, or no note if none do."""
         settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
         return [f"{self.path}: its data was generated with {settings}"] if settings else []
 
@@ -209,7 +209,7 @@ def _printed(row: Row) -> Line:
 
 
 def _computed(row: Row, vocab_size: int) -> Line:
-    """Returns the cells computed from a row's hparams set, by column name. The result is empty for other systems."""
+    """Returns the cells computed from a row's hparams set, by column name; no cells if the row has no hparams set."""
     if not row.hparams_set:
         return {}
     hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size

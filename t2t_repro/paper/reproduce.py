@@ -161,7 +161,10 @@ class _Decoder:
 
 
 def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
-    """Returns eight hex digits that identify the source text and the weights (by the checksums in the index file)."""
+    """Returns eight hex digits that identify a source text and a checkpoint's weights.
+
+    The weights are identified by the content of the checkpoint's index file, which holds their checksums.
+    """
     digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
     digest.update("\n".join(sources).encode())
     return digest.hexdigest()[:8]

@@ -26,12 +26,12 @@ class Results:
         steps: training steps taken.
         dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
         dev_bleu: BLEU on the dev split, computed as tensor2tensor's first get_ende_bleu.sh does (`PAPER_BLEU`).
-        bleu: the same BLEU on each test set by its name.
+        bleu: BLEU on each other test set, computed as for `dev_bleu`. Keys are the test sets' names.
         f1: labelled F1 in percent, computed as EVALB does.
         train_seconds: wall time of the training in seconds.
         hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.
         gpu_count: number of devices; None if the training moved between machines.
-        signatures: "NAME: SIGNATURE" for each test set. The signature states how the score was computed.
+        signatures: "TEST_SET: SIGNATURE" for each test set. The signature states how the test set's score was computed.
         search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
 

@@ -58,10 +58,10 @@ class Row:
     Attributes:
         table: number of the table.
         row: text of the row's first cell, for example "(A)" or "Transformer (big)".
-        hparams_set: our hparams set for this row; "" for other systems.
+        hparams_set: our hparams set for this row; "" for systems other than the Transformer.
         hparams_set_enfr: our hparams set for EN-FR; only in Table 2, where `hparams_set` is for EN-DE.
         corpus: training corpus of `hparams_set`.
-        vocab_size: size of the shared vocabulary; 0 for other systems. Our parsers have the paper's sizes.
+        vocab_size: size of the shared vocabulary; 0 if `hparams_set` is "". Our parsers have the paper's sizes.
             For translation, we chose two sizes (base's and big's) with which our parameter counts round to the paper's.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
         note: description of Table 3's row (E), the only variation that is not a number.

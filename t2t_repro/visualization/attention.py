@@ -116,7 +116,7 @@ def _label(token: str) -> str:
 
 
 def _families(texts: Sequence[str]) -> list[str]:
-    """Returns names of installed fonts that together have every character of `texts` that any installed font has."""
+    """Returns names of fonts that together can draw `texts`, except characters that no installed font has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families, missing = [], set(map(ord, " ".join(texts)))
