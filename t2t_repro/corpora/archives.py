@@ -33,7 +33,7 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, h
 
 
 class MissingArchiveError(UserError):
-    """Raised if an archive is not in the folder and cannot be downloaded."""
+    """Raised if an archive is not in the folder of archives and cannot be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def unpack(
 ) -> Path:
     """Unpacks files from tar archives. Skips unchanged files of an earlier call, even if their archive is deleted.
 
-    Beside each file, this function writes its hash. An earlier file without this hash, or with another one, is unpacked
-    again.
+    Beside each file, this function writes the file's hash. It unpacks a file again if this hash is missing, or if the
+    file no longer has this hash.
 
     Args:
         files: paths of the files inside each archive.
@@ -148,7 +148,7 @@ def _hash_line(sha256: str, path: Path) -> bytes:
 
 @functools.cache
 def _sha256(path: Path, identity: tuple[int, ...]) -> str:
-    """Returns the SHA-256 of a file. Reads the file again only if its `identity` changes: inode, size or times."""
+    """Returns the SHA-256 of a file, from a cache if its `identity` (inode, size and times) has not changed."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -226,7 +226,7 @@ def _download(archive: Archive, path: Path, to_error: Callable[[Exception], User
 
 
 def _read_all(read: Callable[[int], bytes], to_error: Callable[[Exception], UserError]) -> Iterator[bytes]:
-    """Yields all data that `read` returns. If `read` raises an exception, the caller gets `to_error(exception)`."""
+    """Yields all data that `read` returns. If `read` raises an exception, raises `to_error(exception)` in its place."""
     try:
         while data := read(READ_BYTES):
             yield data

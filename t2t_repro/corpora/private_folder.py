@@ -47,7 +47,7 @@ def make_private(folder: str | Path) -> None:
 
 
 def _is_own_group(group_id: int) -> bool:
-    """Returns True for the private group that many systems create for each user, with the user as its only member."""
+    """Returns True if a group is this user's private group: it has the user's name, and no other member."""
     try:
         group, user = grp.getgrgid(group_id), _name(os.geteuid())
     except KeyError:

@@ -75,7 +75,7 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     for part in _slices(len(short)):
         order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
     del key, short
-    # Give all blocks nearly equal numbers of target tokens. Examples of a smaller last step would get more weight.
+    # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
     steps = min(max(1, round(int(tokens[-1]) / batch_size)), count)
@@ -152,7 +152,10 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
 
 
 def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
-    """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as small as possible."""
+    """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as small as possible.
+
+    `lengths` holds the length of each example's longer side. A boundary is a position in `lengths`.
+    """
     if count == 1:
         return [0, len(lengths)]
     low, high = 1, max_tokens

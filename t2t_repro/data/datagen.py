@@ -143,7 +143,7 @@ def _fingerprint(job: Job, text: Text) -> str:
 
 
 def _finished(job: Job, text: Text) -> Description | None:
-    """Returns the description in the data directory if the data there is undamaged and what this run would write."""
+    """Returns the description of the finished data if it is undamaged and equals what this run would write, or None."""
     if job.options.overwrite or job.state_path.exists():
         return None
     with suppress(UserError):
@@ -159,7 +159,10 @@ def _finished(job: Job, text: Text) -> Description | None:
 
 
 def _relabelled(job: Job, description: Description) -> Description:
-    """Returns the description with this run's settings. Saves it if settings that do not change the data differ."""
+    """Returns the description of finished data, with this run's settings in it. Saves it if the settings differ.
+
+    The settings can differ only in labels, such as the languages' names, which do not change the data.
+    """
     settings = dataclasses.asdict(job.settings)
     if settings != description.settings:
         description = dataclasses.replace(description, settings=settings)
@@ -168,7 +171,7 @@ def _relabelled(job: Job, description: Description) -> Description:
 
 
 def _state_of(description: Description) -> ResumeState:
-    """Returns the state of the finished run that wrote a description. With it, a run replaces only damaged shards."""
+    """Returns the state of the run that wrote a description. A run resumed from it replaces only damaged shards."""
     return ResumeState(
         description.source_fingerprint,
         description.vocabulary_fingerprint,

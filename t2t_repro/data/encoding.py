@@ -45,7 +45,8 @@ class Encoded(NamedTuple):
     chunk: records.Chunk
     """The records of the portion's pairs."""
     counts: Counter[str]
-    """Two counts: "text_bytes", UTF-8 bytes of the portion's text; "byte_pieces", its ids that stand for one byte."""
+    """Two counts for the portion: "text_bytes" is the number of UTF-8 bytes in its text, "byte_pieces" is the number of
+    its ids that each stand for a single byte."""
 
 
 class Encoder:

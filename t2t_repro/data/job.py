@@ -33,7 +33,7 @@ class Options:
     processes: int = 0
     """Number of processes that encode text. 0 means one per core, or 1 for little text."""
     vocab_file: str | Path = ""
-    """File of the vocabulary to use, or "" to learn a vocabulary. The size of its vocabulary replaces vocab_size."""
+    """File of the vocabulary to use, or "" to learn one. The setting vocab_size becomes the size of that vocabulary."""
     overwrite: bool = False
     """True to replace data in the data directory, even if it is finished or was made from another text."""
 
@@ -200,7 +200,10 @@ def _refusal(job: Job, reason: str) -> UserError:
 
 
 def start_over(job: Job) -> None:
-    """Deletes the description and shards of earlier runs. Also deletes a test set that is a copy of their dev split."""
+    """Deletes the description and shards that earlier runs wrote for the problem.
+
+    If the problem defines no test sets, also deletes the copy of its dev split that serves as the test set.
+    """
     job.description_path.unlink(missing_ok=True)
     for path in job.shards():
         path.unlink()

@@ -18,7 +18,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
 AHEAD = 4
-"""Number of batches that a background thread builds in advance."""
+"""Maximum number of batches that a background thread builds in advance."""
 
 MicroBatch = tuple[np.ndarray, np.ndarray]
 """Source ids, int32 [B, S], and target ids, int32 [B, T], of B examples. Shorter rows end with padding, id 0."""
@@ -79,7 +79,10 @@ class Pipeline:
         return self._plan.steps
 
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
-        """Yields the batches of the steps `start` to `stop` - 1. The batch of a step is the same for every `start`."""
+        """Yields the batches of the steps `start` to `stop` - 1.
+
+        The batch of a step does not depend on `start`, so a resumed run gets the same batches as a run without a break.
+        """
         with ThreadPoolExecutor(1) as builder:
             queue = collections.deque(
                 builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop))

@@ -167,7 +167,7 @@ def index_path(path: Path) -> Path:
 
 
 def rows_sha256(index: np.ndarray) -> str:
-    """Returns a hash of an index's rows, as hex digits. A rebuilt index has the same hash."""
+    """Returns a hash of an index's rows, as hex digits. An index that is rebuilt from its shard has the same hash."""
     return hashlib.sha256(np.ascontiguousarray(index).view(np.uint8).data).hexdigest()
 
 
@@ -205,7 +205,7 @@ def read_index(path: Path) -> np.ndarray:
 
 
 def _fits(index: Any, shard_size: int) -> bool:
-    """Returns True if `index` is an index whose records follow each other and fill a shard of `shard_size` bytes.
+    """Returns True if `index` is valid: its records follow each other and fill a shard of `shard_size` bytes.
 
     An id needs at least one byte, so a record cannot have more ids than bytes.
     """

@@ -25,9 +25,10 @@ class ResumeState(JsonFile):
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary."""
     shards: dict
-    """Dict for each finished shard, by file name. It has the sums of the counts of `encoding.Encoded`, and four hashes:
-    "sha256" of the shard, "index_sha256" of the file of its index, "rows_sha256" of the rows of the index (see
-    `records.rows_sha256`), and "text_sha256" of the shard's text."""
+    """For each finished shard, by file name, a dict of two counts and four hashes. The counts are "text_bytes" and
+    "byte_pieces" of the whole shard (see `encoding.Encoded`). The hashes are "sha256" of the shard, "index_sha256" of
+    the file of its index, "rows_sha256" of the rows of the index (see `records.rows_sha256`), and "text_sha256" of the
+    shard's text."""
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file."""
 

@@ -21,7 +21,7 @@ from t2t_repro.progress import progress
 
 
 class TextChangedError(UserError):
-    """Raised if the text of a split is not the same in each reading."""
+    """Raised if t2t-datagen reads the text of a split again and gets other text than before."""
 
     def __init__(self, job: Job, split: str) -> None:
         super().__init__(f"problem {job.name}: its {split} text changed while it was read; run t2t-datagen again")

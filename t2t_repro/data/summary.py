@@ -55,7 +55,7 @@ def summarize(
 
 
 def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
-    """Returns the number of steps, share of padding and number of skipped pairs of an epoch of transformer_base."""
+    """Returns the number of steps, the share of padding and other facts about an epoch that trains transformer_base."""
     hparams = HParams()
     epoch = batching.plan(lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
     return {

@@ -12,7 +12,10 @@ from t2t_repro.textfile import read_lines, whole_file
 
 
 def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
-    """Returns the paths of a test set's source and target files. The order is the same for a reversed problem."""
+    """Returns the paths of a test set's source file and target file.
+
+    For a reversed problem, too, the first path is the source file of the problem that is not reversed.
+    """
     stem = f"{problem.base_name}.{name.replace('/', '_')}"
     return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
 

@@ -8,7 +8,7 @@ from t2t_repro.corpora.parallel import Pair
 
 
 class TextCheck:
-    """Checks the pairs of the dev split and then of the train split, while the caller reads them."""
+    """Looks for likely mistakes in the text, while the caller reads first the dev split and then the train split."""
 
     def __init__(self) -> None:
         self._dev_size = 0
@@ -24,7 +24,7 @@ class TextCheck:
         self._dev_size = len(self._unseen)
 
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs of the train split unchanged, and compares them with the dev split, which `dev` has read."""
+        """Yields the train split's pairs unchanged, and compares them with the dev pairs. Read all of `dev` first."""
         for pair in pairs:
             source, target = pair["inputs"], pair["targets"]
             self._unseen.discard(hash((source, target)))

@@ -130,7 +130,7 @@ class Vocabulary:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of each id. In a piece, U+2581 stands for a space.
 
-        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal.
+        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal of t2t-decoder.
         """
         if outside := [number for number in ids if not 0 <= number < self.size]:
             raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")

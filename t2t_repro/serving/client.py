@@ -104,7 +104,8 @@ class Client(contextlib.AbstractContextManager):
         Raises:
             RequestError: this request failed, e.g. by a timeout. Another request may succeed.
             UserError: the server cannot be reached, the server does not have the model or the signature, the signature
-                has other inputs or outputs, or a text has a lone surrogate, which UTF-8 cannot encode.
+                does not have the inputs and outputs of t2t-exporter's models, or a text has a lone surrogate, which
+                UTF-8 cannot encode.
         """
         numbers = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
@@ -163,7 +164,7 @@ class Client(contextlib.AbstractContextManager):
         return mismatch or RequestError(f"{self._server}: {error.detail}; see the server's log")
 
     def _mismatch(self) -> UserError | None:
-        """Returns an error if the server lacks the model or the signature, or the signature has other inputs."""
+        """Returns an error if the server lacks the model or the signature, or its inputs are not `SIGNATURE_INPUTS`."""
         model = self._servable.name
         try:
             signatures = self._transport.metadata(self._servable).signatures
@@ -204,7 +205,7 @@ class Client(contextlib.AbstractContextManager):
 
 
 def _answer(texts: list, scores: list) -> Answer | None:
-    """Returns the answer with these hypotheses and scores, or None if they are not strings and numbers."""
+    """Returns the Answer for one text, with the hypotheses `texts` and their `scores`, or None if they are invalid."""
     try:
         pairs = list(zip(map(_text, texts), map(_score, scores), strict=True))
     except (ValueError, OverflowError):

@@ -91,7 +91,7 @@ class Served(tf.Module):
             "scores": float32 [B], as in `translate`.
         """
         inputs = self._clean(inputs)
-        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # row indices, [W, 1]
+        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
         best = self._search(tf.gather_nd(inputs, not_empty), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {

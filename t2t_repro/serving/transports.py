@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 class Cause(enum.Enum):
-    """Reasons why a request failed. A value lists the status codes of gRPC and HTTP that mean this reason."""
+    """Reasons why a request failed. The value of each reason lists the status codes of gRPC and HTTP that mean it."""
 
     UNAVAILABLE = ("UNAVAILABLE", 502, 503)
     """The server cannot be reached, or reports that it is unavailable."""
@@ -221,7 +221,7 @@ class Rest(Transport):
 def tensor_values(tensor: Any) -> list:
     """Returns the values of a TensorProto of strings or floats, [B] or [B, n].
 
-    Returns [] for other types and ranks, for more than `MAX_VALUES` values, and if the tensor contradicts itself.
+    Returns [] for other types and ranks, for more than `MAX_VALUES` values, and for values that do not fit the shape.
     """
     import numpy as np
     import tensorflow as tf
