@@ -25,7 +25,7 @@ CONFIGURE = ("use_one_gpu", "hide_gpus", "let_memory_grow")
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the functions that configure GPUs: they raise UserError with their name and their arguments."""
+    """Replaces the functions that configure GPUs by functions that raise UserError with their call: "hide_gpus()"."""
 
     def replacement(name: str) -> Any:
         def configure(*arguments: int) -> None:
@@ -39,7 +39,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trained(folder: ModelFolder) -> ModelFolder:
-    """A model folder with a checkpoint of step 3, whose weights do not fit the model."""
+    """Returns a model folder with a checkpoint of step 3. Loading it fails: its weights do not fit the model."""
     write_checkpoint(folder.path, 3, {"w": tf.Variable(1.0)}, folder.vocabulary.fingerprint)
     return folder
 

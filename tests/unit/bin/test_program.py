@@ -21,7 +21,10 @@ from t2t_repro.serving.client import Answer
 
 
 def run(main: program.Main, *arguments: str) -> int:
-    """Runs `main` as a program with a flag --count of 1 to 9, and returns the exit code."""
+    """Runs `main` as a program with the command line `arguments`, and returns the exit code.
+
+    The program accepts a flag --count, whose value is an integer from 1 to 9.
+    """
     values = flags.FlagValues()
     flags.DEFINE_integer("count", 1, "how many", lower_bound=1, upper_bound=9, flag_values=values)
     return program.run(main, values, "Counts.", ["bin/t2t_counter.py", *arguments])

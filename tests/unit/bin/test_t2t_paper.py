@@ -139,7 +139,8 @@ def test_a_folder_appears_in_its_rows(make_folder: MakeFolder, tiny_vocabulary: 
         assert line["measured_steps"] == "90000"
         assert (line["measured_perplexity"], line["measured_bleu_dev"]) == ("5.125", "24.5")
         assert (line["measured_bleu:wmt14"], line["measured_bleu:wmt14/full"]) == ("26.25", "26.5")
-        # "measured_vocab_size" is the size of the folder's vocabulary. "vocab_size" is the size for the paper's row.
+        # "measured_vocab_size" is the size of the model folder's vocabulary. "vocab_size" is the size with which
+        # t2t-paper counts the parameters of the paper's model.
         vocab_size = tiny_vocabulary.size
         assert line["measured_vocab_size"] == str(vocab_size) != line["vocab_size"]
         assert line["measured_parameters"] == str(size.parameters(base, vocab_size))

@@ -59,7 +59,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Archive:
-    """Returns an Archive with the address PLACE/NAME, and with the size and checksum of the file `path`."""
+    """Returns an Archive with the size and checksum of the file `path`. Its URL is `place`/NAME for a file NAME."""
     contents = path.read_bytes()
     checksum = f"{algorithm}:{hashlib.new(algorithm, contents).hexdigest()}"
     return Archive(f"{place}/{path.name}", len(contents), checksum)

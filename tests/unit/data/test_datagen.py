@@ -124,7 +124,7 @@ def test_older_data_survives_an_error_in_the_first_pass_even_with_overwrite(tmp_
     before = contents(tmp_path)
     failure(Toy(watch=raise_at(UserError("no source"), "train", 1, 0)), tmp_path, overwrite=True)
     problem = Toy()
-    problem.settings = Problem.Settings(20)  # The vocabulary has at least 256 pieces.
+    problem.settings = Problem.Settings(20)  # an error: a vocabulary has at least 256 pieces
     failure(problem, tmp_path, overwrite=True)
     assert contents(tmp_path) == before
 

@@ -27,7 +27,7 @@ class LibraryError(Exception):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Contents of the files that generate_data writes for Published()."""
+    """Returns the contents of the files that generate_data writes for the problem Published."""
     folder = tmp_path_factory.mktemp("published")
     generate_data(Published(), folder, "")
     return contents(folder)
@@ -168,7 +168,7 @@ def test_shards_of_an_unknown_origin_are_not_deleted(tmp_path: Path) -> None:
 
 
 def test_a_finished_shard_is_not_kept_if_its_text_differs(tmp_path: Path, published: dict[str, bytes]) -> None:
-    """The text changes during the second pass, the run fails, and then the user restores the text."""
+    """The text changes in the second pass, and the run fails before its end. Then the user restores the text."""
     problem = Published()
 
     def watch(*place: object) -> None:
@@ -191,7 +191,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         if number == 0:
             message = failure(Toy(20), tmp_path)
             assert message.startswith(f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give")
-            with locked(tmp_path / ".lock", ""):  # t2t-trainer could still lock the folder
+            with locked(tmp_path / ".lock", ""):  # t2t-trainer locks this file, which must be free
                 pass
 
     generate_data(Toy(watch=watch), tmp_path, "")

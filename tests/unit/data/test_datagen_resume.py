@@ -57,7 +57,10 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
 
 
 def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Path | str = "") -> bool:
-    """Returns True if generate_data writes at most `files` files. Otherwise interrupts it before the next file."""
+    """Generates data, but interrupts it before it writes more than `files` files.
+
+    Returns True if the data was finished without an interruption.
+    """
     replace = os.replace
 
     def replace_or_interrupt(*paths: Any) -> None:

@@ -35,7 +35,11 @@ def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
-    """Generates data, and interrupts it before the pair at `place`: (split, pass, number), as in `raise_at`."""
+    """Generates data for Toy, and interrupts it before it reads a certain pair.
+
+    Args:
+        place: split, pass and number of that pair.
+    """
     with pytest.raises(KeyboardInterrupt):
         generate_data(Toy(watch=raise_at(KeyboardInterrupt(), *place)), folder, "", Options(vocab_file=vocab_file))
 
@@ -83,7 +87,8 @@ def test_a_supplied_vocabulary_replaces_a_learned_one(tmp_path: Path, user_file:
     generate_data(Toy(), tmp_path / "again", "")
     generate_data(Toy(), tmp_path / "again", "", Options(0, user_file, overwrite=True))
     again = contents(tmp_path / "again")
-    again.pop("vocab.toy.400.model")  # the learned vocabulary stays: its size, and so its file name, differs
+    # The learned vocabulary is not overwritten: it has another size, which is part of the file name.
+    again.pop("vocab.toy.400.model")
     assert again == contents(tmp_path / "fresh")
 
 
@@ -163,7 +168,7 @@ def test_the_vocabulary_of_the_data_directory_itself_may_be_supplied(tmp_path: P
         problem.watch = watch
         return problem
 
-    # A failed run does not delete datagen.json, because that file also holds the summaries of other problems.
+    # The test deletes datagen.json, because a failed run keeps it: it may hold the summaries of other problems, too.
     (tmp_path / "new" / "datagen.json").unlink()
     (tmp_path / "link").symlink_to(vocabulary_copy)
     for path in (vocabulary_copy, tmp_path / "link"):

@@ -16,7 +16,7 @@ from toys import contents, text_files
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
-    """The files of two runs on the same text. Only the size of the vocabulary differs."""
+    """Returns the files of two runs of generate_data on the same text, with vocabularies of different sizes."""
     folder = tmp_path_factory.mktemp("text")
     for size in (400, 300):
         problem = text_files(folder)

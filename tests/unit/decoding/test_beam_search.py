@@ -1,4 +1,7 @@
-"""Compares beam search with a search through all sequences. The model is a random table with a row for each prefix."""
+"""Compares beam search with a search through all sequences.
+
+A table replaces the model. It has a row for each prefix, with the log-probabilities of the next token.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def normalized(logits: np.ndarray) -> np.ndarray:
 
 
 def table_with_end(first_logit: float, later_logit: float) -> np.ndarray:
-    """Returns a table with these logits of the end token: `first_logit` for the first token, then `later_logit`."""
+    """Returns a table in which the end token has `first_logit` as first token, and `later_logit` as any later token."""
     logits = table(0).copy()
     logits[:, END] = later_logit
     logits[1, END] = first_logit
@@ -71,9 +74,9 @@ def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
 def search_graph(
     beam_size: int, alpha: float, num_best: int, vocab: int, is_vocab_known: bool
 ) -> Callable[[np.ndarray, np.ndarray], Hypotheses]:
-    """Returns a TensorFlow graph of beam search.
+    """Returns a TensorFlow graph that runs beam search. Its arguments are each sentence's table and length limit.
 
-    The graph's memory is each sentence's table, and its cache is the table row of each hypothesis's prefix.
+    The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's prefix.
     """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -234,11 +237,11 @@ def test_missing_outputs_have_the_score_minus_infinity() -> None:
 
 
 class Hooks:
-    """Penalties and bonuses, which `search` passes to beam search. `steps` counts the search's steps.
+    """Runs beam search with penalties and bonuses, and counts the search's steps in `steps`.
 
     Args:
-        penalties: numbers to subtract from the logits, by prefix and next token.
-        bonuses: numbers to add to the scores of outputs, by the prefix before the end token.
+        penalties: for each prefix and next token, the number that is subtracted from the token's logit.
+        bonuses: for each prefix, the number that is added to the score of outputs with this prefix and one more token.
     """
 
     def __init__(self, penalties: np.ndarray, bonuses: np.ndarray) -> None:
@@ -246,7 +249,7 @@ class Hooks:
 
     @classmethod
     def random(cls, seed: int) -> Hooks:
-        """Returns hooks with random penalties and bonuses. A fifth of the penalties is infinite."""
+        """Returns hooks with random penalties, of which a fifth is infinite, and random bonuses, which are negative."""
         random = np.random.default_rng(seed)
         penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
         penalties[random.random(penalties.shape) < 0.2] = math.inf

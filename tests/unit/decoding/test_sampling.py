@@ -1,6 +1,6 @@
 """Compares the frequencies of random outputs with their probabilities.
 
-The model's next token depends only on its last token.
+A table replaces the model. It has a row for each token, with the logits of the token that follows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def sampled(
     """Returns the outputs that `sample` draws with the random numbers `random` [lines, outputs, length].
 
     Args:
-        scoring: fields of `Scoring` to change.
-        options: fields of decode_hparams.
+        scoring: values of fields of `Scoring`. By default, its `step` returns rows of TABLE.
+        options: values of fields of decode_hparams.
     """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -120,7 +120,7 @@ def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
 
 def test_log_probabilities_are_not_normalized_again() -> None:
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        # These log-probabilities are not normalized: as for an ensemble, the probabilities have a sum below 1.
+        # The probabilities of all tokens add up to 1/e. In an ensemble, too, they add up to less than 1.
         return tf.gather(TABLE - 4.0, ids), cache
 
     result = sampled(numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0)

@@ -1,4 +1,7 @@
-"""Tests the outputs for different decode_hparams. The tests compute expected scores and penalties without a search."""
+"""Tests the outputs of beam search and sampling for different decode_hparams.
+
+The tests compute the expected scores and penalties without a search.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
 
 
 def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
-    """Returns the outputs of each source. Omits missing outputs, whose score is -inf."""
+    """Runs `generate_outputs`, and returns each source's outputs, except those with score -inf, which do not exist."""
     result = generate_outputs(model, decode_hparams, *arrays, **random)
     return [
         [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]

@@ -28,14 +28,14 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 def self_attention(
     rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
 ) -> SelfAttention:
-    """Returns a self-attention layer that always has the same random weights."""
+    """Returns a self-attention layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
     return SelfAttention(hparams, precision, is_masked=masked)
 
 
 def cross_attention(rate: float = 0.0, precision: str = "float32") -> CrossAttention:
-    """Returns a cross-attention layer that always has the same random weights."""
+    """Returns a cross-attention layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
     return CrossAttention(replace(HPARAMS, attention_dropout=rate), precision)
 
@@ -171,7 +171,10 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
 
 
 def gradient_graph(layer: SelfAttention, has_bias: bool, seed: Any = None) -> Any:
-    """Returns a TensorFlow graph that computes a loss's gradients for an input of any shape and for the weights."""
+    """Returns a TensorFlow graph that computes a loss's gradients by the layer's input and by its weights.
+
+    The graph's argument is the input. If `has_bias` is true, a bias of the attention logits is a second argument.
+    """
     signature = [tf.TensorSpec([None, None, WIDTH]), *([tf.TensorSpec([1, 1, None, None])] if has_bias else [])]
 
     @tf.function(autograph=False, input_signature=signature)
@@ -238,7 +241,11 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
 @masked_or_not
 def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
     def largest(length: int, r: int) -> int:
-        """Returns the number of elements of the largest tensor in a forward and backward pass."""
+        """Returns the number of elements of the largest tensor in a forward and backward pass of self-attention.
+
+        Args:
+            r: size of the layer's neighborhood; 0 means all positions.
+        """
         layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
 
         @tf.function(input_signature=[tf.TensorSpec([1, length, WIDTH])], autograph=False)

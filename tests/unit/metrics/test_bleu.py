@@ -25,7 +25,7 @@ TRANSLATIONS = [
 
 
 def brute_force(translations: list[str], references: list[str]) -> float:
-    """Returns BLEU, computed from its definition (Papineni et al. 2002). Single spaces separate the words."""
+    """Returns BLEU, computed from its definition (Papineni et al. 2002). Splits each text into words at its spaces."""
     log_precisions = 0.0
     for order in (1, 2, 3, 4):
         matches = total = 0
