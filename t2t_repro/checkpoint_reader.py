@@ -19,7 +19,7 @@ from t2t_repro.untrusted import require_regular
 CHECKPOINT = "model.ckpt"
 """Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
 PATTERN_CHARACTERS = "*?[\\"
-"""Characters of patterns: TensorFlow reads a checkpoint's path with one of these characters as a pattern."""
+"""Characters with a special meaning in file name patterns. TensorFlow takes a path with one of them for a pattern."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _reader(path: str) -> Iterator[Any]:
     """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
     import tensorflow as tf  # imported here, because the import takes seconds
 
-    with suppress(FileNotFoundError, NotADirectoryError):  # TensorFlow reports missing files below
+    with suppress(FileNotFoundError, NotADirectoryError):  # the reader below reports missing files
         for file in Path(path).parent.iterdir():
             if file.name.startswith(f"{Path(path).name}."):
                 require_regular(file)

@@ -18,10 +18,10 @@ MEMORY_SHORTAGE = re.compile(
     r"|(Dst|Src) tensor is not initialized",
     re.IGNORECASE,
 )
-"""Texts of errors that TensorFlow raises if a device is out of memory."""
+"""Matches messages of the errors that TensorFlow raises if a device is out of memory."""
 
 FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
-"""Texts of a ResourceExhaustedError that TensorFlow raises if a disk is full."""
+"""Matches messages of the ResourceExhaustedError that TensorFlow raises if a disk is full."""
 
 
 def let_memory_grow() -> None:
@@ -41,7 +41,7 @@ def use_one_gpu(index: int = 0) -> None:
     This function has no effect if there is no GPU, or if TensorFlow has already computed something.
 
     Args:
-        index: index of the GPU among the visible GPUs. With two visible GPUs, 2 is the first GPU again.
+        index: index of the GPU among the visible GPUs, modulo their number: of two GPUs, 0 and 2 are the first.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
         with contextlib.suppress(RuntimeError):

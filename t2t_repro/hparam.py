@@ -23,7 +23,8 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 MAX_FILE_BYTES = 1 << 23
-"""Maximum size of a `JsonFile`. A description of data has less than 600 bytes for each of at most 10,000 shards."""
+"""Maximum size of a `JsonFile`, in bytes. The largest is the description of a data directory, which lists up to 10,000
+shards with less than 600 bytes each."""
 MAX_STRING = 4096
 """Maximum length of a string in a JSON file. The longest path on Linux has this length."""
 LIMITS = {
@@ -35,7 +36,8 @@ LIMITS = {
         ("hidden_size", "filter_size", "num_heads", "attention_key_channels", "attention_value_channels"), 1 << 20
     ),
 }
-"""Maximum values of the hyper-parameters that need memory or time. Other integers have the limit `MAX_INT`."""
+"""Maximum values of hyper-parameters that make the program use more memory or time. Other integers have the limit
+`MAX_INT`."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,10 @@ def refuse_decode_hparams(
 
 
 def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    """Raises UserError if `is_valid` returns False for one of the fields `names`. `rule` ends the message."""
+    """Raises UserError if `is_valid` returns False for the value of one of the fields `names`.
+
+    `rule` is the end of the error message, e.g. "must be 1 or more".
+    """
     for name in names:
         if not is_valid(getattr(values, name)):
             raise UserError(f"{name}={getattr(values, name)} {rule}")

@@ -1,4 +1,4 @@
-"""Writes JSON objects that take one line each, with numbers as long as their precision deserves."""
+"""Writes a JSON object in one line, with floats rounded to the precision of float32."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 DIGITS = 8
-"""Number of significant digits of floats: about as many as float32 has, in which measurements are computed."""
+"""Number of significant digits of floats in the JSON. Measurements are in float32, which has about as many."""
 
 
 def to_json_line(fields: dict[str, Any]) -> str:
@@ -19,7 +19,10 @@ def to_json_line(fields: dict[str, Any]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Returns a float with `DIGITS` significant digits; a list, tuple or dict with its floats rounded; others as is."""
+    """Returns `value` with all floats in it rounded to `DIGITS` significant digits.
+
+    `value` may be a float, or a list, tuple or dict that contains floats. Tuples become lists.
+    """
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

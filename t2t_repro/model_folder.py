@@ -3,7 +3,8 @@
 hparams.json      hyper-parameters of the model and its training
 problem.json      the problem's name and settings, precision, random seed, and fingerprint of the training data
 vocab.*.model     the vocabulary
-model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, seed, fingerprints
+model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, random seed, and the
+                  fingerprints of hparams, vocabulary and data
 checkpoint        TensorFlow's list of the model.ckpt-* files, for tf.train.latest_checkpoint
 averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
 best/             the checkpoint with the lowest dev loss
@@ -148,7 +149,9 @@ class ModelFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(path: str | Path) -> Iterator[None]:
-        """Returns a context in which no other run can train or evaluate. Creates the folder if necessary.
+        """Returns a context in which no other t2t-trainer or t2t-reproduce can use the model folder `path`.
+
+        Creates the folder if necessary.
 
         Raises UserError if another run is using the folder.
         """
@@ -161,7 +164,7 @@ class ModelFolder:
             yield
 
     def description_files(self) -> list[Path]:
-        """Returns the paths of the vocabulary and of the files that describe the model."""
+        """Returns the paths of the folder's vocabulary, hparams.json and problem.json."""
         return [self.path / name for name in (self.origin.vocabulary, *DESCRIPTION)]
 
     def discard(self) -> None:
@@ -175,9 +178,9 @@ class ModelFolder:
             self.path.rmdir()
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
-        """Raises UserError if the arguments differ from those that this folder's model was trained with.
+        """Raises UserError if a run with these arguments may not resume the training of this folder's model.
 
-        Only the hparams in `MAY_DIFFER` may differ; for example, a larger train_steps continues the training.
+        The hparams in `MAY_DIFFER` may have other values; for example, a larger train_steps continues the training.
         """
         before, now = self.origin, origin
         traits: list[tuple[str, Any, Any]] = [
@@ -232,7 +235,7 @@ class ModelFolder:
         raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns the model with the weights of a checkpoint.
+        """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
         Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
@@ -254,7 +257,7 @@ class ModelFolder:
         return model
 
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:
-        """Raises UserError if the model of the hparams has more weights than a checkpoint.
+        """Raises UserError if the model that hparams.json describes has more weights than the checkpoint.
 
         `model` calls this method before it allocates the memory of the model.
         """
@@ -345,7 +348,7 @@ def _split_paths(text: str) -> list[str]:
 
 
 def _exists(path: str) -> bool:
-    """Returns True if a path is a folder or a checkpoint."""
+    """Returns True if a folder or a checkpoint exists at a path."""
     return Path(path).is_dir() or Path(f"{path}.index").is_file()
 
 

@@ -36,8 +36,10 @@ Input = tuple[str, FileId]
 def without_links(path: str | Path) -> Path:
     """Returns the path of the file to which symbolic links lead, or `path` itself if it is no link.
 
-    A link to an open file, such as /dev/stdout, leads to a path in /proc, e.g. /proc/123/fd/1. This path is returned:
-    it is a link itself, but its target may be no path. Raises OSError if the links form a loop.
+    A link to an open file, such as /dev/stdout, leads to a path in /proc, e.g. /proc/123/fd/1. The function returns
+    that path, although it is a link itself, because its target may be no path.
+
+    Raises OSError if the links form a loop.
     """
     path = Path(path)
     for _ in range(MAX_LINKS):
@@ -93,9 +95,9 @@ def refuse_reading_end(path: Path) -> None:
 
 
 def put_in_place(temporary: str | Path, target: Path) -> None:
-    """Renames a finished temporary file to `target`. The file gets the permissions of an existing `target`.
+    """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`.
 
-    A new file gets the permissions that the umask allows. Raises OSError if this fails.
+    Without an existing `target`, the file gets the permissions that the umask allows. Raises OSError if renaming fails.
     """
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -119,14 +121,14 @@ def _umask() -> int:
 
 @contextmanager
 def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path]:
-    """Returns a context in which a program may write an output. Yields the output's path, see `without_links`.
+    """Returns a context in which a program may write the output `path`. Provides `without_links(path)`.
 
-    If the output is not a stream, no other process can enter this context for it at the same time.
+    Unless the output is a stream, only one process at a time can be in the context of the same output.
 
     Args:
         flag: the flag that named the output, for error messages.
-        path: the output.
-        suffix: the program also writes a temporary file, whose path is the output's path followed by `suffix`.
+        path: path of the output, as the user gave it.
+        suffix: ending of the temporary file that the program writes, too: its path is the output's path + `suffix`.
         inputs: the files that the program reads.
 
     Raises UserError if the output is a folder or one of `inputs`, cannot be written, or is written by another process.
@@ -186,5 +188,5 @@ def _is_same_file(output: FileId, path: FileId) -> bool:
     try:
         status = os.stat(output)
         return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path))
-    except OSError:  # a file that does not exist, or a standard stream that is closed
+    except OSError:  # one of the files does not exist, or is a closed standard stream
         return False

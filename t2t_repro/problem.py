@@ -13,7 +13,7 @@ from t2t_repro.hparam import DecodeHParams, check_types
 from t2t_repro.metrics.score import Score
 
 MAX_SHARDS = 10_000
-"""Maximum number of shards of a split. The description of the data lists all shards, and its size is limited."""
+"""Maximum number of shards of a split. <problem>.json lists all shards and must not exceed `hparam.MAX_FILE_BYTES`."""
 
 
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:

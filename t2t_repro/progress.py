@@ -83,7 +83,10 @@ class Progress:
 def progress(
     items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
 ) -> Iterator[T]:
-    """Yields `items` and shows the progress. Each item counts as `size(item)` of the `total`."""
+    """Yields `items` and shows the progress: the sum of `size(item)` of the finished items, out of `total`.
+
+    The other arguments are those of `Progress`.
+    """
     meter = Progress(description, total, unit)
     try:
         for item in items:

@@ -13,7 +13,7 @@ MESSAGE = re.compile(
     rb"WARNING: All log messages before absl::|To enable the following instructions|"
     rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] "
 )
-"""Beginning of a line of TensorFlow's log that reports no fatal error."""
+"""Matches the beginning of a line of TensorFlow's log, unless the line reports a fatal error."""
 
 
 @contextmanager

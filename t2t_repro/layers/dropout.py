@@ -12,7 +12,7 @@ class Seeds(keras.random.SeedGenerator):
     """A sequence of seeds, one for each call of `dropout` in the model, in the order of the calls.
 
     Args:
-        seed: int32 [2] from which all seeds of the sequence derive. Each micro-batch of each step has a different seed.
+        seed: int32 [2] from which all seeds of the sequence derive. The caller gives each micro-batch its own seed.
     """
 
     def __init__(self, seed: Tensor) -> None:

@@ -48,7 +48,10 @@ class Blocks:
         return ops.concatenate([x[:, :, i : i + self.count] for i in range(self.visible_blocks)], axis=3)
 
     def bias(self, bias: Tensor | None) -> Tensor:
-        """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that `bias` hides."""
+        """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that `bias` hides.
+
+        `bias` is a mask [B, 1, 1, T]; None hides no keys.
+        """
         if bias is None:
             bias = ops.zeros((1, 1, 1, self.length))
         # The mask of the M keys of each block: [B, 1, 1, T] --> [B, 1, N, M, 1]

@@ -18,7 +18,7 @@ BACKWARD = 2
 FLOAT32 = 4
 """Bytes of a float32 number."""
 EMBEDDING_USES = 3
-"""Number of times that a training step uses an embedding matrix: for sources, targets and logits."""
+"""Number of uses of embedding matrices in a training step: for sources, for targets and for logits."""
 
 Shape = tuple[int, int, int]
 """Shape of a micro-batch: number of examples, length of the sources and length of the targets, including padding."""
@@ -28,7 +28,7 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
     """Returns the number of trainable parameters of models.transformer.Transformer.
 
     Args:
-        vocab_size: entries of the vocabulary that source and target share.
+        vocab_size: number of entries in the vocabulary that source and target share.
     """
     width, layers = hparams.hidden_size, hparams.num_hidden_layers
     attention = 2 * width * (hparams.key_channels + hparams.value_channels)
@@ -53,9 +53,9 @@ def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_len
     The formula omits other operations and padding. It includes masked attention weights, which the model computes too.
 
     Args:
-        vocab_size: entries of the vocabulary that source and target share.
-        source_length: tokens of each source.
-        target_length: tokens of each target. A step has hparams.batch_size target tokens.
+        vocab_size: number of entries in the vocabulary that source and target share.
+        source_length: number of tokens of each source.
+        target_length: number of tokens of each target. The number of sentences is hparams.batch_size / target_length.
     """
     width, channels = hparams.hidden_size, hparams.key_channels + hparams.value_channels
 
@@ -101,11 +101,11 @@ def step_memory(
     """Returns an estimate of a training step's peak memory.
 
     In measured steps on a CPU, gradients and activations needed 0.7 to 1.15 times the estimate, and with restricted
-    self-attention up to 1.35 times. For the base model with 37,000 entries and two micro-batches of 2,048 positions,
-    gradients and activations needed 4.7 GB; the estimate is 4.4 GB.
+    self-attention up to 1.35 times. For the base model with 37,000 vocabulary entries and two micro-batches of 2,048
+    positions, gradients and activations needed 4.7 GB; the estimate is 4.4 GB.
 
     Args:
-        vocab_size: entries of the vocabulary that source and target share.
+        vocab_size: number of entries in the vocabulary that source and target share.
         shapes: shapes of the micro-batches that a device computes at the same time.
         precision: "float32", or a precision with 16 bits in matrix products.
         accumulates: true if the device computes further micro-batches of the step afterwards and sums all gradients.
@@ -121,7 +121,7 @@ def step_memory(
 
 
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
-    """Returns the bytes that the forward pass of a micro-batch keeps for the backward pass; see `step_memory`."""
+    """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `step_memory`."""
     examples, source, target = shape
     width, heads = hparams.hidden_size, hparams.num_heads
     channels = hparams.key_channels + hparams.value_channels
