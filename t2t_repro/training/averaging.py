@@ -55,10 +55,14 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the `last` checkpoints, oldest first. If `last` is 0, the hparams decide the number."""
+    """Returns the paths of the folder's last checkpoints, oldest first.
+
+    `last` is the number of paths. If it is 0, the hparam num_last_checkpoints is the number, or all checkpoints are
+    returned if the folder has fewer.
+    """
     checkpoints = folder.checkpoints()
     if not checkpoints:
-        folder.checkpoint()  # raises the UserError that says how to make a checkpoint
+        folder.checkpoint()  # called for its UserError, which says how to make a checkpoint
     number = last or folder.hparams.num_last_checkpoints
     if not last and len(checkpoints) < number:
         say(f"{folder.path}: {len(checkpoints)} checkpoints, not the {number} of its hparams set; averaging those")

@@ -130,8 +130,8 @@ class Checkpoints:
         Args:
             step: number of steps taken.
             by_request: True if the checkpoint is saved only because a signal stopped the run. The next save then
-                deletes this checkpoint, so that checkpoint averaging uses the same steps as in a run that never
-                stopped.
+                deletes this checkpoint, so that checkpoint averaging uses checkpoints of the same steps as in a run
+                that never stopped.
 
         Raises:
             UserError: if the disk is full or the folder cannot be written. Earlier checkpoints are not affected.

@@ -29,20 +29,22 @@ BEST = "best"
 """Subfolder of a model folder for the checkpoint with the lowest dev loss."""
 
 DATA_FILE = re.compile(rf"({re.escape(CHECKPOINT)}-[0-9]+)\.data-[0-9]{{5}}-of-[0-9]{{5}}")
-"""Name of a checkpoint's data file; group 1 is the checkpoint's name."""
+"""Pattern of the names of checkpoints' data files; group 1 is the checkpoint's name."""
 
 UNFINISHED_FILE = re.compile(rf"{UNFINISHED}{re.escape(CHECKPOINT)}-[0-9]+[._].*", re.DOTALL)
-"""Name of a file or folder that TensorFlow creates while it writes a checkpoint."""
+"""Pattern of the names of files and folders that TensorFlow creates while it writes a checkpoint."""
 
 TEMPORARY_FILE = re.compile(
     r"\.(checkpoint|hparams\.json|problem\.json|metrics\.jsonl|vocab\..+\.model|not_finite-[0-9]+\.tsv)\.[a-z0-9_]{8}",
     re.DOTALL,
 )
-"""Name under which `whole_file` writes one of the files of a training run."""
+"""Pattern of the temporary names that `textfile.whole_file` gives a training run's files until they are complete."""
 
 
 def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
-    """Writes a checkpoint and returns its path. The index file, without which no program reads it, appears last.
+    """Writes a checkpoint and returns its path.
+
+    The index file gets its final name last, because programs ignore a checkpoint that has no index file.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -114,8 +116,8 @@ def set_aside(path: str) -> None:
 def delete_unfinished(folder: Path) -> None:
     """Deletes the files that a killed process left unfinished in a model folder and its subfolder `BEST`.
 
-    These are temporary files, and checkpoint data files without an index file. Files whose names this project does not
-    write are the user's, and are kept.
+    These are temporary files, and checkpoint data files without an index file. The function recognizes them by their
+    names, and keeps all other files, which may be the user's.
     """
     for place in (folder, folder / BEST):
         names = {Path(path).name for path in checkpoints_in(place)}

@@ -28,10 +28,10 @@ from t2t_repro.training.evaluation import (
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the dev split is measured."""
+    """How many batches and lines of the dev split `measure` uses."""
 
     batches: int
-    """Number of batches for the loss; 0 for all."""
+    """Number of batches from which the dev loss is computed; 0 uses all batches."""
     lines: int
     """Number of lines to decode; 0 for none."""
     seconds: float = DECODE_SECONDS
@@ -69,7 +69,7 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
         folder: the model folder.
         checkpoints: paths of checkpoints.
         records: the dev split.
-        limits: how much of the dev split is measured.
+        limits: how many batches and lines of the dev split to use.
 
     Raises:
         UserError: if a checkpoint or a record is damaged.
@@ -81,7 +81,7 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
         decoder = DevDecoder(translator, folder.problem, records, limits.lines)
     measured: list[Measured] = []
     for checkpoint in checkpoints:
-        # The model is not built again, because tracing its graphs takes seconds.
+        # All checkpoints share one model object, because tracing the graphs of another would take seconds.
         content = read_checkpoint(checkpoint)
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
         decoded = decoder(seconds=math.inf if measured else limits.seconds) if decoder else None

@@ -30,9 +30,9 @@ class DiskNeed:
 
     @classmethod
     def of(cls, parameters: int, hparams: HParams, config: RunConfig) -> DiskNeed:
-        """Returns the need of a run that trains a model with this number of parameters by Adam."""
+        """Returns the disk need of a run that trains a model with `parameters` weights by Adam."""
         saves = math.ceil(hparams.train_steps / config.local_eval_frequency)
-        # With save_checkpoints_secs, the number of saves depends on the machine's speed.
+        # With save_checkpoints_secs, the number of saves depends on the machine's speed, so the maximum is assumed.
         latest = config.keep_checkpoint_max if config.save_checkpoints_secs else min(config.keep_checkpoint_max, saves)
         return cls(latest, FLOAT32 * parameters)
 
@@ -47,7 +47,7 @@ class DiskNeed:
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Returns the bytes of each kind of checkpoint, by description."""
+        """Returns the bytes of all checkpoints of each kind. The keys of the dictionary describe the kinds."""
         return {
             f"{self.latest:,} latest checkpoints (--keep_checkpoint_max)": self.latest * self.checkpoint,
             "best checkpoint": self.checkpoint,
@@ -64,13 +64,13 @@ class DiskNeed:
 def refuse_full_disk(folder: Path, need: DiskNeed, keep: int) -> str:
     """Checks that the disk of a model folder can hold the checkpoints that the run writes first.
 
-    These are a latest checkpoint and a best checkpoint. If the folder already has both kinds and as many latest
-    checkpoints as are kept, each new checkpoint replaces an old one, and space for one is enough.
+    These are a latest checkpoint and a best checkpoint. If the folder already has a best checkpoint and `keep` latest
+    checkpoints, each new checkpoint replaces an old one, and space for one is enough.
 
     Args:
         folder: the model folder, which must exist.
         need: the run's disk need.
-        keep: number of latest checkpoints that are kept.
+        keep: value of --keep_checkpoint_max.
 
     Returns:
         A warning if the disk will be full before the end of the run, else "".

@@ -118,7 +118,8 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 def _learning_rates(hparams: HParams) -> str:
     """Returns the highest learning rate with the steps that have it, and the learning rate of the last step."""
     last, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
-    # Every factor of the schedule changes its direction only at the end of the warm-up.
+    # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
+    # highest rate.
     steps = sorted({1, min(warmup, last), min(warmup + 1, last), last})
     rates = [float(Schedule(hparams)(step - 1)) for step in steps]
     peak = max(rates)
@@ -129,7 +130,7 @@ def _learning_rates(hparams: HParams) -> str:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The micro-batches of the first epoch's steps, at most of the first `batching.COUNTED_STEPS` steps."""
+    """The micro-batches of the first epoch's steps; if there are many, of the first `batching.COUNTED_STEPS` steps."""
 
     steps: list[list[size.Shape]]
     """For each step, the shape of each micro-batch: number of examples (it may be 0), source length, target length."""
@@ -155,7 +156,7 @@ class Cuts:
         return max(map(len, self.steps)) // self.replicas
 
     def at_once(self) -> Iterator[list[size.Shape]]:
-        """Yields lists of micro-batch shapes. A replica holds the activations of a list's micro-batches together."""
+        """Yields lists of micro-batch shapes: in each list, what one replica holds in memory at the same time."""
         for shapes in self.steps:
             if len(shapes) <= ROUNDS_AT_ONCE * self.replicas:
                 yield from (shapes[replica :: self.replicas] for replica in range(self.replicas))

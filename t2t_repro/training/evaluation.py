@@ -144,7 +144,7 @@ class Decoded:
     lines: int
     """Number of decoded lines."""
     all_lines: int
-    """Number of lines that the evaluation decodes without a time limit."""
+    """Number of lines that the evaluation would have decoded without a time limit."""
     samples: list[Sample]
     """The first decoded lines, at most `SAMPLES`."""
 
@@ -161,7 +161,7 @@ class DevDecoder:
     Args:
         translator: the model, its vocabulary and the decode hparams.
         problem: the problem, whose `finish` and `scores` are applied to the outputs.
-        records: examples of the split; their sources and targets are in the problem's direction.
+        records: examples of the split. If the problem is reversed, `Records` has already swapped sources and targets.
         lines: number of lines to decode, spread evenly over the split. If the split has fewer, all its lines are
             decoded. While a model has not learned to end its outputs, each output has the maximum length, and decoding
             is slow.
@@ -184,7 +184,7 @@ class DevDecoder:
         random.Random(0).shuffle(rest)
         self._order = [*range(min(SAMPLES, len(pairs))), *rest]
         self._seconds_per_line: float | None = None
-        """Seconds per line, measured for the lines decoded last; None before the first call with a time limit."""
+        """Seconds to decode a line, measured on the latest batch; None before the first call with a time limit."""
 
     def __call__(self, should_stop: Callable[[], bool] = never, seconds: float = math.inf) -> Decoded:
         """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
@@ -220,7 +220,7 @@ class DevDecoder:
 
         Args:
             done: number of lines that this evaluation has decoded.
-            seconds: time that is left.
+            seconds: seconds left until the time limit; infinite without a limit.
         """
         left = len(self._order) - done
         if seconds == math.inf:
@@ -229,7 +229,7 @@ class DevDecoder:
             count = min(left, PROBE)
         else:
             count = min(left, max(int(min(seconds / self._seconds_per_line, left)), 0 if done else PROBE))
-            if done and count < min(left, PROBE):  # a very small batch wastes time
+            if done and count < min(left, PROBE):  # decodes no more, because a very small batch wastes time
                 count = 0
         return sorted(self._order[done : done + count])
 
@@ -242,9 +242,9 @@ class DevDecoder:
 
 
 def spread(size: int, count: int) -> list[int]:
-    """Returns `count` increasing integers, spread evenly over 0 .. size - 1; the whole range if `count` is larger.
+    """Returns `count` increasing integers, spread evenly over 0 .. size - 1; all `size` if `count` is larger.
 
-    The result is the same at each call.
+    The integers are random, but calls with the same arguments return the same integers.
     """
     count = min(size, count)
     # Draws one number from each of `count` intervals of equal size. Every n-th number would be a biased sample of text

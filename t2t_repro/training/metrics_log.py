@@ -30,7 +30,7 @@ FILE = "metrics.jsonl"
 
 
 NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")
-"""Fields that programs read as numbers."""
+"""Fields that must be numbers. `read_metrics` skips a line in which one of them is something else."""
 MAX_BYTES = 1 << 28
 """Maximum size of the file. A run of 300,000 steps writes about 2 MB."""
 
@@ -58,7 +58,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _is_sound(line: dict[str, Any]) -> bool:
-    """Returns True if a line has a step, and its fields have the types that programs expect."""
+    """Returns True if a line has a step, and all fields that this project reads have valid values."""
     counts = (line.get("step"), line.get("gpu_count", 0))
     numbers = [line[name] for name in NUMBERS if name in line]
     return (
@@ -94,7 +94,7 @@ class MetricsLog:
         """Appends a line with the fields "step" and `values`."""
         values = rounded(values)
         if "dev_loss" in values:
-            # The same number that a resumed run will read from the file.
+            # The loss is rounded, so that it equals the loss that a resumed run will read from the file.
             self.dev_losses[step] = values["dev_loss"]
         try:
             with open(self._path, "a", encoding="utf-8", newline="\n") as file:

@@ -27,7 +27,8 @@ SCALAR = tf.TensorSpec([], tf.float32)
 ROUNDS_AT_ONCE = 2
 """Maximum number of rounds (one micro-batch for each replica) in one TensorFlow graph. A step with more rounds calls a
 graph of one round repeatedly and adds up the gradients, so that memory holds the activations of only one round. A step
-has two blocks of examples, so it usually has two rounds on one replica."""
+consists of two blocks of examples (see `data.batching`). With one replica, a block is usually one micro-batch, so that
+a step has two rounds."""
 
 
 def adam(hparams: HParams) -> Any:
@@ -138,7 +139,8 @@ class TrainStep:
             vote: whether this worker wants to stop the run.
 
         Returns:
-            float32 [5], the argument of `read`. On a GPU, the step may still be running when this method returns.
+            float32 [5], the fields of `Result` in order, for `read`. On a GPU, the step may still be running when this
+            method returns.
         """
         count, replicas = len(micro_batches), self._replicas
         seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
@@ -157,7 +159,7 @@ class TrainStep:
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
-        """Waits for a step to finish, and returns its result. `returned` comes from the call that started the step."""
+        """Waits for a step to finish, and returns its result. `returned` is the output of `__call__` for the step."""
         return Result(*map(float, returned.numpy()))
 
     def _zeros(self) -> list[Any]:
@@ -196,7 +198,7 @@ class TrainStep:
         Every replica must call this method.
 
         Returns:
-            float32 [5], the argument of `read`.
+            float32 [5], the fields of `Result` in order, for `read`.
         """
         context = tf.distribute.get_replica_context()
         sums, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.stack([loss, votes]), *gradients])
@@ -233,7 +235,7 @@ class TrainStep:
             self._loss_scale.update(strategy, is_finite)
 
     def _distribute(self, rounds: Any) -> Any:
-        """Returns rounds in the form that `strategy.run` requires: one micro-batch of each round for each replica."""
+        """Returns `rounds` in a form from which `strategy.run` gives each replica its own micro-batch of each round."""
         return [
             [
                 self._strategy.experimental_distribute_values_from_function(
