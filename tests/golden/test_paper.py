@@ -146,7 +146,7 @@ def test_cost_of_training_is_the_papers() -> None:
 
 
 def test_products_are_a_plausible_share_of_the_papers_cost() -> None:
-    """Counted by matrix products, base costs 30% and big 42% of the paper's figures, as docs/paper.md states."""
+    """The operations in matrix products are 30% (base) and 42% (big) of the paper's costs, as docs/paper.md states."""
     base, big = (line for line in printed("--table=2") if line["flops_by_time"])
     shares = [float(line["flops_by_products"]) / float(line["flops_by_time"]) for line in (base, big)]
     assert shares == pytest.approx([0.30, 0.42], abs=0.01)

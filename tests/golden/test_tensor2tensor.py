@@ -40,7 +40,7 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 
 def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns tensor2tensor's variables or gradients by our names. Joins those that are one variable in our model."""
+    """Returns tensor2tensor's variables or gradients under our names. Joins what is one variable in our model."""
 
     def tensor(name: str) -> np.ndarray:
         return tensors[f"transformer/{name}"]

@@ -41,7 +41,7 @@ class Training:
             variable.assign(random.integers(-1000, 1000, variable.shape))
 
     def saved(self, *steps: int) -> Training:
-        """Saves a checkpoint for each of `steps`, all with different variables; returns this object."""
+        """Saves a checkpoint for each of `steps`, each with other values of the variables; returns this object."""
         for step in steps:
             self.draw(step)
             self.checkpoints.save(step)

@@ -73,7 +73,7 @@ def command(program: str) -> list[str]:
 
 
 def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in pytest's process and asserts that its exit code is 0."""
+    """Runs t2t-PROGRAM in pytest's process, asserts that its exit code is 0, and returns its result."""
     result = run(program, *arguments, **options)
     assert result.returncode == 0, result.stderr
     return result

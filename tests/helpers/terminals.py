@@ -20,7 +20,7 @@ PATIENCE = 120.0
 
 
 class Terminal:
-    """The user's side of a program's terminal: types keys and reads the screen."""
+    """A program's terminal, used as a person would: the methods type keys and read the screen."""
 
     def __init__(self, descriptor: int, programs_side: int) -> None:
         self._descriptor, self._programs_side = descriptor, programs_side
@@ -43,7 +43,7 @@ class Terminal:
         return output
 
     def _close_programs_side(self) -> None:
-        """Closes this process's copy of the program's side. Otherwise `read` would not notice the program's end."""
+        """Closes our copy of the program's descriptor. While it is open, `read` cannot notice the program's exit."""
         if self._programs_side >= 0:
             os.close(self._programs_side)
             self._programs_side = -1

@@ -57,7 +57,7 @@ class Toy(Problem):
 
 
 class Published(Toy):
-    """A problem with three test sets. The file of the test set "far" is missing."""
+    """A problem with three test sets of three pairs. Reading "far" fails, as if its file were missing."""
 
     test_sets = ("first/full", "far", "second")
     file_suffixes = ("en", "el")

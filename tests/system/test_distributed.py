@@ -146,7 +146,7 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     records = load_data(str(data), "text_files").records["train"]
 
     def sizes(devices: int, limit: int) -> list[list[int]]:
-        """Returns, for each step, a list with the number of examples in each micro-batch."""
+        """Returns, for each step, the number of examples in each micro-batch. `limit` is --max_tokens_per_replica."""
         batches = Pipeline(records, HParams(batch_size=BATCH_SIZE), 1, limit, devices).batches(0, STEPS)
         return [[len(inputs) for inputs, _ in batch.micro_batches] for batch in batches]
 

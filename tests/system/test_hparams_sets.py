@@ -69,7 +69,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def architecture(name: str) -> tuple[object, ...]:
-    """Returns the values of a set's hparams that change the layers; sets that only train differently share them."""
+    """Returns the values of those hparams of a set that change the layers. Sets with equal values have equal layers."""
     return tuple(value for field, value in vars(registry.hparams(name)).items() if field not in TRAINING)
 
 

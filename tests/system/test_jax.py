@@ -27,7 +27,10 @@ TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int32)
 
 
 def values() -> dict[str, np.ndarray]:
-    """Returns logits, losses and a learning rate by name. The models always have the same weights."""
+    """Returns what Keras's current backend computes, by name: two models' logits and losses, and a learning rate.
+
+    The models get the same random weights with every backend, so the values can be compared.
+    """
     draw, tensors = np.random.default_rng(1), {"learning rate": Schedule(HPARAMS)(5000)}
     for name, hparams in (("base", HPARAMS), ("variant", replace(HPARAMS, **CHANGES))):
         model = Transformer(hparams, vocab_size=20, target_space_id=1)

@@ -120,7 +120,7 @@ def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_model_learns_to_copy(tmp_path: Path) -> None:
-    """A model trained to copy lines copies at least 95% of the dev lines exactly. Sockeye has the same system test."""
+    """A model learns to copy: it copies at least 95% of the dev lines exactly. The toolkit Sockeye tests this, too."""
     words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op"]
 
     def text(count: int, salt: int) -> str:

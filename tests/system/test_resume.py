@@ -205,7 +205,7 @@ def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed
     flags.append("--eval_decode_lines=0")
     result = succeed("trainer", *flags)
     assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
-    # The first step has learning rate 0, so the dev loss after it is still that of the model that gave the weights.
+    # The first step has learning rate 0. After it, the new model still has the old model's weights and dev loss.
     [*_, old], [_, new] = read_metrics(killed.unbroken), read_metrics(model)
     assert (new["step"], new["dev_loss"]) == (1, old["dev_loss"])
 

@@ -216,7 +216,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     pieces = tokenizer.encode(lines, out_type=str)
     for beam_size in (1, 4):
         translations: dict[int, tuple[str, float]] = {}
-        for length in set(map(len, pieces)):  # max_decoding_length depends on the input length
+        for length in set(map(len, pieces)):  # one call per length, because max_decoding_length depends on it
             numbers = [number for number, line in enumerate(pieces) if len(line) == length]
             results = translator.translate_batch(
                 [pieces[number] for number in numbers], beam_size=beam_size, length_penalty=0, max_batch_size=2000,

@@ -34,7 +34,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     numbers.write_bytes((trained.text / "dev.en").read_bytes())
     empty.touch()
     odd.write_bytes(gzip.compress("\n".join(ODD).encode()))
-    usr_dir = tmp_path / "usr_dir_for_beam"  # its code writes the id of each process that imports it
+    usr_dir = tmp_path / "usr_dir_for_beam"  # its code adds the importing process's id to a file
     usr_dir.mkdir()
     (usr_dir / "__init__.py").write_text(f"import os; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')")
     hparams = "extra_length=3,sampling_method=random,sampling_seed=3,n=2"

@@ -44,14 +44,14 @@ def read_data(folder: Path) -> None:
 
 
 def read_vocabulary(folder: Path) -> None:
-    """Loads the vocabulary of the model folder and uses it."""
+    """Loads the vocabulary of the model folder, and encodes and decodes a line with it."""
     vocabulary = ModelFolder(folder).vocabulary
     vocabulary.pieces(range(vocabulary.size))
     assert len(vocabulary.decode(vocabulary.encode(["the dog \u00fc\u6f22"]))) == 1
 
 
 def read_state(folder: Path) -> None:
-    """Reads the progress of an unfinished run of t2t-datagen and uses it."""
+    """Reads the finished shards and the counts in the progress file of an unfinished run of t2t-datagen."""
     state = ResumeState.load(folder / STATE)
     state.has(folder / SHARD)
     state.counts()
@@ -76,7 +76,7 @@ class Kind:
     name: str
     """Name of the file in the folder."""
     cases: int
-    """Number of damaged versions."""
+    """Number of damaged versions that the test tries."""
     read: Callable[[Path], object]
     """Reads the folder as the programs do."""
     damage: Callable[[Damage, bytes], bytes] = Damage.bytes
@@ -136,7 +136,7 @@ def status(folder: Path) -> dict[str, tuple[int, int]]:
     return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)}
 
 
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy's, from a damaged header
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy warns at some damaged headers
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(
     kind: Kind, folder: Path, capsys: pytest.CaptureFixture[str]

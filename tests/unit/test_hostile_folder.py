@@ -23,7 +23,7 @@ VOCABULARY = "vocab.numbers_ende.512.model"
 
 
 def changed(name: str, **values: object) -> Callable[[Path], None]:
-    """Returns a function that changes values in a JSON file of a folder."""
+    """Returns a function that sets fields of the JSON file `name` in a folder to `values`."""
 
     def change(folder: Path) -> None:
         fields = json.loads((folder / name).read_text())
@@ -33,7 +33,7 @@ def changed(name: str, **values: object) -> Callable[[Path], None]:
 
 
 def written(name: str, text: str) -> Callable[[Path], None]:
-    """Returns a function that writes a file of a folder."""
+    """Returns a function that writes `text` to the file `name` in a folder."""
 
     def write(folder: Path) -> None:
         (folder / name).write_text(text)
@@ -42,7 +42,7 @@ def written(name: str, text: str) -> Callable[[Path], None]:
 
 
 def linked(name: str, target: str) -> Callable[[Path], None]:
-    """Returns a function that replaces a file of a folder by a link."""
+    """Returns a function that replaces the file `name` in a folder by a link to `target`."""
 
     def link(folder: Path) -> None:
         (folder / name).unlink()
@@ -52,7 +52,7 @@ def linked(name: str, target: str) -> Callable[[Path], None]:
 
 
 def fifo(name: str) -> Callable[[Path], None]:
-    """Returns a function that replaces a file of a folder by a FIFO without a writer."""
+    """Returns a function that replaces the file `name` in a folder by a FIFO without a writer."""
 
     def make(folder: Path) -> None:
         (folder / name).unlink()

@@ -1,4 +1,4 @@
-"""Tests that JSON lines have short numbers."""
+"""Tests that floats are rounded to eight digits in JSON lines, and that nothing else is changed."""
 
 from __future__ import annotations
 

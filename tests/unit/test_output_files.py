@@ -1,4 +1,4 @@
-"""Tests that streams are written and never replaced, links are followed, and inputs are not overwritten."""
+"""Tests that output goes into pipes and devices without replacing them, follows links, and spares the input files."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ VALUES = {
         ["timing", "emb", "constant*noam", "linear_decay", "random", "argmax", "transformer", "", "x"]
     ),
 }
-"""Values of fields by type, of which many are out of range."""
+"""For each type of field, a Hypothesis strategy that draws values, many of them out of range."""
 
 
 def values_of(defaults: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Draws values for some fields of a dataclass."""
+    """Returns a strategy that draws values for some fields of a dataclass, as {name of the field: value}."""
     values = {name: VALUES[type(value)] for name, value in dataclasses.asdict(defaults).items()}
     return st.fixed_dictionaries({}, optional=values)
 
@@ -86,7 +86,7 @@ def test_a_long_line_is_cut_without_loss_and_joined_again(
         assert decoded.strip() == segment.string.replace("\u2581", " ").strip()
     strings = [segment.string for segment in segments]
     assert "".join(strings).split() == text.split()
-    if strings:  # in place of translations, the segments without outer white space
+    if strings:  # each segment, without outer white space, serves as its own translation
         assert join_texts([string.strip() for string in strings], strings).split() == text.split()
 
 

@@ -45,7 +45,7 @@ def recurrent_class() -> Any:
 
 
 class Plain(keras.Model):
-    """A model without methods for decoding. Its first call creates the weights. Keras switches dropout on and off."""
+    """A model without methods for decoding. Its first call creates the weights. Dropout is on if Keras is training."""
 
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def test_outputs_in_16_bits_become_float32(recurrent_class: Any) -> None:
 
 
 class Embedded(Plain):
-    """The base class of models that `make_model` must refuse."""
+    """A small model. Models that `make_model` must refuse are derived from it, each with one mistake."""
 
     def call(self, inputs: Any, targets: Any) -> Any:
         return self.logits(self.embedding(targets))

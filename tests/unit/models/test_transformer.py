@@ -33,7 +33,12 @@ variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.ke
 
 
 def build(changes: dict[str, Any] | None = None, precision: str = "float32", space: int = 0) -> Transformer:
-    """Returns a small Transformer that always has the same random weights."""
+    """Returns a small Transformer. Calls with equal arguments return models with equal random weights.
+
+    Args:
+        changes: the hparams that differ from HPARAMS.
+        space: id of the target space.
+    """
     keras.utils.set_random_seed(1)
     return Transformer(replace(HPARAMS, **changes or {}), VOCAB, space, precision)
 
@@ -103,7 +108,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the results of the decoder (section 3) for one sentence, computed with numpy.
+    """Returns the results of the decoder (section 3 of the paper) for one sentence, computed with numpy.
 
     Args:
         targets: ids [T].

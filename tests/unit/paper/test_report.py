@@ -23,7 +23,7 @@ MakeFolder = Callable[..., ModelFolder]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes a model folder with an average of `count` checkpoints."""
+    """Returns a function that makes a model folder. Its averaged checkpoint is marked as the average of `count`."""
 
     def make_folder(problem: str, hparams: HParams, count: int) -> ModelFolder:
         origin = Origin(problem, {}, "vocab.model", "0123456789ab", 7)

@@ -87,7 +87,7 @@ def _no_graphs() -> Iterator[None]:
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes a model folder, or opens the existing folder with changed hparams."""
+    """Returns a function that makes the model folder or, if it exists, opens it. `changes` are hparams to change."""
 
     def make_folder(problem: Problem | None = None, name: str = "numbers_ende", **changes: int) -> ModelFolder:
         origin = Origin(name, {}, "vocab.model", "0123456789ab", 1)
@@ -121,7 +121,7 @@ def output(folder: ModelFolder) -> Path:
 
 
 def mark(path: Path) -> None:
-    """Writes the references into the file of outputs `path`. If `evaluate` decodes again, it overwrites them."""
+    """Replaces the outputs in `path` by the references, which stay only if `evaluate` does not decode again."""
     path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
 
 

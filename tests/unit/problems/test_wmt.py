@@ -66,7 +66,10 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
-    """Writes an archive with German-English and French-English files, whose lines begin with "de" or "fr"."""
+    """Writes the archive `name`, whose texts are `english` and `foreign`.
+
+    It has German-English files, whose lines begin with "de", and French-English files, whose lines begin with "fr".
+    """
     files = {}
     for language in ("de", "fr"):
         for side, text in (("en", english), (language, foreign)):

@@ -20,7 +20,7 @@ FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "t
 
 
 def write(folder: Path, *numbers: int, pattern: str = "wsj/{section:02}/wsj_{number:04}.mrg") -> None:
-    """Writes treebank files. Each file has a sentence that contains the file's number, and a tree without words."""
+    """Writes treebank files with these numbers. Each has a sentence with its number, and a tree without words."""
     for number in numbers:
         path = folder / pattern.format(section=number // 100, number=number)
         path.parent.mkdir(parents=True, exist_ok=True)

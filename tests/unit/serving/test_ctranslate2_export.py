@@ -103,7 +103,7 @@ class Exported:
         return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
     def target_log_probs(self) -> list[np.ndarray]:
-        """Returns, for each text in TARGETS, our model's log-probabilities of the tokens, including the end token."""
+        """Returns, for each text in TARGETS, our model's log-probabilities of the text's tokens and the end token."""
         targets = self.ids(TARGETS)
         log_probs = np.take_along_axis(self.log_probs(SOURCES, targets), targets[:, :, None], axis=2)[:, :, 0]
         return [row[ids != PAD_ID] for row, ids in zip(log_probs, targets, strict=True)]

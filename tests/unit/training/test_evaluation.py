@@ -327,12 +327,12 @@ def test_a_time_limit_leaves_lines_of_the_whole_split(
         assert len(scored) == decoded.lines
         sources, references = (list(side) for side in zip(*scored, strict=True))
         assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
-        # The ten lines that are always decoded are the five samples, and five lines that all runs choose alike.
+        # Every evaluation decodes the first five lines, which are its samples, and the lines in ALWAYS.
         assert {f"dog {number} sat on" for number in (0, 1, 2, 3, 4, *ALWAYS)} <= set(decoded_texts)
 
 
 ALWAYS = (5, 12, 15, 25, 32)
-"""Numbers of the lines, of 40, that every evaluation decodes in addition to the five samples."""
+"""Numbers of the dev lines (0 to 39) that every evaluation decodes in addition to the first five, its samples."""
 
 
 def test_the_time_limit_is_a_minute_or_a_tenth_of_the_training_time() -> None:
