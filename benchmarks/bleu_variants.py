@@ -3,7 +3,8 @@
     python benchmarks/bleu_variants.py --references=newstest2014.de,newstest2014.fr --languages=de,fr
 
 The translations are the references without 10% of their words, in two versions: with the reference's quotation marks,
-and with ASCII quotation marks. Each language gives a Markdown row per version. No model is needed.
+and with ASCII quotation marks. The script prints a Markdown table with a row of BLEU scores for each language and
+version. No model is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def split_everywhere(translations: list[str], references: list[str], language: s
 
 
 def main(argv: list[str]) -> None:
-    """Prints a Markdown table with two rows for each language."""
+    """Prints a Markdown table of BLEU scores, with one column for each way to compute BLEU.
+
+    Each language has two rows: translations with the reference's quotation marks, and with ASCII quotation marks.
+    """
     if not REFERENCES.value or len(REFERENCES.value) != len(LANGUAGES.value):
         raise app.UsageError("give --references, and a language for each file in --languages")
     print("| language | quotation marks of the translation | sacreBLEU | as released | ASCII punctuation | "

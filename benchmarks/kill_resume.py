@@ -84,7 +84,7 @@ def newest(model: Path) -> int:
 def stage(model: Path, messages: str, start: int) -> str:
     """Returns what t2t-trainer was doing when it was killed, e.g. "it saves", judged by its files and messages.
 
-    `start` is the step after which the killed process had started or resumed.
+    `start` is the step of the checkpoint from which the killed t2t-trainer resumed, or 0 if it had none.
     """
     if "steps an epoch" not in messages:
         return "it imports and opens the data"
@@ -101,7 +101,7 @@ def stage(model: Path, messages: str, start: int) -> str:
 def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tuple[bool, str]:
     """Starts t2t-trainer and kills it when `reached()` returns True.
 
-    Returns True if the kill came before t2t-trainer ended by itself, and the standard error of t2t-trainer.
+    Returns whether the kill came before t2t-trainer ended by itself, and what t2t-trainer wrote to standard error.
     """
     errors = model.with_suffix(".errors")
     with open(errors, "wb") as file:

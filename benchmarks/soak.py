@@ -73,7 +73,10 @@ def request(number: int) -> list[bytes]:
 
 
 def served(export_dir: str) -> Callable[[int], str]:
-    """Returns a function that sends request `number` to a SavedModel and returns a fault of the answer, or ""."""
+    """Returns a function that sends request `number` to a SavedModel.
+
+    That function returns what is wrong with the SavedModel's answer, or "" if nothing is wrong.
+    """
     signatures = tf.saved_model.load(export_dir).signatures
 
     def send(number: int) -> str:
@@ -96,7 +99,9 @@ def served(export_dir: str) -> Callable[[int], str]:
 
 
 def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
-    """Returns a function that translates request `number` and returns a fault of the translations, or "".
+    """Returns a function that translates request `number`.
+
+    That function returns what is wrong with the translations, or "" if nothing is wrong.
 
     t2t-decoder's input must be UTF-8. So texts that are not UTF-8 go to the translator as Python decodes file names,
     with lone surrogates. The translator must refuse or translate them.
@@ -119,7 +124,7 @@ def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
 
 
 def mistake(texts: list[bytes], rows: list[list[str]]) -> str:
-    """Returns the first fault in the outputs of a request, or "". `rows` has a list of outputs for each text."""
+    """Returns what is wrong with a request's outputs, or "". `rows` has a list of outputs for each of the `texts`."""
     if len(rows) != len(texts):
         return f"{len(rows)} answers to {len(texts)} texts"
     for source, row in zip(texts, rows, strict=True):
@@ -131,7 +136,7 @@ def mistake(texts: list[bytes], rows: list[list[str]]) -> str:
 
 
 def resident_mb() -> float:
-    """Returns the process's resident memory in MB."""
+    """Returns the resident memory, in MB, of the process that runs this script."""
     gc.collect()
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1000

@@ -161,7 +161,10 @@ def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
 
 
 def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
-    """Draws a panel for each unit and its measurements [layers, lengths] in `tables`; saves the picture to --output."""
+    """Draws a panel of time and a panel of memory, and saves them in one picture to --output.
+
+    `tables` has the measurements [layers, lengths] of each panel, by their unit.
+    """
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for panel, (unit, table) in zip(panels, tables.items(), strict=True):
         for (name, complexity), values, marker in zip(TABLE_1.items(), table, "osD^", strict=True):

@@ -227,7 +227,10 @@ def describe_batch(walk: Walk) -> str:
 
 
 def draw_learning_rate(walk: Walk) -> None:
-    """Draws equation 3 for the small model, with the rates logged in training, and for the paper's base model."""
+    """Draws the learning rate of equation 3 over the steps, for the small model and for the paper's base model.
+
+    The small model's panel also shows the rates logged in its training.
+    """
     lines = map(json.loads, (walk.folder.path / "metrics.jsonl").read_text("utf-8").splitlines())
     logged = [(line["step"], line["learning_rate"]) for line in lines if "learning_rate" in line]
     figure = Figure((9, 2.8), layout="constrained")

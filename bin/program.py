@@ -167,7 +167,7 @@ def load_tensorflow() -> Any:
         import keras  # noqa: F401
         import tensorflow as tf
 
-        gpus = tf.config.list_physical_devices("GPU")  # this call prints messages too
+        gpus = tf.config.list_physical_devices("GPU")  # prints messages, as the import of TensorFlow does
     if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
     return tf

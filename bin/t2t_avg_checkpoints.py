@@ -68,7 +68,7 @@ def main(values: flags.FlagValues) -> None:
         from t2t_repro.training.comparison import Limits, measure, verdict
 
         limits = Limits(values.eval_steps, values.eval_decode_lines)
-        if values["eval_decode_lines"].present:  # then decode that many lines, even if it takes long
+        if values["eval_decode_lines"].present:  # the user wants that many lines, so set no time limit
             limits = replace(limits, seconds=math.inf)
         measured = measure(folder, [average, paths[-1]], records, limits)
         say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))

@@ -197,7 +197,7 @@ def read_pairs(path: str) -> Iterator[Pair]:
 
 
 def input_files(values: flags.FlagValues, prefix_file: str) -> list[Input]:
-    """Returns the files that the program reads, without those of the model."""
+    """Returns the text files that the flags tell the program to read; see `model_files` for the files of the models."""
     if values.score_file:
         return program.file_inputs(values, "score_file")
     prefixes = [(f"--decode_hparams=prefix_file={prefix_file}", prefix_file)] if prefix_file else []
@@ -205,7 +205,7 @@ def input_files(values: flags.FlagValues, prefix_file: str) -> list[Input]:
 
 
 def model_files(folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> list[Input]:
-    """Returns the files of the models."""
+    """Returns the files of the models that decode, so that the caller can refuse an output that would replace one."""
     return [
         (f"--output_dir={folder.path}", file)
         for folder, checkpoint in zip(folders, checkpoints, strict=True)
@@ -274,7 +274,7 @@ class Decoder:
             self._print_scores([translation.text for translation in translations], references)
 
     def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
-        """Prints the problem's scores, and which target language the paper's BLEU used."""
+        """Prints the scores of the outputs, and the target language by whose rules the paper's BLEU was computed."""
         from t2t_repro.metrics import bleu
         from t2t_repro.metrics.score import PAPER_BLEU, score_lines
 
@@ -316,7 +316,9 @@ class Decoder:
     def _journal(
         self, texts: list[str], prefixes: list[str], start: int
     ) -> contextlib.AbstractContextManager[Journal | None]:
-        """Returns the journal: a file of finished translations, from which --resume continues. A stream has none.
+        """Opens the journal: a file of finished translations, from which --resume continues.
+
+        Returns a context that yields the journal, or None if the output is a stream.
 
         --resume refuses the journal of a run with other inputs, checkpoints or settings. `start` is the number of the
         first line of `texts` in the input file, counted from 0.

@@ -101,7 +101,7 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
     program.load_tensorflow()
     from t2t_repro import devices
 
-    devices.hide_gpus()  # the format is converted on the CPU
+    devices.hide_gpus()  # the conversion to CTranslate2's format runs on the CPU
     say(f"{checkpoint}: exporting")
     export_dir = Path(values.export_dir or folder.path / "export_ctranslate2")
     return ctranslate2_export.export_ctranslate2(folder, checkpoint, export_dir, quantization)

@@ -83,7 +83,7 @@ def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path
         lines: the lines of the input file; None if there is no input file.
         output: the output file or stream; None for standard output.
     """
-    # Silence gRPC, because this program's error messages contain the same reasons.
+    # Silence gRPC's own messages. This program's error messages already say why a request failed.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
         with quiet_tensorflow():  # importing tensorflow-serving-api imports TensorFlow
@@ -119,7 +119,7 @@ def translate_typed(client: Client, values: flags.FlagValues) -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """Where `translate` writes the answers, and how many lines it translates."""
+    """The file or stream to which `translate` writes the answers, and the number of lines in its input."""
 
     path: Path | None
     """The output file or stream; None for standard output."""
@@ -181,9 +181,10 @@ def write_file(
 
 
 def from_first_output(batches: Iterable[list[Answer]], requests: Requests) -> Iterator[list[Answer]]:
-    """Yields the batches of answers, but joins the batches up to the first translation into one.
+    """Yields the answers in batches. The first batch holds all answers until the server has translated a line.
 
-    So the caller can wait for the first translation before it writes a file.
+    So the caller can wait for the first translation before it writes a file. If no line is translated, the only batch
+    holds all answers.
     """
     waiting: list[Answer] = []
     for answers in batches:
@@ -201,8 +202,8 @@ class Requests:
     Args:
         client: the connection to the model.
         batch_size: lines per request.
-        is_stream: True if the output is a stream. If failures stop the sending, `answers` then ends early. Otherwise,
-            it yields an empty answer for each remaining line.
+        is_stream: True if the answers go to a stream, False if they go to a file. If failures stop the sending,
+            `answers` ends early for a stream. For a file, it yields an empty answer for each remaining line.
     """
 
     def __init__(self, client: Client, batch_size: int, is_stream: bool) -> None:

@@ -66,7 +66,7 @@ def main(values: flags.FlagValues) -> None:
     try:
         folder = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:
-        # t2t-trainer would exit with code 0. Exit with code 130, because the report does not exist yet.
+        # `Stopped` would end the program with exit code 0. End it with 130 instead, because there is no report yet.
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
     if not folder:

@@ -176,7 +176,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
         return None
     output_dir = values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
     if any(step_of(path) >= hparams.train_steps for path in checkpoints_in(Path(output_dir))):
-        devices.let_memory_grow()  # no step is left, so this program needs little memory
+        devices.let_memory_grow()  # all steps are done, so take only the GPU memory that is needed
     return run_training(output_dir, data, hparams, values.random_seed, config)
 
 

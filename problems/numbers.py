@@ -37,7 +37,10 @@ class NumbersEnde(Problem):
         return "en", "de"
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields random numbers in words, each number once. Every second of the first 10,000 is below 10,000."""
+        """Yields the random numbers of a split in words. No number occurs twice, not even in different splits.
+
+        The splits divide one list of random numbers. Among its first 10,000, every other number is below 10,000.
+        """
         from num2words import num2words
 
         random_numbers = random.Random(2017)
@@ -51,7 +54,10 @@ class NumbersEnde(Problem):
                 yield {"inputs": num2words(number, lang="en"), "targets": num2words(number, lang="de")}
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns exact matches and chrF. BLEU counts sequences of four words, but a German number is one word."""
+        """Returns exact matches and chrF.
+
+        There is no BLEU, because it counts sequences of four words, but a German number is one word.
+        """
         chrf = [score for score in super().scores(outputs, references) if score.name == "chrf"]
         return [exact_matches(outputs, references), *chrf]
 

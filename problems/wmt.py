@@ -83,8 +83,8 @@ class Wmt14(Problem):
         """Yields all 3,003 pairs of newstest2014 from the archive that TensorFlow Datasets uses.
 
         Args:
-            missing: error about sacreBLEU's archive. If the archive of TensorFlow Datasets is missing too, this method
-                raises an error with the message of `missing` and the name of that archive.
+            missing: the error that says that sacreBLEU's archive is missing. If the archive of TensorFlow Datasets is
+                missing too, this method raises an error that says how to provide either archive.
         """
         corpora = self._corpora("test")
         try:

@@ -63,7 +63,7 @@ class WsjParsing(Problem):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """English; the language of the trees is unknown."""
+        """English for the sentences; "" for the trees, which are in no language."""
         return "en", ""
 
     def check(self) -> None:
@@ -159,7 +159,7 @@ class WsjParsing(Problem):
         """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # its name on the LDC's discs
+        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # the folder's name on the LDC's discs
             root = Path(tmp_dir, "WSJ")
         paths = {}
         for section in _sections(numbers):
@@ -178,7 +178,7 @@ class WsjParsing(Problem):
 
 
 def _sections(numbers: set[int]) -> set[str]:
-    """Returns the section of each treebank file: the first two digits of its four-digit number."""
+    """Returns the sections of the treebank files `numbers`: the first two digits of each four-digit file number."""
     return {f"{number:04}"[:2] for number in numbers}
 
 

@@ -113,7 +113,10 @@ class BracketedSentence:
 
 
 def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
-    """Inserts each quotation mark that `delete_label` has deleted from only one of two trees (EVALB's fix of 2006)."""
+    """Puts back each quotation mark that `delete_label` has deleted from only one of the sentences `gold` and `test`.
+
+    This is EVALB's fix of 2006.
+    """
     deleted = parameters.delete_label
     for i, quote in enumerate(test.quotes):
         position = quote.position  # `test.insert_quote` below changes quote.position

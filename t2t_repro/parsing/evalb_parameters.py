@@ -19,7 +19,8 @@ class Parameters:
     """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the Penn Treebank.
 
     Attributes:
-        max_error: allowed number of sentences with errors. As in EVALB, scoring stops at error max_error + 2.
+        max_error: limit on sentences with errors. As in EVALB, one error more is still allowed, and the next one stops
+            the scoring.
         cutoff_len: maximum number of words of the sentences in EVALB's second summary.
         labeled: True if only brackets with the same label match; False if the same span is enough.
         delete_label: labels of constituents, and tags of words, that do not count. Such a constituent's children count.

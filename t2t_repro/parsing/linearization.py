@@ -152,7 +152,10 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
 def _build(
     tokens: Sequence[str], leaves_by_symbol: Sequence[list[Tree]], roots: list[Tree], repairs: Repairs
 ) -> list[Tree]:
-    """Returns the list `roots` after appending the constituents and words that the tokens describe."""
+    """Appends the constituents and words that the model's output `tokens` describes to `roots`, and returns `roots`.
+
+    `leaves_by_symbol` has, for each token that is no bracket, the tagged words that replace it.
+    """
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
     def close() -> None:
@@ -183,7 +186,10 @@ def _build(
 
 
 def _fits(tag: str, word: str) -> bool:
-    """Returns False if the tag makes EVALB (with COLLINS.prm) count a punctuation mark or delete another word."""
+    """Returns True unless EVALB (with COLLINS.prm) would treat the word wrongly because of its tag.
+
+    EVALB must delete punctuation marks and count all other words. An apostrophe may be either.
+    """
     if tag_of(word) in PUNCTUATION:
         return tag in PUNCTUATION
     return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or word == "'")

@@ -170,9 +170,11 @@ def under_top(tree: Tree) -> Tree:
 def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -> Tree:
     """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks loudly .))).
 
+    No inner constituent starts with punctuation. EVALB ignores punctuation, so such a constituent would have the same
+    span as the next one inside it.
+
     Args:
-        words: at least one tagged word. No inner constituent starts with punctuation, because EVALB ignores punctuation
-            and would therefore see two constituents with the same span.
+        words: the tagged words of a sentence, at least one.
         root: label of the whole tree.
         inner: label of every constituent inside it.
     """
