@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     if not REFERENCES.value or len(REFERENCES.value) != len(LANGUAGES.value):
         raise app.UsageError("give --references, and a language for each file in --languages")
     print("| language | quotation marks of the translation | sacreBLEU | as released | ASCII punctuation | "
-          "as released, but compounds split |")  # fmt: skip
+          "as released, with compounds of every language split |")  # fmt: skip
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     for path, language in zip(REFERENCES.value, LANGUAGES.value, strict=True):
         references = list(read_lines(path))

@@ -153,4 +153,4 @@ def test_a_typed_line_that_is_not_utf_8_is_refused(
 def test_an_argument_that_is_not_utf_8_is_refused() -> None:
     result = run_program("bleu", "--translation=out-\udcff.de", "--reference=x.de")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "'--translation=out-\\udcff.de' is not UTF-8; rename" in result.stderr and result.stderr.count("\n") == 1
+    assert "'--translation=out-\\udcff.de' is not UTF-8; convert" in result.stderr and result.stderr.count("\n") == 1
