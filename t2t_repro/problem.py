@@ -125,7 +125,9 @@ class Problem:
         return True
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the sentence pairs of a split, in the same order on each call. `was_reversed` does not swap them here.
+        """Yields the sentence pairs of a split, in the same order on each call.
+
+        If `was_reversed` is set, the caller swaps the sides of each pair.
 
         Args:
             split: "train" or "dev".
@@ -137,7 +139,7 @@ class Problem:
         raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the sentence pairs of a test set. `was_reversed` does not swap them here.
+        """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides of each pair.
 
         Raises:
             UserError: if the name is unknown, or the source is missing or damaged.

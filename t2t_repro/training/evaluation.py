@@ -234,7 +234,7 @@ class DevDecoder:
         return sorted(self._order[done : done + count])
 
     def _scored(self, numbers: list[int], texts: dict[int, str]) -> Decoded:
-        """Returns the result of decoding the lines `numbers`, given the model's output for each line."""
+        """Scores the outputs `texts`, by line number, of the lines `numbers`. Returns scores, counts and samples."""
         sources, references = ([side[number] for number in numbers] for side in (self._sources, self._references))
         outputs, _ = self._problem.finish(sources, [texts[number] for number in numbers])
         samples = [Sample(*line) for line in zip(sources[:SAMPLES], references, outputs, strict=False)]

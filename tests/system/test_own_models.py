@@ -68,7 +68,7 @@ SHORT = "--decode_hparams=extra_length=3"
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Returns a function that runs a program in a folder with user-defined code and the data of its problem."""
+    """Returns a function that runs a program. The user-defined code and its problem's data are ready in a folder."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine").mkdir()
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

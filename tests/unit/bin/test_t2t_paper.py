@@ -1,4 +1,4 @@
-"""Tests that t2t-paper prints the paper's tables in three formats, with figures of model folders."""
+"""Tests that t2t-paper prints the paper's tables in three formats, with the results of model folders."""
 
 from __future__ import annotations
 

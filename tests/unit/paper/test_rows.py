@@ -18,7 +18,7 @@ ABLATED = {
     "(D)": {"layer_prepostprocess_dropout", "label_smoothing"},
     "(E)": {"pos"},
 }
-"""Hparams in which sets may differ from base, for each group of rows in Table 3."""
+"""For each group of rows in Table 3: the hparams that its rows may change from base."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
 FIGURES = {
     ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},

@@ -149,7 +149,7 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
             for output in (text, "")
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # the predicted tag decides if ' is a possessive ending or a quotation mark
+        assert set(differing) <= {"'"}  # only ' may differ: its tag says if it is an ending or a quotation mark
 
 
 def test_with_tags_by_form_only_wrong_tags_change() -> None:
