@@ -40,7 +40,7 @@ from t2t_repro.parsing.linearization import delinearise, linearise
 from t2t_repro.parsing.trees import Tree
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
-from t2t_repro.visualization.attention import attention_picture
+from t2t_repro.visualization.attention_picture import attention_picture
 
 WORK = flags.DEFINE_string("work", None, "folder for data and model", required=True)
 

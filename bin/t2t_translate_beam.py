@@ -66,7 +66,7 @@ def main(values: flags.FlagValues) -> None:
     program.load_tensorflow()
     from t2t_repro.decoding import beam_pipeline
 
-    job = beam_pipeline.Job(
+    job = beam_pipeline.BeamJob(
         output_dir=",".join(os.path.abspath(folder.path) for folder in folders),
         checkpoints=",".join(os.path.abspath(checkpoint) for checkpoint in checkpoints),
         decode_hparams=decode_hparams,

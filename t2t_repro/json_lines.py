@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 DIGITS = 8
-"""Number of significant digits of floats in the JSON. Measurements are in float32, which has about as many."""
+"""Number of significant digits of floats in the JSON. Measurements are in float32, which has seven to eight."""
 
 
 def to_json_line(fields: dict[str, Any]) -> str:

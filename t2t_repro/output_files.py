@@ -53,7 +53,7 @@ def without_links(path: str | Path) -> Path:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Returns True if `path` is an open file such as /dev/stdout, or exists and is neither a regular file nor a folder.
+    """Returns True for an open file such as /dev/stdout, and for an existing device, pipe or socket.
 
     Raises OSError if the path cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What a run of t2t-datagen has to do, and what its data directory already holds."""
+"""The job of a run of t2t-datagen: its arguments, and the checks and deletions of files in its data directory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ EXISTING = "existing shards"
 
 
 @dataclass(frozen=True)
-class Job:
+class BeamJob:
     """The settings of a pipeline run, which Beam sends to each worker."""
 
     output_dir: str
@@ -86,7 +86,7 @@ class LoadedModel:
 class Translate(beam.DoFn):
     """The pipeline step that translates a `LineBatch`, writes its shard and yields the shard's path."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BeamJob) -> None:
         self._job, self._shared = job, Shared()
 
     def setup(self) -> None:
@@ -112,7 +112,7 @@ class Translate(beam.DoFn):
         yield shard
 
 
-def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
+def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
     """Translates plain or .gz files and writes shards (see `shard_name`). Returns the values of the counters by name.
 
     Args:
@@ -146,7 +146,7 @@ def run(job: Job, paths: Sequence[str], batch_lines: int, options: Any) -> dict[
     return {name: counts[name] for name in (*COUNTERS, EXISTING) if name in counts}
 
 
-def refuse_overlap(job: Job, pattern: str, paths: Sequence[str]) -> None:
+def refuse_overlap(job: BeamJob, pattern: str, paths: Sequence[str]) -> None:
     """Raises UserError if the run would overwrite one of its input files, or if `pattern` would match its outputs.
 
     Args:
@@ -164,7 +164,7 @@ def refuse_overlap(job: Job, pattern: str, paths: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
+def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
     """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
 
     The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. If
@@ -185,7 +185,7 @@ def unfinished(job: Job, paths: Sequence[str], batch_lines: int) -> Iterator[Non
         FileSystems.delete([path])
 
 
-def _checked_fingerprint(job: Job, paths: Sequence[str], batch_lines: int) -> str:
+def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:
     """Returns a hash of everything that the shards depend on. Raises UserError if shards of another run exist."""
     path, shards = f"{job.decode_to_file}{UNFINISHED}", match(f"{job.decode_to_file}-*")
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
@@ -231,7 +231,7 @@ def read_lines(path: str) -> Iterator[str]:
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from None
 
 
-def load(job: Job) -> LoadedModel:
+def load(job: BeamJob) -> LoadedModel:
     """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
     usr_dir = Path(job.t2t_usr_dir).expanduser().resolve()
     if job.t2t_usr_dir and usr_dir.name not in sys.modules:

@@ -19,7 +19,7 @@ LEAST_BLOCK = 16
 
 
 class Blocks:
-    """The division of a sequence into blocks, in each of which the caller computes ordinary attention.
+    """The division of a sequence into blocks. The caller computes ordinary attention within each block.
 
     Args:
         length: T, the number of positions.

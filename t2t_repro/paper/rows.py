@@ -38,7 +38,7 @@ class Corpus:
 
 
 # Mean lengths are estimates: EN-DE has about 130 M tokens in 4.5 M sentences, EN-FR about 1.1 G in 36 M. Source and
-# target have the same length, because the paper's batches have as many source tokens as target tokens (section 5.1).
+# target have the same length, because a batch of the paper has 25,000 source and 25,000 target tokens (section 5.1).
 EN_DE = Corpus("wmt_ende", 29, 29)
 EN_FR = Corpus("wmt_enfr", 31, 31)
 # These mean lengths were measured on the treebank's free sample with a vocabulary of 8,000 entries.
@@ -218,7 +218,7 @@ def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
             figures += [("steps", steps), ("perplexity", row.perplexity)]
             figures += [("wmt13", row.bleu_dev), ("wmt14/full", row.bleu_ende), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
-            # A model for EN-FR was trained for as many steps as the model of the same size for EN-DE (section 5.2).
+            # The EN-FR and EN-DE models of the same size were trained for equal numbers of steps (section 5.2).
             steps = next(other.steps for other in (BASE, BIG) if other.hours == row.hours)
             figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

@@ -28,7 +28,7 @@ from t2t_repro.training.evaluation import (
 
 @dataclass(frozen=True)
 class Limits:
-    """How many batches and lines of the dev split `measure` uses."""
+    """The numbers of batches and lines of the dev split that `measure` uses."""
 
     batches: int
     """Number of batches from which the dev loss is computed; 0 uses all batches."""

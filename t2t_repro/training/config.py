@@ -20,7 +20,7 @@ class RunConfig:
     eval_decode_lines: int = 0
     """Number of lines of the dev split that each evaluation decodes and scores; 0 decodes none."""
     limits_decoding: bool = False
-    """Whether an evaluation decodes fewer lines if they take too long; see `training.evaluation.decode_seconds`."""
+    """True to decode fewer lines if they take too long; see `training.evaluation.decode_seconds`."""
     early_stopping_patience: int = 0
     """Number of consecutive evaluations without a new lowest dev loss after which training ends; 0 means never."""
     log_step_count_steps: int = 100

@@ -12,15 +12,15 @@ class Due:
     """The tasks that the training loop performs after a step."""
 
     logs: bool = False
-    """Whether to log the step."""
+    """True to log the step."""
     saves: bool = False
-    """Whether to save a checkpoint."""
+    """True to save a checkpoint."""
     saves_by_request: bool = False
-    """Whether the only reason to save is a signal that asked the run to stop. The next save deletes this checkpoint."""
+    """True if the only reason to save is a signal that asked the run to stop. The next save deletes this checkpoint."""
     evaluates: bool = False
-    """Whether to evaluate the model on the dev split."""
+    """True to evaluate the model on the dev split."""
     stops: bool = False
-    """Whether the run stops after this step, as a signal requested."""
+    """True if the run stops after this step, as a signal requested."""
 
     @property
     def is_nothing(self) -> bool:

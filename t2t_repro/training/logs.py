@@ -13,7 +13,7 @@ from t2t_repro.training.metrics_log import MetricsLog
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result
 from t2t_repro.training.tensorboard_log import TensorBoardLog
-from t2t_repro.visualization.attention import Picture
+from t2t_repro.visualization.attention_picture import Picture
 
 
 class Logs:

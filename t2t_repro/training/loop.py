@@ -28,7 +28,7 @@ from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepa
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
-from t2t_repro.visualization.attention import attention_of
+from t2t_repro.visualization.attention_picture import attention_of
 
 
 def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> ModelFolder | None:

@@ -11,7 +11,7 @@ decoded lines, the line also has the problem's main score ("dev_bleu", "dev_f1" 
 "signature", which ends with the number of lines, and the first decoded lines as "dev_translations" (source, reference
 and output).
 
-Numbers have eight significant digits, about as many as float32, in which most of them are computed.
+Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight.
 """
 
 from __future__ import annotations

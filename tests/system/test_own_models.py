@@ -128,7 +128,7 @@ def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: An
     decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
-    # An ensemble that consists of the same model twice must decode and score like the model alone.
+    # An ensemble that consists of the same model twice must decode and score like one model.
     ensemble = f"{model},recurrent"
     assert programs("decoder", ensemble, SHORT, input=TEXTS).stdout.splitlines() == texts
     scores = [log_probs(programs, flag) for flag in (model, ensemble)]

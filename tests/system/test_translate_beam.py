@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from programs import TrainedModel, refused, run, succeed
-from t2t_repro.decoding.beam_pipeline import Job, Translate, unfinished
+from t2t_repro.decoding.beam_pipeline import BeamJob, Translate, unfinished
 from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.model_folder import open_folders
 
@@ -59,7 +59,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
 
 
 def test_a_process_loads_its_model_once(trained: TrainedModel) -> None:
-    job = Job(str(trained.folder), f"{trained.folder}/model.ckpt-60", DecodeHParams(), "x")
+    job = BeamJob(str(trained.folder), f"{trained.folder}/model.ckpt-60", DecodeHParams(), "x")
     pickled = pickle.dumps(Translate(job))
     translates = [pickle.loads(pickled) for _ in range(2)]
     for translate in translates:
@@ -96,7 +96,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     folders, checkpoints = open_folders(str(trained.folder))
     params = override(folders[0].problem.decode_hparams, "beam_size=1")
     job, paths = (
-        Job(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y"),
+        BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y"),
         [f"{tmp_path}/x-1", f"{tmp_path}/x-2"],
     )
     with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from checkpoints import refused
 from models import weights_of, write_checkpoint
 from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data import vocabulary
@@ -26,14 +27,6 @@ def write(folder: ModelFolder, step: int, place: str = "") -> Transformer:
     model = Transformer(folder.hparams, folder.vocabulary.size)
     write_checkpoint(folder.path / place, step, weights_of(model), folder.vocabulary.fingerprint)
     return model
-
-
-def refused(call: Any, *arguments: Any) -> str:
-    """Returns the message of the UserError that a call raises; the message must be one line."""
-    with pytest.raises(UserError) as error:
-        call(*arguments)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_a_program_configures_gpus_before_it_loads_weights(
 
 @pytest.mark.usefixtures("configured")
 def test_a_worker_of_a_beam_pipeline_uses_one_gpu(trained: ModelFolder) -> None:
-    job = beam_pipeline.Job(str(trained.path), trained.checkpoint(), DecodeHParams(), "y")
+    job = beam_pipeline.BeamJob(str(trained.path), trained.checkpoint(), DecodeHParams(), "y")
     with pytest.raises(UserError, match=r"^use_one_gpu\(\)$"):
         beam_pipeline.load(job)
 

@@ -10,7 +10,7 @@ from apache_beam.coders import registry as coders
 
 from disks import largest_file
 from t2t_repro.decoding.beam_pipeline import (
-    Job,
+    BeamJob,
     LineBatch,
     input_files,
     match,
@@ -116,7 +116,7 @@ def test_a_run_does_not_write_its_input(tmp_path: Path) -> None:
     for path in (shard, journal):
         path.touch()
     (tmp_path / "link").symlink_to(shard.name)
-    job = Job("", "", DecodeHParams(), f"{tmp_path}/y")
+    job = BeamJob("", "", DecodeHParams(), f"{tmp_path}/y")
     for path in (shard, journal, tmp_path / "link"):
         with pytest.raises(UserError, match=r"is also an input \(--decode_from_file\)"):
             refuse_overlap(job, str(path), [str(path)])
@@ -133,5 +133,5 @@ def test_a_file_is_found_by_its_name_even_if_the_name_is_a_pattern(tmp_path: Pat
         assert input_files(str(tmp_path / name)) == [str(tmp_path / name)]
     paths = input_files(str(tmp_path / "a*.en"))
     assert paths == [str(tmp_path / name) for name in ("a1.en", "a[1].en")]
-    with unfinished(Job("", "", DecodeHParams(), str(tmp_path / "out")), paths, 7):
+    with unfinished(BeamJob("", "", DecodeHParams(), str(tmp_path / "out")), paths, 7):
         pass

@@ -210,7 +210,7 @@ def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Transla
     with_other_seed = word_translator.translate(texts, sampling_seed=1, **RANDOM)
     for translation, other in zip(translations, with_other_seed, strict=True):
         assert translation.hypotheses != other.hypotheses
-    # Translated alone, the line with number 2 has the same outputs as in the batch above. If a line is split into two
+    # In its own batch, the line with number 2 has the same outputs as in the batch above. If a line is split into two
     # equal segments, their outputs differ.
     [(_, single)] = word_translator.stream(texts[:1], input_file=third_line, **RANDOM)
     assert_alike(single, translations[2])

@@ -91,7 +91,7 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
         ("(NP NN )NP (VP VB )VP", "a b", "(TOP (NP (NN a)) (VP (VB b)))", {"roots_joined": 1}),
         ("(S NN )S .", "a .", "(TOP (S (NN a)) (. .))", {"roots_joined": 1}),
         ("(TOP (S NN )S . )TOP", "a .", "(TOP (S (NN a)) (. .))", {}),
-        # There are as many symbols as words, so symbol n becomes the tag of word n, even if it does not fit.
+        # The numbers of symbols and words are equal, so symbol n becomes the tag of word n, even if it does not fit.
         ("(S , NN )S", "a ,", "(S (, a) (NN ,))", {}),
         # There are too few or too many symbols, so `delinearise` aligns words and symbols at the punctuation marks.
         ("(S (NP DT )NP (VP VB )VP )S", "a b c", "(S (NP (DT a)) (VP (VB b) (XX c)))", {"words_missing": 1}),

@@ -14,7 +14,7 @@ from PIL import Image
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.visualization.attention import MOST_TOKENS, Picture, attention_of, attention_picture
+from t2t_repro.visualization.attention_picture import MOST_TOKENS, Picture, attention_of, attention_picture
 
 DARKEST = (8, 48, 107)
 """The color of a cell whose weight is 1."""
@@ -166,7 +166,7 @@ def test_padding_does_not_change_the_picture(tiny_hparams: HParams, tiny_vocabul
 def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never() -> None:
     code = (
         "import sys, numpy\n"
-        "from t2t_repro.visualization.attention import attention_picture\n"
+        "from t2t_repro.visualization.attention_picture import attention_picture\n"
         "assert 'matplotlib' not in sys.modules and 'tensorflow' not in sys.modules\n"
         "attention_picture(numpy.ones((1, 1, 1)), ['s'], ['t'])\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
