@@ -126,3 +126,24 @@ def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
         if stop == len(order) or (stop + 1 - start) * lengths[:, start : stop + 1].max() > max_tokens:
             yield pad(records, order[start:stop])
             start = stop
+
+
+def distinct_sources(records: Records, max_tokens: int) -> MicroBatch | None:
+    """Returns a batch of examples that all have different sources; None if the records do not have two of them.
+
+    The examples are those of medium length, ordered by length. So the next row's source has about the same length, and
+    a model cannot recognize it by its length.
+
+    Args:
+        records: examples to choose from.
+        max_tokens: maximum number of positions, counting padding, on each side of a batch of three or more examples.
+    """
+    order = np.lexsort(records.lengths)  # by target length, then by source length
+    ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`
+    longest = 0
+    for rank in np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable").tolist():
+        longest = max(longest, int(records.lengths[:, order[rank]].max()))
+        if len(ranks) >= 2 and (len(ranks) + 1) * longest > max_tokens:
+            break
+        ranks.setdefault(records[int(order[rank])][0].tobytes(), rank)
+    return pad(records, order[sorted(ranks.values())]) if len(ranks) >= 2 else None

@@ -1,7 +1,12 @@
-"""Evaluates a model on the dev split: loss, accuracy and perplexity (Table 3), and scores of decoded text."""
+"""Evaluates a model on the dev split: loss, accuracy and perplexity (Table 3), and scores of decoded text.
+
+It also measures how much the model uses the source. A decoder can learn a language model of the target that hardly
+looks at the source. Its dev loss looks plausible, but its translations are poor.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import time
@@ -9,9 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.pipeline import MicroBatch, batches_once
+from t2t_repro.data.pipeline import MicroBatch, batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
@@ -23,6 +29,13 @@ from t2t_repro.training.step import IDS
 
 EVAL_TOKENS = 4096
 """Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
+
+SOURCE_USE_TOKENS = 1024
+"""Maximum number of positions, counting padding, on each side of the batch that `Evaluator.source_use` evaluates. The
+batch has at least two examples, even if they are longer."""
+
+MIN_SOURCE_USE = 0.1
+"""Source use, in nats per target token, below which training warns that the model ignores its source."""
 
 EVAL_BEAM = 4
 """Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
@@ -115,6 +128,26 @@ class Evaluator:
             correct += int(batch_correct)
             tokens += int((targets != 0).sum())
         return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), tokens, measured)
+
+    def source_use(self) -> float | None:
+        """Returns how much the loss rises if each target is paired with the source of another example.
+
+        A model that ignores its source has a source use of 0. To cost little, the measurement uses only one small
+        batch, `distinct_sources`.
+
+        Returns:
+            Rise of the loss in nats per target token; None if the split does not have two different sources.
+        """
+        if self._distinct_sources is None:
+            return None
+        inputs, targets = self._distinct_sources
+        correct_pairs, _ = self._sums(inputs, targets)
+        wrong_pairs, _ = self._sums(np.roll(inputs, 1, axis=0), targets)
+        return (float(wrong_pairs) - float(correct_pairs)) / int((targets != 0).sum())
+
+    @functools.cached_property
+    def _distinct_sources(self) -> MicroBatch | None:
+        return distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS))
 
     def _batches(self) -> tuple[Iterable[MicroBatch], int]:
         """Returns the batches to evaluate, and their number if other batches are skipped, else 0."""

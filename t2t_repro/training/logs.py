@@ -71,12 +71,22 @@ class Logs:
         self._tensorboard.scalars(step, values)
         self._metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
 
-    def log_evaluation(self, step: int, evaluation: Evaluation, decoded: Decoded | None) -> None:
-        """Logs an evaluation of the dev split. `decoded` is None if the evaluation decoded no lines."""
+    def log_evaluation(
+        self, step: int, evaluation: Evaluation, source_use: float | None, decoded: Decoded | None
+    ) -> None:
+        """Logs an evaluation of the dev split.
+
+        Args:
+            step: number of steps taken.
+            evaluation: loss and accuracy.
+            source_use: result of `Evaluator.source_use`.
+            decoded: the decoded lines; None if the evaluation decoded none.
+        """
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
             "dev_accuracy": evaluation.accuracy,
+            **({} if source_use is None else {"dev_source_use": source_use}),
         }
         details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
         if decoded:

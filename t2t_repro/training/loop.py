@@ -23,7 +23,7 @@ from t2t_repro.textfile import whole_file
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import LOST, from_chief, lost, make_strategy, workers
 from t2t_repro.training.due import Due, due_after, evaluates_after
-from t2t_repro.training.evaluation import DECODE_SECONDS, Decoded, decode_seconds
+from t2t_repro.training.evaluation import DECODE_SECONDS, MIN_SOURCE_USE, Decoded, decode_seconds
 from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepare
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
@@ -77,6 +77,7 @@ class Loop:
         self._save_time = 0.0
         """Time at which this process last saved a checkpoint, or started its first step."""
         self._was_slow_evaluation_reported = False
+        self._was_ignored_source_reported = False
 
     def run(self) -> None:
         """Trains until the last step, until early stopping, or until a signal asks the run to stop.
@@ -237,6 +238,7 @@ class Loop:
         limit = decode_seconds(interval) if self._config.limits_decoding else math.inf
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
+            source_use = prepared.evaluator.source_use()
             decoded = prepared.decoder(lambda: self._stop_requested, limit) if prepared.decoder else None
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
@@ -249,12 +251,31 @@ class Loop:
             picture = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
             prepared.logs.log_attention(step, picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
-        prepared.logs.log_evaluation(step, evaluation, decoded)
+        prepared.logs.log_evaluation(step, evaluation, source_use, decoded)
         self._run.say(
             f"step {step:,}: dev loss {evaluation.loss:.4f}{' (best)' if is_best else ''}, perplexity "
-            f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}{_score(decoded)}"
+            f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}"
+            f"{'' if source_use is None else f', source use {source_use:z.2f}'}{_score(decoded)}"
         )
+        if source_use is not None:
+            self._report_ignored_source(step, source_use)
         self._report_slow_evaluation(time.monotonic() - start, interval)
+
+    def _report_ignored_source(self, step: int, source_use: float) -> None:
+        """Prints a warning if the model hardly uses its source although the warm-up is over.
+
+        Prints it once in a process, and again after the last step. Every evaluation's line shows the source use anyway.
+        """
+        is_early = step < self._run.hparams.learning_rate_warmup_steps
+        is_repeated = self._was_ignored_source_reported and step < self._last_step
+        if source_use < MIN_SOURCE_USE and not is_early and not is_repeated:
+            self._was_ignored_source_reported = True
+            self._run.say(
+                "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
+                f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
+                "longer, or start again with lower dropout, more learning_rate_warmup_steps, fewer layers or "
+                "norm_before=true"
+            )
 
     def _report_slow_evaluation(self, seconds: float, interval: float) -> None:
         """Prints a line if evaluations take longer than the steps between them; prints it once in a process.

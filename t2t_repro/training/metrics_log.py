@@ -5,11 +5,11 @@ are "step", "seconds" (of training so far), "train_loss" (with label smoothing),
 "source_tokens_per_second", "target_tokens_per_second", "padding", "hardware" and "gpu_count". With mixed_float16, the
 line also has "loss_scale".
 
-After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity" and "dev_accuracy". If
---eval_steps made the evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation
-decoded lines, the line also has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's
-"signature", which ends with the number of lines, and the first decoded lines as "dev_translations" (source, reference
-and output).
+After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity", "dev_accuracy" and
+"dev_source_use". The last field is missing if all sources of the dev split are equal. If --eval_steps made the
+evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation decoded lines, the line also
+has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's "signature", which ends with the
+number of lines, and the first decoded lines as "dev_translations" (source, reference and output).
 
 Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight.
 """

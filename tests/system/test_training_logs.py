@@ -62,6 +62,8 @@ def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
     for line in evaluated:
         assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
         assert 0 <= line["dev_accuracy"] <= 1
+        assert f"step {line['step']}: dev loss {line['dev_loss']:.4f}" in logged[1]
+        assert f"source use {line['dev_source_use']:z.2f}, BLEU" in logged[1]
         assert f"|lines:{DEV_LINES}" in line["signature"] and "tok:13a" in line["signature"]
         assert [len(translation) for translation in line["dev_translations"]] == [3] * 5
 

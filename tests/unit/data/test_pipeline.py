@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
+from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
@@ -150,3 +150,22 @@ def test_batches_once_hold_every_pair_once_shortest_first(records: Records, max_
     assert all(ids.size <= max_tokens or len(ids) == 1 for sides in batches for ids in sides)
     if max_tokens == 10_000:
         assert len(batches) == 1
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "lengths"), [(5 * 52, [48, 49, 50, 51, 52]), (5 * 52 - 1, [48, 49, 50, 51]), (1, [49, 50])]
+)
+def test_distinct_sources_are_examples_of_medium_length(tmp_path: Path, max_tokens: int, lengths: list[int]) -> None:
+    path = shard_path(tmp_path, "toy", "dev", 0, 1)
+    write_shard(path, [([3] * length, [4] * length) for length in np.random.default_rng(1).permutation(99) + 1])
+    batch = distinct_sources(Records([path]), max_tokens)
+    assert batch and unpadded([batch]) == [([3] * length, [4] * length) for length in lengths]
+
+
+@pytest.mark.parametrize(("sources", "expected"), [([3], None), ([3, 3], None), ([3, 3, 4, 3], {3, 4})])
+def test_equal_sources_do_not_count_as_distinct(tmp_path: Path, sources: list[int], expected: set[int] | None) -> None:
+    path = shard_path(tmp_path, "toy", "dev", 0, 1)
+    write_shard(path, [([source, 1], [5, 1]) for source in sources])
+    batch = distinct_sources(Records([path]), 1000)
+    assert (batch and set(batch[0][:, 0].tolist())) == expected
+    assert batch is None or len(batch[0]) == len(expected or ())

@@ -124,6 +124,36 @@ def test_perplexity_of_a_hopeless_model_is_finite() -> None:
     assert math.isfinite(Evaluation(1e6, 0.0, 1).perplexity)
 
 
+def test_source_use_agrees_with_that_of_single_sentences(model: Transformer, records: Records) -> None:
+    # Ordered by target length and then by source length, the pairs are 2, 0, 3, 1. Each gets the source before it.
+    order = [2, 0, 3, 1]
+    rise = 0.0
+    for number, other in zip(order, np.roll(order, 1), strict=True):
+        source, target = PAIRS[number]
+        difference = log_probs(model, source, target) - log_probs(model, PAIRS[other][0], target)
+        rise += sum(row[token] for row, token in zip(difference, target, strict=True))
+    assert abs(rise) > 0.1
+    assert Evaluator(model, records, 1000).source_use() == pytest.approx(rise / 12, rel=1e-4)
+
+
+def test_source_use_is_0_without_the_source_and_large_for_a_copy(tmp_path: Path) -> None:
+    records = written(tmp_path, [([first, second, 1], [first, second, 1]) for first in (3, 4, 5) for second in (6, 7)])
+
+    def ignore_source(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        return tf.cast(targets, tf.float32)[..., None] * tf.linspace(-1.0, 1.0, 12)
+
+    assert Evaluator(ignore_source, records, 1000).source_use() == 0
+    # Each source replaces the next one. So both words change in every second row, and one word in the other rows: 9 of
+    # the 18 tokens change. The loss of such a token rises by 30, the difference of the Copier's logits.
+    assert Evaluator(Copier(12), records, 1000).source_use() == pytest.approx(30 * 9 / 18)
+
+
+def test_a_split_without_two_different_sources_has_no_source_use(tmp_path: Path) -> None:
+    for count in (1, 3):
+        records = written(tmp_path, [([3, 4, 1], [5, 1])] * count)
+        assert Evaluator(Copier(12), records, 1000).source_use() is None
+
+
 def score_of(decoded: Decoded, label: str) -> float:
     return next(score.score for score in decoded.scores if score.label == label)
 

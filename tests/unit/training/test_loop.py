@@ -106,6 +106,19 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
 
 
+class FakeEvaluator:
+    """A fake of `Evaluator` with constant results."""
+
+    def __init__(self, source_use: float | None) -> None:
+        self._source_use = source_use
+
+    def __call__(self, should_stop: Any) -> Evaluation:
+        return Evaluation(1.0, 0.5, 100)
+
+    def source_use(self) -> float | None:
+        return self._source_use
+
+
 class Recorder:
     """A fake of the parts of a training run that an evaluation uses. `limits` collects the decoding time limits."""
 
@@ -114,7 +127,7 @@ class Recorder:
         self.run = SimpleNamespace(
             data=None,
             config=RunConfig(local_eval_frequency=20, limits_decoding=limits_decoding),
-            hparams=HParams(train_steps=100),
+            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40),
             say=self.messages.append,
         )
         self.start, self.model = 40, SimpleNamespace(has_attention=False)
@@ -123,9 +136,7 @@ class Recorder:
             seconds_before=seconds_before, dev_losses={}, log_evaluation=lambda *arguments: None
         )
         self._lines = lines
-
-    def evaluator(self, should_stop: Any) -> Evaluation:
-        return Evaluation(1.0, 0.5, 100)
+        self.evaluator = FakeEvaluator(2.345)
 
     def decoder(self, should_stop: Any, seconds: float) -> Decoded:
         self.limits.append(seconds)
@@ -142,7 +153,7 @@ def test_a_resumed_run_limits_the_time_of_decoding_like_the_process_before(
     Loop(prepared)._evaluate(40)
     assert prepared.limits == [pytest.approx(limit)]
     assert prepared.messages == [
-        "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, BLEU 12.30"
+        "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, source use 2.35, BLEU 12.30"
     ]
 
 
@@ -161,6 +172,26 @@ def test_evaluations_longer_than_the_steps_between_them_are_reported_once() -> N
         "the evaluation took 80 s, but the steps between two evaluations take 70 s; give a higher "
         "--local_eval_frequency, or --eval_steps to evaluate fewer batches"
     ]
+
+
+def test_a_model_that_ignores_its_source_is_reported_after_the_warmup_and_at_the_end() -> None:
+    prepared = Recorder(True, 100, 200)
+    loop = Loop(prepared)
+    reported = []
+    uses = [(20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (80, 0.05), (100, 0.09)]
+    for step, source_use in uses:
+        prepared.evaluator = FakeEvaluator(source_use)
+        prepared.messages.clear()
+        loop._evaluate(step)
+        assert (f", source use {source_use or 0:z.2f}, BLEU" in prepared.messages[0]) == (source_use is not None)
+        if len(prepared.messages) > 1:
+            reported.append((step, *prepared.messages[1:]))
+    start = "warning: the model hardly uses its source: the source of another example raises the dev loss by only"
+    advice = (
+        "nats a token; check that the source and target files match line by line, train longer, or start again with "
+        "lower dropout, more learning_rate_warmup_steps, fewer layers or norm_before=true"
+    )
+    assert reported == [(70, f"{start} -0.001 {advice}"), (100, f"{start} 0.090 {advice}")]
 
 
 @pytest.mark.parametrize("flag", ["--max_tokens_per_replica=0", "--keep_checkpoint_max=0", "--eval_steps=-1"])
