@@ -14,7 +14,16 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.parsing import evalb
-from t2t_repro.parsing.linearization import WORD_SYMBOLS, Repairs, delinearise, linearise, words_of
+from t2t_repro.parsing.linearization import (
+    ANY,
+    FORMS,
+    WORD_SYMBOLS,
+    Repairs,
+    TreeSymbols,
+    delinearise,
+    linearise,
+    words_of,
+)
 from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
 from t2t_repro.problem import Problem, setting
 from t2t_repro.textfile import read_lines
@@ -28,6 +37,12 @@ PHRASE_LABELS = (
 """All constituent labels in the Penn Treebank after `prepare` has simplified its trees."""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
 """Part-of-speech tags with both letters and signs."""
+TAGS = (
+    *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNP", "NNPS", "NNS", "PDT", "POS"),
+    *("PRP", "RB", "RBR", "RBS", "RP", "SYM", "TO", "UH", "VB", "VBD", "VBG", "VBN", "VBP", "VBZ", "WDT", "WP", "WRB"),
+    *("#", "$", ".", ",", ":", "``", "''", *TAGS_WITH_SIGNS),
+)
+"""All part-of-speech tags in the Penn Treebank, except that of traces."""
 WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 
@@ -65,6 +80,12 @@ class WsjParsing(Problem):
     def languages(self) -> tuple[str, str]:
         """English for the sentences; "" for the trees, which are in no language."""
         return "en", ""
+
+    @property
+    def tree_symbols(self) -> TreeSymbols | None:
+        """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is reversed."""
+        words = TAGS if self.settings.word_symbol == "tag" else (ANY, *FORMS)
+        return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
     def check(self) -> None:
         """Raises UserError if a split has no files, two splits share a file, or --word_symbol is unknown."""

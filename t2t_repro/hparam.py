@@ -191,6 +191,9 @@ class DecodeHParams:
     prefix_file: str = ""
     """Path of a file: line i is the required beginning of every output for input i; an empty line requires nothing."""
 
+    well_formed: bool = False
+    """True to allow only outputs that are trees over exactly the words of the input, for parsers (docs/parsing.md).
+    False for the paper's way: a free search, after which t2t-decoder repairs outputs that are no trees."""
     coverage_penalty: float = 0.0
     """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 disables the penalty."""
     repeat_ngram_size: int = 0
@@ -226,6 +229,10 @@ class DecodeHParams:
             raise UserError(
                 f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
                 "one does nothing without the other; give both or none"
+            )
+        if self.well_formed and self.repeat_ngram_penalty == math.inf:
+            raise UserError(
+                "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true"
             )
         if self.sampling_method not in SAMPLING_METHODS:
             raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)

@@ -11,6 +11,7 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, check_types
 from t2t_repro.metrics.score import Score
+from t2t_repro.parsing.linearization import TreeSymbols
 
 MAX_SHARDS = 10_000
 """Maximum number of shards of a split. <problem>.json lists all shards and must not exceed `hparam.MAX_FILE_BYTES`."""
@@ -99,6 +100,14 @@ class Problem:
         `was_reversed` does not swap them here.
         """
         return "", ""
+
+    @property
+    def tree_symbols(self) -> TreeSymbols | None:
+        """The symbols of the trees that a parser writes, for the decode hparam `well_formed`.
+
+        None if the model's outputs are no trees.
+        """
+        return None
 
     @property
     def changed_settings(self) -> dict[str, Any]:

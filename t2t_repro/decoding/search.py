@@ -3,12 +3,12 @@
 The translator and the exported model for serving call these functions.
 
 Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P longest prefix, L longest output,
-R sentences that are not done, V vocabulary, H heads.
+W most words in a source, R sentences that are not done, V vocabulary, H heads.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,26 +16,36 @@ from t2t_repro.data.text_rules import PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.decoding.rules import coverage, with_prefix, without_repeats
 from t2t_repro.decoding.sampling import sample
+from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.model import DecodingModel
 
 
+class Sources(NamedTuple):
+    """A batch of sources, and what the search needs to know about each of them."""
+
+    inputs: tf.Tensor
+    """The sources, int32 [B, S], each ended by the end token and padded with 0."""
+    prefix: tf.Tensor | None = None
+    """int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin."""
+    random: tf.Tensor | None = None
+    """float32 [B, n, L] in [0, 1), the random number for each token of each output; None for beam search."""
+    kinds: tf.Tensor | None = None
+    """int32 [B, W], the kind of each word of each source (see `linearization.kinds_of`), padded with 0; None if
+    `well_formed` is false."""
+
+
 def generate_outputs(
-    model: DecodingModel,
-    decode_hparams: DecodeHParams,
-    inputs: tf.Tensor,
-    prefix: tf.Tensor | None = None,
-    random: tf.Tensor | None = None,
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, tree_rules: TreeRules | None = None
 ) -> Hypotheses:
     """Returns n = decode_hparams.num_best outputs of each source.
 
     They are found by beam search or, if `decode_hparams.is_random`, drawn at random.
 
     Args:
-        inputs: the sources, int32 [B, S], each ended by the end token and padded with 0.
-        prefix: int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin.
-        random: float32 [B, n, L] in [0, 1), the random number for each token of each output; None for beam search.
+        tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
     """
+    inputs, prefix, random, kinds = sources
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
     limits = tf.math.count_nonzero(inputs, axis=1, dtype=tf.int32) + decode_hparams.extra_length
@@ -43,17 +53,23 @@ def generate_outputs(
     if prefix is not None:
         memory["prefix"] = prefix
         limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
+    if tree_rules:
+        # Every source has room for a tree, even if extra_length is 0 or the end of a long source was dropped.
+        limits = tf.maximum(limits, tf.math.count_nonzero(kinds, axis=1, dtype=tf.int32) + MIN_EXTRA)
+        memory |= {"kinds": tf.pad(kinds, [[0, 0], [0, 1]]), "limits": limits}
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
         cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token
-    scoring = _scoring(model, decode_hparams, has_prefix=prefix is not None)
+    scoring = _scoring(model, decode_hparams, tree_rules, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
         return sample(scoring, cache, memory, limits, decode_hparams)
     return beam_search(scoring, cache, memory, limits, decode_hparams)
 
 
-def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bool) -> Scoring:
+def _scoring(
+    model: DecodingModel, decode_hparams: DecodeHParams, tree_rules: TreeRules | None, has_prefix: bool
+) -> Scoring:
     """Returns functions that call the model, apply the penalties in `decode_hparams`, and force prefixes.
 
     `has_prefix` is true if `generate_outputs` got prefixes, which it passes to these functions as memory["prefix"].
@@ -74,6 +90,8 @@ def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, has_prefix: bo
         allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # -inf for padding
         if ngram_size:
             allowed = without_repeats(allowed, ids, ngram_size, decode_hparams.repeat_ngram_penalty)
+        if tree_rules:
+            allowed = tree_rules.mask(allowed, ids, t, memory)
         return with_prefix(logits, allowed, memory["prefix"], t) if has_prefix else allowed
 
     def bonus(cache: Any, memory: Any) -> tf.Tensor:

@@ -6,6 +6,7 @@ Shapes: B batch, S source length, T target length, n hypotheses, L longest outpu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +23,14 @@ from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import generate_outputs, target_log_probs
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
+from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
+from t2t_repro.parsing.linearization import TreeSymbols, kinds_of
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The token ids of a source and of its target."""
@@ -42,13 +45,20 @@ class Translator:
         decode_hparams: settings of the search and of batches.
         max_length: longest source that is translated whole if `max_input_size` is 0, in tokens counting the end token;
             0 for no limit.
+        tree_symbols: the symbols of trees if the model is a parser (see `Problem.tree_symbols`); else None.
     """
 
     def __init__(
-        self, model: Model, vocabulary: Vocabulary, decode_hparams: DecodeHParams, max_length: int = 0
+        self,
+        model: Model,
+        vocabulary: Vocabulary,
+        decode_hparams: DecodeHParams,
+        max_length: int = 0,
+        tree_symbols: TreeSymbols | None = None,
     ) -> None:
         devices.use_exact_float32()
         self.model: Any = model
+        self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._search_graphs: dict[Any, Any] = {}
         self._score_graph = tf.function(
@@ -82,6 +92,7 @@ class Translator:
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
+            folders[0].problem.tree_symbols,
         )
 
     def translate(
@@ -105,8 +116,8 @@ class Translator:
             advance: function that this method calls with the number of texts translated since the last call.
             decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
-        Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, or if
-        `long_lines` is "error" and a text is too long.
+        Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, if there
+        are prefixes and `well_formed` is true, or if `long_lines` is "error" and a text is too long.
         """
         translations = {}
         for index, translation in self.stream(
@@ -137,6 +148,8 @@ class Translator:
         """
         decode_hparams = _replace(self.decode_hparams, changes)
         self.check(decode_hparams)
+        if prefixes and decode_hparams.well_formed:
+            raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
@@ -182,11 +195,25 @@ class Translator:
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
         refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it")
+        self.tree_rules(decode_hparams)
         if not decode_hparams.is_random and decode_hparams.beam_size > self.vocabulary.size:
             raise UserError(
                 f"beam_size={decode_hparams.beam_size} is larger than the vocabulary of {self.vocabulary.size} tokens; "
                 "reduce it"
             )
+
+    def tree_rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
+        """Returns the rules for the outputs of a parser, or None if `decode_hparams.well_formed` is false.
+
+        Raises UserError if `well_formed` is true, and the model is not a parser or the vocabulary does not suit it.
+        """
+        return self._all_tree_rules if decode_hparams.well_formed else None
+
+    @functools.cached_property
+    def _all_tree_rules(self) -> TreeRules:
+        if not self._tree_symbols:
+            raise UserError("well_formed=true is only for parsers, but the outputs of this model are no trees; omit it")
+        return TreeRules(self.vocabulary, self._tree_symbols)
 
     def _translate(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
@@ -195,8 +222,11 @@ class Translator:
         arrays = {"inputs": padded([segment.ids for segment in segments])}
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
+        if decode_hparams.well_formed:
+            arrays["kinds"] = padded([kinds_of(segment.string) for segment in segments])
         if decode_hparams.is_random:
-            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
+            # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
+            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length + MIN_EXTRA
             seed, count = decode_hparams.sampling_seed, decode_hparams.num_best
             arrays["random"] = np.stack(
                 [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
@@ -228,11 +258,12 @@ class Translator:
 
         Calls with equal search settings and equal names of arrays share a graph.
         """
+        tree_rules = self.tree_rules(decode_hparams)
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
         if key not in self._search_graphs:
             specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
             self._search_graphs[key] = tf.function(
-                lambda arrays: generate_outputs(self.model, decode_hparams, **arrays),
+                lambda arrays: generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules),
                 autograph=False,
                 input_signature=[specs],
             )

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
@@ -34,6 +35,21 @@ FORMS = {
 """Punctuation marks, brackets and signs, listed under the tag that they always have."""
 TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
 """Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a quotation mark."""
+APOSTROPHE = "'"
+
+WORD_KINDS = NO_WORD, ORDINARY, MARK, EITHER = range(4)
+"""Kinds of words, which decide the tags that fit a word. EVALB must count an `ORDINARY` word and ignore a punctuation
+mark (`MARK`). An apostrophe (`EITHER`) may be both. `NO_WORD` is padding after the last word of a sentence."""
+
+
+@dataclass(frozen=True)
+class TreeSymbols:
+    """The symbols that a parser's output contains if the decode hparam `well_formed` is true."""
+
+    labels: tuple[str, ...]
+    """Labels of constituents."""
+    words: tuple[str, ...]
+    """Symbols of words: parts of speech, or XX and the tags of punctuation marks."""
 
 
 @dataclass
@@ -78,6 +94,28 @@ def words_of(line: str) -> list[str]:
 def tag_of(word: str) -> str:
     """Returns the tag of a word that always has the same tag (punctuation, brackets, signs), or XX for other words."""
     return TAGS.get(word, ANY)
+
+
+def kind_of(word: str) -> int:
+    """Returns the kind of a word: `ORDINARY`, `MARK` or `EITHER`."""
+    return EITHER if word == APOSTROPHE else MARK if tag_of(word) in PUNCTUATION else ORDINARY
+
+
+def kinds_of(line: str) -> list[int]:
+    """Returns the kind of each word of a line."""
+    return [kind_of(word) for word in words_of(line)]
+
+
+def graph_kinds_of(lines: Any) -> Any:
+    """Applies `kinds_of` to a tensor of strings [B] with at most W words each. Returns int32 [B, W]."""
+    import tensorflow as tf
+
+    # No kind depends on a bracket, so the brackets in the words may stay.
+    words = tf.strings.split(lines)
+    marks = tf.constant([form for form, tag in TAGS.items() if tag in PUNCTUATION])
+    is_mark = tf.reduce_any(words.values[:, None] == marks, axis=1)
+    kinds = tf.where(words.values == APOSTROPHE, EITHER, tf.where(is_mark, MARK, ORDINARY))
+    return words.with_values(kinds).to_tensor(NO_WORD)
 
 
 def linearise(tree: Tree, word_symbol: str = "tag") -> str:
@@ -141,7 +179,7 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
         else:
             place = position
         tag = tag_of(word) if position is None or symbols[position] == ANY else symbols[position]
-        if tags_by_form and not _fits(tag, word):
+        if tags_by_form and not fits(tag, kind_of(word)):
             tag = tag_of(word)
             repairs.tags_changed += 1
         leaves_by_symbol[place].append(Tree(tag, word=word))
@@ -185,14 +223,15 @@ def _build(
     return roots
 
 
-def _fits(tag: str, word: str) -> bool:
-    """Returns True unless EVALB (with COLLINS.prm) would treat the word wrongly because of its tag.
+def fits(tag: str, kind: int) -> bool:
+    """Returns True unless EVALB (with COLLINS.prm) would treat words of this kind wrongly because of the tag.
 
-    EVALB must delete punctuation marks and count all other words. An apostrophe may be either.
+    EVALB must delete punctuation marks and count all other words. An apostrophe may be either. The symbol XX fits every
+    word, because `delinearise` replaces it by `tag_of(word)`.
     """
-    if tag_of(word) in PUNCTUATION:
-        return tag in PUNCTUATION
-    return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or word == "'")
+    if kind == MARK:
+        return tag in (*PUNCTUATION, ANY)
+    return tag not in (TRACE, TOP) and (tag not in PUNCTUATION or kind == EITHER)
 
 
 def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:

@@ -17,9 +17,10 @@ import tensorflow_text
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
-from t2t_repro.decoding.search import generate_outputs, target_log_probs
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.parsing.linearization import graph_kinds_of
 from t2t_repro.serving.versions import new_version
 
 
@@ -34,7 +35,7 @@ class Served(tf.Module):
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
 
     Raises:
-        UserError: the model has no methods for decoding, or the beam is larger than the vocabulary.
+        UserError: `Translator.check` refuses the translator's decode_hparams for its model.
     """
 
     def __init__(self, translator: Translator) -> None:
@@ -92,7 +93,8 @@ class Served(tf.Module):
         """
         inputs = self._clean(inputs)
         not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
-        best = self._search(tf.gather_nd(inputs, not_empty), self._best_params)
+        sources = tf.gather_nd(inputs, not_empty)
+        best = self._search(sources, self._decode(sources), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]),
@@ -118,25 +120,32 @@ class Served(tf.Module):
         """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
-        sources = self._encode(tf.gather_nd(texts, not_empty))
-        best = self._search(sources, params)
+        texts = tf.gather_nd(texts, not_empty)
+        best = self._search(self._encode(texts), texts, params)
         # The tokenizer needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
-        lengths = tf.reshape(graph_output_length(best.ids), [-1])
-        ids = tf.RaggedTensor.from_tensor(tf.reshape(best.ids, [tf.size(lengths), tf.shape(best.ids)[2]]), lengths)
-        outputs = tf.reshape(graph_one_line(self._tokenizer.detokenize(ids)), tf.shape(best.scores))
+        ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
+        outputs = tf.reshape(graph_one_line(self._decode(ids)), tf.shape(best.scores))
         shape = tf.stack([tf.shape(inputs)[0], params.num_best])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, best.scores),
         }
 
-    def _search(self, sources: Any, params: DecodeHParams) -> Hypotheses:
-        """Returns the n best outputs of sources, int32 [W, S]."""
+    def _search(self, sources: Any, texts: Any, params: DecodeHParams) -> Hypotheses:
+        """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
+        ids, tree_rules = [sources], self._translator.tree_rules(params)
+        if tree_rules:
+            ids.append(graph_kinds_of(texts))
         rows = tf.shape(sources)[0]
         results = Hypotheses(tf.zeros([rows, params.num_best, 0], tf.int32), tf.zeros([rows, params.num_best]))
         return Hypotheses(
             *graph_run_in_batches(
-                lambda ids: generate_outputs(self._translator.model, params, ids), [sources], results, params.batch_size
+                lambda inputs, kinds=None: generate_outputs(
+                    self._translator.model, params, Sources(inputs, kinds=kinds), tree_rules
+                ),
+                ids,
+                results,
+                params.batch_size,
             )
         )
 
@@ -147,6 +156,11 @@ class Served(tf.Module):
             ids = ids[:, : self._max_length - 1]
         ends = tf.fill([tf.shape(texts)[0], 1], EOS_ID)
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
+
+    def _decode(self, ids: Any) -> Any:
+        """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
+        lengths = graph_output_length(ids[:, None])[:, 0]
+        return self._tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
 
     def _clean(self, ids: Any) -> Any:
         """Returns ids [B, S] without invalid ids and without the ids after the first end token of each row.
@@ -178,8 +192,7 @@ def export(
         add_files: function that adds files to the SavedModel's folder, before a server can see the folder.
 
     Raises:
-        UserError: the version cannot be written, the model has no methods for decoding, or the beam is larger than the
-            vocabulary.
+        UserError: the version cannot be written, or `Translator.check` refuses the translator's decode_hparams.
     """
     served = Served(translator)
     with new_version(export_dir) as (temporary, version):

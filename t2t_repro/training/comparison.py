@@ -77,8 +77,10 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
     model = folder.model(checkpoints[0])
     evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, limits.batches), None
     if limits.lines and not model.missing_methods:
-        translator = Translator(model, folder.vocabulary, dev_search(folder.problem), folder.hparams.max_length)
-        decoder = DevDecoder(translator, folder.problem, records, limits.lines)
+        problem = folder.problem
+        search, max_length = dev_search(problem), folder.hparams.max_length
+        translator = Translator(model, folder.vocabulary, search, max_length, problem.tree_symbols)
+        decoder = DevDecoder(translator, problem, records, limits.lines)
     measured: list[Measured] = []
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.

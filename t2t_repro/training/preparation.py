@@ -250,7 +250,9 @@ def _dev_decoder(run: Run, model: Model) -> DevDecoder:
     """
     as_decoding_model(model, "give --eval_decode_lines=0")
     problem = run.data.problem
-    translator = Translator(model, run.data.vocabulary, dev_search(problem), run.hparams.max_length)
+    translator = Translator(
+        model, run.data.vocabulary, dev_search(problem), run.hparams.max_length, problem.tree_symbols
+    )
     return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
 
 

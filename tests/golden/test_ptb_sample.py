@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from t2t_repro import registry
+from t2t_repro.decoding.well_formed import MAX_OPENINGS
 from t2t_repro.parsing.linearization import Repairs, delinearise, linearise, tag_of
 from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
@@ -45,6 +47,18 @@ def test_prepared_trees_have_only_labels_that_the_vocabulary_reserves(trees: lis
     letters = {tag for tag in tags if tag.isalpha()}
     assert tags - letters == {"PRP$", "WP$", "-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}
     assert len(letters) == 34
+
+
+@pytest.mark.parametrize("word_symbol", ["tag", "XX"])
+def test_a_search_for_trees_may_write_all_trees_of_the_sample(trees: list[Tree], word_symbol: str) -> None:
+    symbols = registry.problem("wsj_parsing", {"word_symbol": word_symbol}).tree_symbols
+    assert symbols
+    brackets = {bracket + label for label in symbols.labels for bracket in "()"}
+    openings = 0
+    for text in (linearise(tree, word_symbol) for tree in trees):
+        assert set(text.split()) <= brackets | set(symbols.words)
+        openings = max(openings, *(run.count("(") for run in re.findall(r"(?:\([^ ]+ )+", text)))
+    assert openings == 6 < MAX_OPENINGS
 
 
 def test_trees_written_with_tags_are_read_back_unchanged(trees: list[Tree]) -> None:

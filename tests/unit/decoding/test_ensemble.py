@@ -11,7 +11,7 @@ import pytest
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble
-from t2t_repro.decoding.search import generate_outputs
+from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
@@ -90,7 +90,7 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
     decode_hparams = DecodeHParams(beam_size=3, extra_length=1, n=3, **options)
     random = np.random.default_rng(1).random((2, 3, 12), np.float32)
     twins, single = (
-        generate_outputs(model, decode_hparams, ids[0], random=random)
+        generate_outputs(model, decode_hparams, Sources(ids[0], random=random))
         for model in (Ensemble(members[1:2] * 2), members[1])
     )
     np.testing.assert_array_equal(twins.ids, single.ids)
@@ -99,7 +99,9 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
 
 def test_the_score_of_an_output_is_the_mean_over_the_members(members: list[Transformer], ids: Ids) -> None:
     sources = ids[0]
-    best = generate_outputs(Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), sources)
+    best = generate_outputs(
+        Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), Sources(sources)
+    )
     outputs = best.ids.numpy()[:, 0]
     member_log_probs = [log_softmax(model(sources, outputs)) for model in members[1:]]
     for row, output in enumerate(outputs.tolist()):

@@ -16,7 +16,7 @@ import tensorflow as tf
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import generate_outputs, target_log_probs
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
@@ -69,7 +69,7 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
 
 def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
     """Runs `generate_outputs`, and returns each source's outputs, except those with score -inf, which do not exist."""
-    result = generate_outputs(model, decode_hparams, *arrays, **random)
+    result = generate_outputs(model, decode_hparams, Sources(*arrays, **random))
     return [
         [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]
         for hypotheses, scores in zip(result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True)
@@ -176,7 +176,7 @@ def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, metho
 def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
     decode_hparams = DecodeHParams(n=4, extra_length=3, sampling_method=method)
-    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, inputs, random=random)
+    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs, random=random))
     for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
         assert 0 not in ids[: len([token for token in ids if token])]
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
-from t2t_repro.decoding.search import generate_outputs
+from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translation import EMPTY, InputFile, PairScore, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -128,7 +128,7 @@ def test_a_very_long_line_among_short_ones_is_translated(copier: Translator, tin
 def test_the_longest_output_has_the_inputs_length_plus_extra_length(tiny_vocabulary: Vocabulary) -> None:
     sources = tiny_vocabulary.encode(["a", "the cat sat"])
     endless = Copier(tiny_vocabulary.size, ends=False)
-    ids = generate_outputs(endless, DecodeHParams(extra_length=3), padded(sources)).ids[:, 0].numpy()
+    ids = generate_outputs(endless, DecodeHParams(extra_length=3), Sources(padded(sources))).ids[:, 0].numpy()
     assert (ids != 0).sum(axis=1).tolist() == [len(source) + 3 for source in sources]
 
 
@@ -140,7 +140,7 @@ def test_the_score_is_the_models_log_probability(
     hparams = dataclasses.replace(tiny_hparams, self_attention_neighborhood=neighborhood)
     transformer = Transformer(hparams, tiny_vocabulary.size)
     source = np.array(tiny_vocabulary.encode(["the cat"]), np.int32)
-    best = generate_outputs(transformer, DecodeHParams(beam_size, alpha=0.8, extra_length=3), source)
+    best = generate_outputs(transformer, DecodeHParams(beam_size, alpha=0.8, extra_length=3), Sources(source))
     ids = best.ids.numpy()[0]
     length = int((ids != 0).sum())
     logits = np.asarray(transformer(source, ids), np.float64)[0, :length]

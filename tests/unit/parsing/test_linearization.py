@@ -5,8 +5,21 @@ from __future__ import annotations
 import random
 
 import pytest
+import tensorflow as tf
 
-from t2t_repro.parsing.linearization import Repairs, delinearise, linearise, tag_of, words_of
+from t2t_repro.parsing.linearization import (
+    EITHER,
+    MARK,
+    NO_WORD,
+    ORDINARY,
+    Repairs,
+    delinearise,
+    graph_kinds_of,
+    kinds_of,
+    linearise,
+    tag_of,
+    words_of,
+)
 from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees
 
 JOHN = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
@@ -182,3 +195,18 @@ def test_repairs_add_up_and_print_their_counts() -> None:
 def test_the_words_of_a_line_have_no_brackets_or_white_space() -> None:
     assert words_of("  a (b) f(x)\t5\u00a0km \n") == ["a", "-LRB-b-RRB-", "f-LRB-x-RRB-", "5\u00a0km"]
     assert words_of(" \t") == []
+
+
+def test_python_and_the_graph_find_the_same_kinds_of_words() -> None:
+    lines = [
+        "a (, b) , . ' '' ; $ ...",
+        "",
+        " \t\x0b\x0c,\u00a0, \u3000. \u2026\r\n",
+        "[ # `` -- ' \u2019 C$ -LRB-",
+        "\x1c, \x85",
+    ]
+    kinds = [kinds_of(line) for line in lines]
+    assert kinds[0] == [ORDINARY] * 3 + [MARK] * 2 + [EITHER, MARK, MARK, ORDINARY, MARK]
+    assert [len(row) for row in kinds] == [10, 0, 3, 8, 2]
+    graph_kinds = graph_kinds_of(tf.constant(lines)).numpy().tolist()
+    assert graph_kinds == [row + [NO_WORD] * (10 - len(row)) for row in kinds]

@@ -1,0 +1,188 @@
+"""The decode hparam `well_formed`: rules with which a parser can only write trees over the words of its input.
+
+At each position, the rules allow only the tokens after which the output can still become such a tree within its length
+limit. All other tokens get the logit -inf. A tree is a sequence of brackets and symbols of words, such as
+(S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with its label is one token. A symbol is one or more
+tokens, its pieces.
+
+Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W words of the longest
+sentence, L labels, P different pieces of symbols, N nodes of the trie of all symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.data.text_rules import EOS_ID
+from t2t_repro.data.vocabulary import SPACE, Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.parsing.linearization import NO_WORD, WORD_KINDS, TreeSymbols, fits
+
+MIN_EXTRA = 3
+"""Number of tokens in the shortest tree that are not symbols of words: the root's two brackets and the end token."""
+MAX_OPENINGS = 8
+"""Maximum number of opening brackets in a row. Without this limit, a model that has lost count of the words may write
+(NP (NP (NP (NP ... until only the length limit stops it."""
+IMPOSSIBLE = 1 << 20
+"""Number of missing pieces if no pieces can complete a symbol that fits the word."""
+
+
+class Progress(NamedTuple):
+    """What each hypothesis has written so far. All tensors have the shape [R, K, 1]."""
+
+    depth: tf.Tensor
+    """int32, number of open constituents."""
+    innermost: tf.Tensor
+    """int32, number of the innermost open constituent's label, from 1; 0 if no constituent is open."""
+    openings: tf.Tensor
+    """int32, number of opening brackets after the last other token. If it is not 0, the innermost open constituent has
+    no words."""
+    words: tf.Tensor
+    """int32, number of symbols, counting an incomplete symbol at the end."""
+    node: tf.Tensor
+    """int32, node of the trie for the pieces of the last symbol; 0 if the last token is not a piece of a symbol."""
+
+
+class TreeRules:
+    """The rules of trees, as masks of logits.
+
+    Args:
+        vocabulary: the parser's vocabulary.
+        symbols: the labels and the symbols of words that trees may contain.
+
+    Raises:
+        UserError: if the vocabulary splits a bracket, or splits all symbols that fit a kind of word.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
+        opening, closing = (_encode(vocabulary, [bracket + label for label in symbols.labels]) for bracket in "()")
+        self._trie = SymbolTrie(vocabulary, symbols.words)
+        if any(len(ids) > 1 for ids in (*opening, *closing)) or (self._trie.shortest > 1).any():
+            raise UserError(
+                "well_formed=true needs a vocabulary with a piece for each bracket and for a symbol of each kind of "
+                "word; omit it, or train a parser with a larger --vocab_size"
+            )
+        # The number of each opening bracket, closing bracket or piece of a symbol, from 1; 0 for other tokens: [V]
+        tokens = ([ids[0] for ids in opening], [ids[0] for ids in closing], self._trie.pieces)
+        self._opening, self._closing, self._pieces = (_numbers(vocabulary.size, part) for part in tokens)
+        # The column of each token in the result of `_allowed`: [V]
+        self._columns = _numbers(vocabulary.size, [EOS_ID, *tokens[0], *tokens[1], *tokens[2]])
+        self._labels = np.arange(1, len(opening) + 1, dtype=np.int32)  # [L]
+
+    def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
+
+        Args:
+            ids: int32 [R, K, t], the tokens of the hypotheses.
+            memory: "kinds", int32 [R, W + 1], the kind of each word, followed by `NO_WORD`. "limits", int32 [R], the
+                maximum length of each sentence's output, counting the end token.
+        """
+        allowed = self._allowed(self._progress(ids), memory["kinds"], memory["limits"] - t - 1)
+        # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L + P] --> [V, R, K]
+        mask = tf.gather(tf.transpose(tf.where(allowed, 0.0, float("-inf")), [2, 0, 1]), self._columns)
+        return logits + tf.transpose(mask, [1, 2, 0])
+
+    def _progress(self, ids: tf.Tensor) -> Progress:
+        """Returns the progress of hypotheses with the tokens `ids`, int32 [R, K, t]."""
+        trie = self._trie
+        # Padding in front of the tokens lets the code below look back from every position, even if t = 0.
+        ids = tf.pad(ids, [[0, 0], [0, 0], [trie.longest, 0]])
+        opening, closing, pieces = (tf.gather(table, ids) for table in (self._opening, self._closing, self._pieces))
+        depths = tf.cumsum(tf.sign(opening) - tf.sign(closing), axis=2)
+        depth = depths[:, :, -1:]
+        # The innermost open constituent begins at the last opening bracket after which the depth is the present depth.
+        positions = tf.range(tf.shape(ids)[2])
+        innermost = tf.reduce_max(tf.where((opening > 0) & (depths == depth), positions, 0), axis=2, keepdims=True)
+        last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
+        node = tf.zeros_like(pieces[:, :, 0])
+        for offset in range(trie.longest, 0, -1):
+            node = tf.gather_nd(trie.next, tf.stack([node, pieces[:, :, -offset]], axis=2))
+        return Progress(
+            depth=depth,
+            innermost=tf.gather(opening, innermost, batch_dims=2),
+            openings=positions[-1] - last_other,
+            words=tf.math.count_nonzero(tf.gather(trie.is_start, pieces), axis=2, keepdims=True, dtype=tf.int32),
+            node=node[:, :, None],
+        )
+
+    def _allowed(self, progress: Progress, kinds: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+        """Returns which tokens may follow, bool [R, K, 2 + 2L + P].
+
+        The columns are: tokens of no tree, the end token, opening brackets, closing brackets, pieces of symbols.
+
+        Args:
+            kinds: int32 [R, W + 1], as in `mask`.
+            room: int32 [R], the maximum number of tokens after the token that may follow.
+        """
+        trie, (depth, innermost, openings, words, node) = self._trie, progress
+        room = room[:, None, None]
+        left = tf.math.count_nonzero(kinds, axis=1, dtype=tf.int32)[:, None, None] - words  # words without a symbol
+
+        def missing(word: tf.Tensor, node: tf.Tensor) -> tf.Tensor:
+            """Returns how many pieces a symbol lacks, given the index of its word and its node in the trie."""
+            word = tf.clip_by_value(word, 0, tf.shape(kinds)[1] - 1)
+            return tf.gather_nd(trie.missing, tf.stack([tf.gather(kinds, word, batch_dims=1), node], axis=3))
+
+        is_complete = (node == 0) | (missing(words - 1, node) == 0)
+        # A piece continues the symbol of the last word or, if it is a start, begins the symbol of the next word: [P]
+        starts = trie.is_start[1:].astype(np.int32)
+        lacks = missing(words - 1 + starts, tf.gather(trie.next[:, 1:], node[:, :, 0]))  # [R, K, P]
+        # Each rule with `room` counts the tokens that the shortest tree would still need: pieces of the present symbol,
+        # one token for each word without a symbol, a closing bracket for each open constituent, and the end token.
+        can_write = (depth > 0) & (is_complete | (starts == 0)) & (lacks + (left - starts) + depth + 1 <= room)
+        can_open = is_complete & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
+        can_close = is_complete & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
+        can_end = (depth == 0) & (left == 0)
+        never = tf.zeros_like(can_end)
+        return tf.concat([never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write], axis=2)
+
+
+class SymbolTrie:
+    """The pieces of all symbols of words. A node stands for the first pieces of a symbol, and node 0 for no pieces.
+
+    Attributes:
+        pieces: the ids of all pieces. Piece number i, from 1, is `pieces[i - 1]`; number 0 stands for other tokens.
+        longest: number of pieces of the longest symbol.
+        is_start: bool [P + 1], true for pieces with which a symbol begins, false for pieces that continue a symbol.
+        next: int32 [N, P + 1], the node that follows a node and a piece; 0 if no symbol continues with this piece.
+        missing: int32 [kinds of words, N], the smallest number of pieces that complete a symbol which fits the word;
+            `IMPOSSIBLE` for node 0.
+        shortest: int32 [kinds of words - 1], the length of the shortest symbol for each kind of word.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, symbols: Sequence[str]) -> None:
+        encoded = _encode(vocabulary, symbols)
+        prefixes = sorted({ids[:length] for ids in encoded for length in range(len(ids) + 1)})
+        nodes = {prefix: node for node, prefix in enumerate(prefixes)}
+        self.pieces = sorted({piece for ids in encoded for piece in ids})
+        self.longest = max(map(len, encoded))
+        self.is_start = np.array([False, *(text.startswith(SPACE) for text in vocabulary.pieces(self.pieces))])
+        self.next = np.zeros((len(nodes), len(self.pieces) + 1), np.int32)
+        for prefix, node in nodes.items():
+            if prefix:
+                self.next[nodes[prefix[:-1]], 1 + self.pieces.index(prefix[-1])] = node
+        self.next[:, self.is_start] = self.next[0, self.is_start]  # after any symbol, another symbol may begin
+        self.missing = np.full((len(WORD_KINDS), len(nodes)), IMPOSSIBLE, np.int32)
+        for symbol, ids in zip(symbols, encoded, strict=True):
+            for kind in WORD_KINDS:
+                for length in range(len(ids) + 1) if kind != NO_WORD and fits(symbol, kind) else ():
+                    cell = kind, nodes[ids[:length]]
+                    self.missing[cell] = min(self.missing[cell], len(ids) - length)
+        self.shortest = self.missing[NO_WORD + 1 :, 0].copy()
+        self.missing[:, 0] = IMPOSSIBLE
+
+
+def _encode(vocabulary: Vocabulary, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    """Returns the ids of each text, without end tokens."""
+    return [tuple(ids[:-1]) for ids in vocabulary.encode(texts)]
+
+
+def _numbers(size: int, tokens: Sequence[int]) -> np.ndarray:
+    """Returns a table, int32 [size]: for each of the `tokens` its place in the list, from 1; 0 for other tokens."""
+    table = np.zeros(size, np.int32)
+    table[list(tokens)] = np.arange(1, len(tokens) + 1)
+    return table

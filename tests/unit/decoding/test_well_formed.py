@@ -1,0 +1,213 @@
+"""Compares the search with well_formed=true with a list of all trees, and checks that its outputs need no repairs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import registry
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.decoding.batches import padded, unpadded
+from t2t_repro.decoding.search import Sources, generate_outputs
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.decoding.well_formed import MAX_OPENINGS, TreeRules
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.parsing.linearization import TreeSymbols, kinds_of
+from t2t_repro.serving.export import Served
+
+TOY = TreeSymbols(("S", "NP"), ("N", "NS", ","))
+FITTING = {"dog": ("N", "NS"), ",": (",",), "'": ("N", "NS", ",")}
+"""The symbols in `TOY` that fit each word of the toy sentences."""
+LINES = [
+    "the dog barks , loudly .",
+    "dog",
+    "'",
+    ",",
+    "( it 's )",
+    "`` No , '' \u2014 he said ; \u4e00\u3002 [ a ] $ 5 # 3 ...",
+    "a\tb  c \x0b.",
+]
+
+
+class RandomModel:
+    """A model whose logits are random numbers that depend only on the last token and the position.
+
+    Args:
+        size: number of tokens in the vocabulary.
+        favored: tokens whose logits are higher by 5.
+    """
+
+    has_attention, is_normalized, name = False, False, "random"
+    missing_methods: tuple[str, ...] = ()
+
+    def __init__(self, size: int, seed: int, favored: tuple[int, ...] = ()) -> None:
+        self.table = np.random.default_rng(seed).normal(0, 2, (7, size, size)).astype("float32")
+        self.table[:, :, list(favored)] += 5
+        self.trainable_variables: list[Any] = []
+
+    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs
+
+    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
+        return tf.zeros([hypotheses])
+
+    def decode_step(
+        self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(tf.convert_to_tensor(self.table)[t % 7], ids), cache
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    """Returns a vocabulary with a piece for each bracket and some tags. It splits other tags, such as NS and XX."""
+    problem = registry.problem("wsj_parsing", {})
+    return vocabulary.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
+
+
+def trees(sentence: tuple[str, ...], budget: int, size: dict[str, int]) -> Iterator[str]:
+    """Yields every constituent of at most `budget` tokens over the words of a sentence."""
+    for label in TOY.labels:
+        for children in forests(sentence, budget - 2, size):
+            yield f"({label} {children} ){label}"
+
+
+def forests(sentence: tuple[str, ...], budget: int, size: dict[str, int]) -> Iterator[str]:
+    """Yields every sequence of symbols and constituents of at most `budget` tokens over the words of a sentence."""
+    if budget < len(sentence):
+        return
+    for end in range(1, len(sentence) + 1):
+        parts = list(trees(sentence[:end], budget, size)) + (list(FITTING[sentence[0]]) if end == 1 else [])
+        for part in parts:
+            if end == len(sentence):
+                yield from [part] if length(part, size) <= budget else []
+            else:
+                rests = forests(sentence[end:], budget - length(part, size), size)
+                yield from (f"{part} {rest}" for rest in rests)
+
+
+def length(text: str, size: dict[str, int]) -> int:
+    return sum(size[symbol] for symbol in text.split())
+
+
+@functools.cache
+def log_softmax(model: RandomModel) -> np.ndarray:
+    logits = model.table.astype(np.float64)
+    return np.asarray(logits - np.log(np.exp(logits).sum(axis=2, keepdims=True)))
+
+
+def score(model: RandomModel, ids: list[int], alpha: float) -> float:
+    log_probs = log_softmax(model)
+    steps = enumerate(zip([0, *ids], ids, strict=False))
+    return float(sum(log_probs[t % 7, last, token] for t, (last, token) in steps)) / ((5 + len(ids)) / 6) ** alpha
+
+
+@pytest.mark.parametrize(("extra_length", "alpha", "most_trees"), [(0, 0.0, 4), (4, 1.0, 70)])
+def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
+    words: Vocabulary, extra_length: int, alpha: float, most_trees: int
+) -> None:
+    sentences = [("dog",), (",", "dog"), ("dog", "'", "dog"), ("'",)]
+    model = RandomModel(words.size, 1)
+    params = DecodeHParams(1500, alpha, extra_length, n=80, well_formed=True)
+    # Sources of equally many tokens and words, to have small limits.
+    inputs = padded([[9] * len(sentence) + [EOS_ID] for sentence in sentences])
+    kinds = padded([kinds_of(" ".join(sentence)) for sentence in sentences])
+    best = generate_outputs(model, params, Sources(inputs, kinds=kinds), TreeRules(words, TOY))
+    symbols = [*TOY.words, *(bracket + label for bracket in "()" for label in TOY.labels)]
+    size = dict(zip(symbols, (len(ids) - 1 for ids in words.encode(symbols)), strict=True))
+    assert size["NS"] == 2 and size["N"] == size["(NP"] == 1
+    counts = []
+    for sentence, outputs, scores in zip(sentences, best.ids.numpy().tolist(), best.scores.numpy(), strict=True):
+        limit = max(len(sentence) + 1 + extra_length, len(sentence) + 3)
+        expected = {
+            tuple(ids): score(model, ids, alpha) for ids in words.encode(sorted(trees(sentence, limit - 1, size)))
+        }
+        ranked = sorted(expected, key=lambda ids: -expected[ids])
+        found = [tuple(unpadded(ids)) for ids, value in zip(outputs, scores, strict=True) if value > -math.inf]
+        assert found == ranked
+        assert scores[: len(ranked)] == pytest.approx([expected[ids] for ids in ranked], rel=1e-4)
+        counts.append(len(expected))
+    assert max(counts) == most_trees
+
+
+@pytest.mark.parametrize(
+    ("word_symbol", "options"),
+    [
+        ("tag", {"beam_size": 4, "n": 4, "extra_length": 40, "repeat_ngram_size": 1, "repeat_ngram_penalty": 9.0}),
+        ("XX", {"beam_size": 1, "extra_length": 0}),
+        ("tag", {"sampling_method": "random", "n": 3, "extra_length": 0}),
+        ("XX", {"sampling_method": "random", "n": 3, "extra_length": 40, "sampling_keep_top_k": 2}),
+    ],
+    ids=str,
+)
+def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], word_symbol: str) -> None:
+    problem: Any = registry.problem("wsj_parsing", {"word_symbol": word_symbol})
+    symbols = problem.tree_symbols
+    opening = tuple(ids[0] for ids in words.encode([f"({label}" for label in symbols.labels[:3]]))
+    model: Any = RandomModel(words.size, 2, opening)
+    translator = Translator(model, words, DecodeHParams(well_formed=True, **options), 0, symbols)
+    translations = translator.translate(LINES)
+    hypotheses = [(line, h) for line, x in zip(LINES, translations, strict=True) for h in x.hypotheses]
+    parsed, repairs = problem.finish([line for line, _ in hypotheses], [h.text for _, h in hypotheses])
+    assert not repairs, [h.text for _, h in hypotheses]
+    assert len(parsed) >= len(LINES) * options.get("n", 1) - 4  # a short sentence may have fewer than n trees
+    for _, hypothesis in hypotheses:
+        assert hypothesis.ids[-1] == EOS_ID and hypothesis.score > -math.inf
+        runs = ("".join(run) for is_opening, run in itertools.groupby(
+            hypothesis.text.split(), lambda symbol: symbol[0] == "(") if is_opening)  # fmt: skip
+        assert max(run.count("(") for run in runs) <= MAX_OPENINGS
+    assert translator.translate(LINES, batch_size=1) == translations
+    truncated = translator.translate(LINES, max_input_size=3, long_lines="truncate")
+    assert not problem.finish(LINES, [translation.text for translation in truncated])[1]
+
+
+def test_free_outputs_of_the_same_model_need_repairs(words: Vocabulary) -> None:
+    problem: Any = registry.problem("wsj_parsing", {})
+    model: Any = RandomModel(words.size, 2)
+    translator = Translator(model, words, DecodeHParams(), 0, problem.tree_symbols)
+    _, repairs = problem.finish(LINES, [translation.text for translation in translator.translate(LINES)])
+    assert repairs.trees == len(LINES)
+
+
+def test_the_served_graph_gives_the_translators_trees(words: Vocabulary) -> None:
+    problem: Any = registry.problem("wsj_parsing", {})
+    model: Any = RandomModel(words.size, 3)
+    params = DecodeHParams(beam_size=2, extra_length=6, n=2, batch_size=30, well_formed=True)
+    translator = Translator(model, words, params, 12, problem.tree_symbols)
+    served = Served(translator)
+    lines = [*LINES, ""]
+    expected = translator.translate(lines, long_lines="truncate")
+    answers = served.functions["nbest"](tf.constant(lines))
+    for texts, translation in zip(answers["outputs"].numpy().tolist(), expected, strict=True):
+        assert [text.decode() for text in texts if text] == [h.text for h in translation.hypotheses if h.text]
+    short = [number for number, translation in enumerate(expected) if not translation.is_truncated][:-1]
+    assert 3 < len(short) < len(LINES)
+    ids = served.functions["tokens"](padded([list(expected[number].source_ids) for number in short]))["outputs"]
+    assert [tuple(unpadded(row)) for row in ids.numpy().tolist()] == [
+        expected[number].hypotheses[0].ids for number in short
+    ]
+    no_words = served.functions["tokens"](padded([[*words.encode([" "])[0]]]))["outputs"].numpy()
+    assert no_words[0, 0] == EOS_ID and not no_words[0, 1:].any()
+
+
+def test_a_search_that_cannot_obey_the_rules_is_refused(words: Vocabulary, tiny_vocabulary: Vocabulary) -> None:
+    problem: Any = registry.problem("wsj_parsing", {})
+    reversed_problem: Any = registry.problem("wsj_parsing_rev", {})
+    params = DecodeHParams(well_formed=True)
+    parser: Any = RandomModel(words.size, 2)
+    with pytest.raises(UserError, match=r"^well_formed=true is only for parsers.*omit it$"):
+        Translator(parser, words, params, 0, reversed_problem.tree_symbols).translate(["dog"])
+    with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
+        Translator(parser, tiny_vocabulary, params, 0, problem.tree_symbols).translate(["dog"])
+    with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
+        Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "''"))).translate(["dog"])
+    with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
+        Translator(parser, words, params, 0, problem.tree_symbols).translate(["dog"], ["(S"])
