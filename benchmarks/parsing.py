@@ -2,12 +2,16 @@
 
     python benchmarks/parsing.py --data=FOLDER --work=FOLDER [--train_steps=N] [--hparams=...]
 
-The --data folder holds the sample as wsj/00 and wsj/01. The script prints the scores of the parser and of
-right-branching trees as a baseline, how many outputs of the parser needed repairs, and the training time in minutes.
+The --data folder holds the sample as wsj/00 and wsj/01. The script parses the dev and the test split twice: with a free
+search, and with well_formed=true. It prints the scores, the number of outputs that t2t-decoder repaired, the seconds of
+each run of t2t-decoder, the scores of right-branching trees as a baseline, and the training time in minutes. If the
+script is started again with the same arguments, it continues where it was interrupted.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 
@@ -16,6 +20,8 @@ from absl import app, flags
 from commands import run
 from t2t_repro.parsing.evalb import score_files, summarise
 from t2t_repro.parsing.trees import read_trees, right_branching, under_top
+from t2t_repro.textfile import whole_file
+from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of data, model and outputs", required=True)
@@ -25,45 +31,79 @@ SMALL_PARSER = (
     "num_hidden_layers=4,max_length=512,norm_before=true,layer_prepostprocess_dropout=0.2,"
     "learning_rate_constant=0.003,learning_rate_warmup_steps=500"
 )
+SEARCHES = {"free": "", "well_formed": "well_formed=true"}
+"""Value of --decode_hparams for each search, by the search's name in the table."""
 
 
-def row(name: str, gold: str, test: str) -> str:
-    """Returns a Markdown row: the scores of file `test` over all sentences, then over sentences of at most 40 words."""
+def train(data: str, model: str) -> None:
+    """Generates the data, trains the parser and averages its last checkpoints, unless a process has done so already."""
+    if not Path(data, "wsj_parsing.json").exists():
+        run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
+            "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000",
+            f"--data_dir={data}")  # fmt: skip
+    if not Path(model, "averaged", f"model.ckpt-{TRAIN_STEPS.value}.index").exists():
+        run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
+            f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=250",
+            "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
+            f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
+        run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
+
+
+def parse(words: str, model: str, search: str, output: Path) -> tuple[int, float]:
+    """Parses a file of sentences, unless an earlier process has done so.
+
+    Returns the number of outputs that were repaired, and the seconds that t2t-decoder took.
+
+    Args:
+        search: a key of `SEARCHES`.
+        output: path of the trees. The numbers are stored beside it, in a file whose name ends in .json.
+    """
+    numbers = Path(f"{output}.json")
+    if not numbers.exists():
+        start = time.monotonic()
+        _, messages = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}",
+                          f"--decode_to_file={output}", f"--decode_hparams={SEARCHES[search]}")  # fmt: skip
+        seconds = time.monotonic() - start
+        repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)  # printed only if there are repairs
+        with whole_file(numbers, "w") as file:
+            json.dump([int(repairs[1].replace(",", "")) if repairs else 0, seconds], file)
+    repaired, seconds = json.loads(numbers.read_text("utf-8"))
+    return repaired, seconds
+
+
+def row(name: str, gold: str, test: str, *cells: str) -> str:
+    """Returns a Markdown row: the scores of file `test` over all sentences, then over sentences of at most 40 words.
+
+    The row ends with `cells`.
+    """
     sentences = list(score_files(gold, test))
-    cells = []
+    scores = []
     for subset in (sentences, [sentence for sentence in sentences if sentence.length <= 40]):
         summary = summarise(subset)
-        cells += [f"{summary.recall:.2f}", f"{summary.precision:.2f}", f"{summary.f_measure:.2f}",
-                  f"{summary.complete_match:.1f}"]  # fmt: skip
-    return f"| {name} | {' | '.join(cells)} | {summarise(sentences).tagging_accuracy:.2f} |"
+        scores += [f"{summary.recall:.2f}", f"{summary.precision:.2f}", f"{summary.f_measure:.2f}",
+                   f"{summary.complete_match:.1f}"]  # fmt: skip
+    return f"| {' | '.join([name, *scores, f'{summarise(sentences).tagging_accuracy:.2f}', *cells])} |"
 
 
 def main(argv: list[str]) -> None:
-    """Generates the data, trains a parser, parses the dev and the test split and prints a table of scores."""
+    """Trains a parser, parses the dev and the test split with each search, and prints a table of scores."""
     data, model = f"{WORK.value}/data", f"{WORK.value}/model"
-    run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
-        "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000", f"--data_dir={data}")  # fmt: skip
-    start = time.monotonic()
-    run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
-        f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=250",
-        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
-        f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
-    minutes = (time.monotonic() - start) / 60
-    run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
+    train(data, model)
     rows = []
     for split in ("dev", "test"):
         words, gold = (f"{data}/wsj_parsing.{split}.{suffix}" for suffix in ("words", "trees"))
-        parsed, branching = f"{WORK.value}/{split}.parsed", f"{WORK.value}/{split}.right_branching"
-        _, messages = run(
-            "decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}"
-        )
-        print(f"{split}: {messages.splitlines()[-1]}")
+        for search in SEARCHES:
+            output = Path(WORK.value, f"{split}.{search}.{TRAIN_STEPS.value}")
+            repaired, seconds = parse(words, model, search, output)
+            rows.append(row(f"{search}, {split}", gold, str(output), f"{repaired:,}", f"{seconds:.0f}"))
+        branching = f"{WORK.value}/{split}.right_branching"
         trees = (under_top(right_branching(list(tree.leaves()))) for tree in read_trees(gold))
         Path(branching).write_text("".join(f"{tree}\n" for tree in trees))
-        rows += [row(f"this parser, {split}", gold, parsed), row(f"right-branching, {split}", gold, branching)]
-    print(f"training: {minutes:.1f} minutes\n")
-    print("| | LR | LP | F1 | complete | LR <= 40 | LP <= 40 | F1 <= 40 | complete <= 40 | tags |")
-    print("| --- |" + " ---: |" * 9, *rows, sep="\n")
+        rows.append(row(f"right-branching, {split}", gold, branching, "", ""))
+    training = [line["seconds"] for line in read_metrics(model) if "seconds" in line]
+    print(f"training: {training[-1] / 60:.1f} minutes\n")
+    print("| | LR | LP | F1 | complete | LR <= 40 | LP <= 40 | F1 <= 40 | complete <= 40 | tags | repaired | seconds |")
+    print("| --- |" + " ---: |" * 11, *rows, sep="\n")
 
 
 if __name__ == "__main__":
