@@ -139,7 +139,7 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
         For each micro-batch, the indices of its examples.
     """
     # For each example of each block, the length of the example's longer side.
-    block_lengths = [lengths[:, block].max(axis=0).tolist() for block in blocks]
+    block_lengths = [lengths[:, block].max(axis=0) for block in blocks]
     # Number of micro-batches in each block: enough for the block that needs the most.
     count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)
     while count * len(blocks) % replicas:
@@ -151,7 +151,7 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
     ]
 
 
-def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
+def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
     """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as small as possible.
 
     `lengths` holds the length of each example's longer side. A boundary is a position in `lengths`.
@@ -161,7 +161,7 @@ def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
     low, high = 1, max_tokens
     while low < high:
         middle = (low + high) // 2
-        if len(_cuts(lengths, middle)) - 1 <= count:
+        if len(_cuts(lengths, middle, count)) - 1 <= count:
             high = middle
         else:
             low = middle + 1
@@ -169,14 +169,19 @@ def _even_cuts(lengths: list[int], count: int, max_tokens: int) -> list[int]:
     return cuts + [len(lengths)] * (count + 1 - len(cuts))
 
 
-def _cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns the boundaries of micro-batches in a block: as few as possible, of at most `limit` positions per side."""
-    cuts, longest = [0], 0
-    for position, length in enumerate(lengths):
-        longest = max(longest, length)
-        if position > cuts[-1] and (position + 1 - cuts[-1]) * longest > limit:
-            cuts.append(position)
-            longest = length
+def _cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
+    """Returns the boundaries of micro-batches in a block: as few as possible, of at most `limit` positions per side.
+
+    Ends with a rest of any size after `max_count` micro-batches.
+    """
+    cuts, sizes = [0], np.arange(1, len(lengths) + 1)
+    while max_count is None or len(cuts) <= max_count:
+        rest = lengths[cuts[-1] :]
+        positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a micro-batch that ends after each example
+        examples = max(int(np.searchsorted(positions, limit, "right")), 1)
+        if examples >= len(rest):
+            break
+        cuts.append(cuts[-1] + examples)
     return [*cuts, len(lengths)]
 
 
@@ -191,8 +196,13 @@ def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
     tokens = positions = 0
     for examples in itertools.chain.from_iterable(steps):
         tokens += int(lengths[:, examples].sum())
-        positions += int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)
+        positions += count_positions(lengths, examples)
     return padding_share(tokens, positions)
+
+
+def count_positions(lengths: np.ndarray, examples: np.ndarray) -> int:
+    """Returns the number of positions of a micro-batch, tokens and padding of both sides together."""
+    return int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)
 
 
 def padding_share(tokens: int, positions: int) -> float:

@@ -5,8 +5,8 @@ In shapes, B is the number of examples, S the length of the longest source, and 
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,8 +17,9 @@ from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
-AHEAD = 4
-"""Maximum number of batches that a background thread builds in advance."""
+TOGETHER = 8
+"""Number of batches that a background thread builds together while the 8 batches before them are used. Batches of 4,096
+tokens take a third less time than if each is built separately."""
 
 MicroBatch = tuple[np.ndarray, np.ndarray]
 """Source ids, int32 [B, S], and target ids, int32 [B, T], of B examples. Shorter rows end with padding, id 0."""
@@ -31,13 +32,16 @@ class Batch:
     step: int
     """Number of the training step, from 0."""
     micro_batches: list[MicroBatch]
-    """The step's examples, cut into micro-batches that fit into a device's memory."""
+    """The step's examples, cut into micro-batches that fit into a device's memory. If there are R replicas, replica
+    i % R computes micro-batch i. The micro-batches of other processes' replicas are empty."""
     examples: np.ndarray
     """Indices of the step's examples in the train split."""
     source_tokens: int
     """Number of source tokens in the step, counting end tokens but not padding."""
     target_tokens: int
     """Number of target tokens in the step, counting end tokens but not padding."""
+    positions: int
+    """Number of positions in the step, tokens and padding of both sides together."""
 
 
 class Pipeline:
@@ -78,43 +82,86 @@ class Pipeline:
         """Number of steps in each epoch."""
         return self._plan.steps
 
-    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def batches(self, start: int, stop: int, local_replicas: range | None = None) -> Iterator[Batch]:
         """Yields the batches of the steps `start` to `stop` - 1.
 
         The batch of a step does not depend on `start`, so a resumed run gets the same batches as a run without a break.
-        """
-        with ThreadPoolExecutor(1) as builder:
-            queue = collections.deque(
-                builder.submit(self._build, step) for step in range(start, min(start + AHEAD, stop))
-            )
-            for step in range(start, stop):
-                batch = queue.popleft().result()
-                if step + AHEAD < stop:
-                    queue.append(builder.submit(self._build, step + AHEAD))
-                yield batch
 
-    def _build(self, step: int) -> Batch:
+        Args:
+            start: first step.
+            stop: step after the last one.
+            local_replicas: numbers of the replicas that belong to this process. Only the records of their micro-batches
+                are read. By default, all replicas.
+
+        Raises:
+            UserError: if a record is damaged.
+        """
+        local_replicas = range(self.replicas) if local_replicas is None else local_replicas
+        with ThreadPoolExecutor(1) as builder:
+            ahead = builder.submit(list[Batch])  # returns no batches
+            for first in range(start, stop, TOGETHER):
+                batches = ahead.result()
+                ahead = builder.submit(self._build, range(first, min(first + TOGETHER, stop)), local_replicas)
+                yield from batches
+            yield from ahead.result()
+
+    def _build(self, steps: range, local_replicas: range) -> list[Batch]:
+        blocks = [self._blocks(step) for step in steps]
+        groups = [batching.micro_batches(self.lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
+        local_groups = [
+            group if place % self.replicas in local_replicas else group[:0]
+            for step_groups in groups
+            for place, group in enumerate(step_groups)
+        ]
+        micro_batches = iter(pad(self._records, local_groups))
+        return [
+            self._batch(step, step_groups, list(itertools.islice(micro_batches, len(step_groups))))
+            for step, step_groups in zip(steps, groups, strict=True)
+        ]
+
+    def _batch(self, step: int, groups: list[np.ndarray], micro_batches: list[MicroBatch]) -> Batch:
+        """Returns the batch of a step. `groups` holds the indices of each micro-batch's examples."""
+        examples = np.concatenate(groups)
+        source_tokens, target_tokens = self.lengths[:, examples].sum(axis=1).tolist()
+        positions = sum(batching.count_positions(self.lengths, group) for group in groups)
+        return Batch(step, micro_batches, examples, source_tokens, target_tokens, positions)
+
+    def _blocks(self, step: int) -> list[np.ndarray]:
+        """Returns the blocks of a step, see `batching.Plan`. Makes a plan if the step is in another epoch."""
         epoch, position = divmod(step, self._plan.steps)
         if epoch != self._epoch:
             self._epoch, self._plan = epoch, self._make_plan(epoch)
-        blocks = self._plan.blocks(position)
-        numbers = batching.micro_batches(self.lengths, blocks, self.max_tokens, self.replicas)
-        micro_batches = [pad(self._records, examples) for examples in numbers]
-        examples = np.concatenate(blocks)
-        source_tokens, target_tokens = self.lengths[:, examples].sum(axis=1).tolist()
-        return Batch(step, micro_batches, examples, source_tokens, target_tokens)
+        return self._plan.blocks(position)
 
 
-def pad(records: Records, examples: np.ndarray) -> MicroBatch:
-    """Returns the records with the indices `examples` as a micro-batch. Pads the ids of each side to equal length."""
-    pairs = [records[int(example)] for example in examples]
+def pad(records: Records, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
+    """Returns groups of records as micro-batches. Pads the ids of each side of a micro-batch to equal length.
+
+    All records are read together, which is faster than one micro-batch after another.
+
+    Args:
+        records: where to read.
+        groups: indices of each micro-batch's records.
+
+    Raises:
+        UserError: if a record is damaged.
+    """
+    numbers = np.concatenate(groups)
+    ends = np.cumsum([len(group) for group in groups])[:-1]
     sides = []
-    for side in range(2):
-        ids = np.zeros((len(pairs), max((len(pair[side]) for pair in pairs), default=1)), np.int32)
-        for row, pair in zip(ids, pairs, strict=True):
-            row[: len(pair[side])] = pair[side]
-        sides.append(ids)
-    return sides[0], sides[1]
+    for ids, side_lengths in zip(records.read(numbers), records.lengths[:, numbers], strict=True):
+        lengths = np.split(side_lengths, ends)
+        group_ids = np.split(ids, np.cumsum([group_lengths.sum() for group_lengths in lengths])[:-1])
+        sides.append(list(map(_padded, group_ids, lengths)))
+    return list(zip(*sides, strict=True))
+
+
+def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the concatenated `ids` of B rows as an array [B, length of the longest row]; [0, 1] if B is 0."""
+    width = int(lengths.max()) if len(lengths) else 1
+    rows = np.zeros((len(lengths), width), np.int32)
+    rows[np.arange(width) < lengths[:, None]] = ids
+    return rows
 
 
 def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
@@ -124,7 +171,7 @@ def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
     start = 0
     for stop in range(1, len(order) + 1):
         if stop == len(order) or (stop + 1 - start) * lengths[:, start : stop + 1].max() > max_tokens:
-            yield pad(records, order[start:stop])
+            yield pad(records, [order[start:stop]])[0]
             start = stop
 
 
@@ -146,4 +193,4 @@ def distinct_sources(records: Records, max_tokens: int) -> MicroBatch | None:
         if len(ranks) >= 2 and (len(ranks) + 1) * longest > max_tokens:
             break
         ranks.setdefault(records[int(order[rank])][0].tobytes(), rank)
-    return pad(records, order[sorted(ranks.values())]) if len(ranks) >= 2 else None
+    return pad(records, [order[sorted(ranks.values())]])[0] if len(ranks) >= 2 else None

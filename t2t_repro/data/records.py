@@ -1,7 +1,7 @@
 """Writes TFRecord shards, each with an index file, and reads and verifies any record.
 
-A shard holds `tf.train.Example`s with the int64 lists "inputs" and "targets". Shards of tensor2tensor have the same
-format, so this module can read them. The index "<shard>.index" is a numpy array with a row for each record: byte offset
+A record holds a pair of source ids and target ids, see `serialization`. Shards of tensor2tensor have the same format,
+so this module can read them. The index "<shard>.index" is a numpy array with a row for each record: byte offset
 and size of the record's data, source length, target length. If an index is missing, `read_index` rebuilds it.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
+import mmap
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,18 +20,21 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from t2t_repro.data.serialization import Ids, parse, parse_many, serialize
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 from t2t_repro.untrusted import require_regular
-
-Ids = list[int]
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
 
 
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
+
+
+PARSED_TOGETHER = 1024
+"""Maximum number of records that are parsed at once, which limits memory. It takes about 5 MB."""
 
 
 def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
@@ -73,8 +78,7 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     rows, parts, offset = [], [], 0
     for source, target in examples:
         data = serialize(source, target)
-        length = struct.pack("<Q", len(data))
-        parts += [length, _masked_crc(length), data, _masked_crc(data)]
+        parts += [_head(len(data)), data, _masked_crc(data)]
         rows.append((offset + 12, len(data), len(source), len(target)))
         offset += len(data) + 16
     return b"".join(parts), np.array(rows, INDEX)
@@ -106,54 +110,6 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
 def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
     """Writes pairs of source ids and target ids as a shard, like `write_chunks`. Returns the shard's index."""
     return write_chunks(path, map(chunk, [examples]))
-
-
-def serialize(source: Ids, target: Ids) -> bytes:
-    """Returns a serialized `tf.train.Example` with the int64 lists "inputs" and "targets".
-
-    This module writes the protobuf fields itself: TensorFlow's message class would take seconds to import in each
-    process that encodes text.
-    """
-    return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
-
-
-def _feature(name: bytes, ids: Ids) -> bytes:
-    """Returns a map entry of a `tf.train.Example` as protobuf bytes: the name, and a Feature with the ids.
-
-    Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3 for the int64_list.
-    """
-    packed = b"".join(map(_varint, ids))
-    return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
-
-
-def _field(number: int, contents: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(contents)) + contents
-
-
-@functools.cache
-def _varint(number: int) -> bytes:
-    """Returns an unsigned number as protobuf's varint: seven bits per byte, lowest bits first."""
-    low, high = number & 0x7F, number >> 7
-    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
-
-
-def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays.
-
-    Raises:
-        ValueError: if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
-    """
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
-    try:
-        feature = tf.train.Example.FromString(data).features.feature
-        source, target = (np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))
-    except (DecodeError, OverflowError) as error:
-        raise ValueError(str(error)) from None
-    if min(source.min(initial=0), target.min(initial=0)) < 0:
-        raise ValueError("an id is negative")
-    return source, target
 
 
 def _masked_crc(data: bytes) -> bytes:
@@ -190,7 +146,7 @@ def read_index(path: Path) -> np.ndarray:
         require_regular(index_path(path))
         index = np.load(index_path(path), mmap_mode="r")
         if _fits(index, path.stat().st_size):
-            return index
+            return index.view(np.ndarray)  # Indexing an np.memmap is several times slower.
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     except FileNotFoundError:
         pass
@@ -228,13 +184,11 @@ def _build_index(path: Path) -> np.ndarray:
     """
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
-    contents = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    contents = _contents(path)
     while offset < len(contents):
-        length = contents[offset : offset + 8].tobytes()
-        if len(length) < 8 or contents[offset + 8 : offset + 12].tobytes() != _masked_crc(length):
-            raise _damaged(path, len(rows))
-        size = struct.unpack("<Q", length)[0]
-        if size > MAX_RECORD_BYTES:
+        head = contents[offset : offset + 12]
+        size = int.from_bytes(head[:8], "little")
+        if head != _head(size) or size > MAX_RECORD_BYTES:
             raise _damaged(path, len(rows))
         try:
             source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
@@ -245,17 +199,50 @@ def _build_index(path: Path) -> np.ndarray:
     return np.array(rows, INDEX)
 
 
-def _checked(path: Path, contents: np.ndarray, offset: int, size: int, record: int) -> bytes:
+def _contents(path: Path) -> mmap.mmap | bytes:
+    """Returns the bytes of a shard. The operating system reads them from the disk when they are used."""
+    with open(path, "rb") as file:
+        # An empty file cannot be mapped.
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+
+
+def _checked(path: Path, contents: mmap.mmap | bytes, offset: int, size: int, record: int) -> bytes:
     """Returns a record's data: `size` bytes at `offset` in a shard's `contents`. Verifies the record's checksums.
 
     Raises:
         UserError: if the record is cut off, or a checksum does not match the record's length or data.
     """
-    stored = contents[offset - 12 : offset + size + 4].tobytes()
-    data, length = stored[12:-4], struct.pack("<Q", size)
-    if len(stored) < size + 16 or stored != length + _masked_crc(length) + data + _masked_crc(data):
+    stored = contents[offset - 12 : offset + size + 4]
+    data = stored[12:-4]
+    if len(stored) < size + 16 or stored[:12] != _head(size) or stored[-4:] != _masked_crc(data):
         raise _damaged(path, record)
     return data
+
+
+def _checked_many(stored: list[bytes], sizes: np.ndarray) -> list[bytes] | None:
+    """Returns the data of N records, like `_checked` but several times faster; None if a checksum differs.
+
+    Args:
+        stored: each record's data with the 12 bytes before it and the 4 bytes after it.
+        sizes: int [N], numbers of bytes of each record's data.
+    """
+    contents, ends = np.frombuffer(b"".join(stored), np.uint8), np.cumsum(sizes + 16)
+    data = [record[12:-4] for record in stored]
+    if len(contents) != (ends[-1] if len(ends) else 0):
+        return None
+    heads = contents[(ends - sizes - 16)[:, None] + np.arange(12)]
+    tails = contents[ends[:, None] + np.arange(-4, 0)]
+    crcs = np.array(list(map(google_crc32c.value, data)), "<u4")
+    masked = (crcs >> 15 | crcs << 17) + np.uint32(0xA282EAD8)
+    is_sound = heads.tobytes() == b"".join(map(_head, sizes.tolist())) and tails.tobytes() == masked.tobytes()
+    return data if is_sound else None
+
+
+@functools.lru_cache(10_000)
+def _head(size: int) -> bytes:
+    """Returns the 12 bytes before a record's data: the number of bytes in the data, and that number's checksum."""
+    length = struct.pack("<Q", size)
+    return length + _masked_crc(length)
 
 
 def _damaged(path: Path, record: int, reason: object = "its checksum differs") -> UserError:
@@ -278,11 +265,7 @@ class Records:
         self._paths, self._reversed, self._vocab_size = paths, was_reversed, vocab_size
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
-        # np.memmap cannot map an empty file.
-        self._contents = [
-            np.memmap(path, np.uint8, "r") if len(index) else np.empty(0, np.uint8)
-            for path, index in zip(paths, indexes, strict=True)
-        ]
+        self._contents = list(map(_contents, paths))
         self._indexes = indexes
         self.lengths = np.empty((2, len(self)), np.int32)
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
@@ -326,3 +309,40 @@ class Records:
         if max(source.max(initial=0), target.max(initial=0)) >= self._vocab_size:
             raise _damaged(self._paths[shard], record, f"it has an id above {self._vocab_size - 1}")
         return (target, source) if self._reversed else (source, target)
+
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the source ids of several records, one record after another, and their target ids, as int32 arrays.
+
+        Equals reading the records one by one, but is about ten times faster. `lengths` says where a record's ids end.
+
+        Raises:
+            UserError: if a record is damaged.
+        """
+        pieces = [(np.empty(0, np.int32), np.empty(0, np.int32))]
+        for part in np.array_split(numbers, math.ceil(len(numbers) / PARSED_TOGETHER) or 1):
+            parsed = self._read_together(part)
+            # If a record is damaged, reading it by its number names it. If another program wrote it, `parse` reads it.
+            pieces += [parsed] if parsed else [self[number] for number in part.tolist()]
+        source, target = map(np.concatenate, zip(*pieces, strict=True))
+        return source, target
+
+    def _read_together(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns the same as `read`, or None if a record is damaged or was written by another program."""
+        lengths, examples = self.lengths[:, numbers], self._data(numbers)
+        parsed = parse_many(examples, lengths[::-1] if self._reversed else lengths) if examples else None
+        if not parsed or max(side.max() for side in parsed) >= self._vocab_size:
+            return None
+        source, target = parsed
+        return (target, source) if self._reversed else (source, target)
+
+    def _data(self, numbers: np.ndarray) -> list[bytes] | None:
+        """Returns the serialized examples of several records; None if a record does not match its checksums."""
+        shards = np.searchsorted(self._starts, numbers, "right") - 1
+        records = numbers - self._starts[shards]
+        rows = np.empty(len(numbers), INDEX)
+        for shard in np.unique(shards):
+            is_in_shard = shards == shard
+            rows[is_in_shard] = self._indexes[shard][records[is_in_shard]]
+        places = zip(shards.tolist(), rows["offset"].tolist(), rows["size"].tolist(), strict=True)
+        stored = [self._contents[shard][offset - 12 : offset + size + 4] for shard, offset, size in places]
+        return _checked_many(stored, rows["size"])

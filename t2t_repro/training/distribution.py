@@ -151,6 +151,13 @@ def is_chief(strategy: Any) -> bool:
     return bool(strategy.extended.should_checkpoint)
 
 
+def local_replicas(strategy: Any) -> range:
+    """Returns the numbers of the replicas that belong to this process, among all replicas of the run."""
+    count = int(strategy.num_replicas_in_sync) // workers()  # every worker has equally many
+    index = _cluster()[1]
+    return range(index * count, (index + 1) * count)
+
+
 def from_all(strategy: Any, value: int) -> list[int]:
     """Returns one number for each replica of the run: the `value` that the replica's worker passed to this function.
 

@@ -21,7 +21,7 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import Progress
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.distribution import LOST, from_chief, lost, make_strategy, workers
+from t2t_repro.training.distribution import LOST, from_chief, local_replicas, lost, make_strategy, workers
 from t2t_repro.training.due import Due, due_after, evaluates_after
 from t2t_repro.training.evaluation import DECODE_SECONDS, MIN_SOURCE_USE, Decoded, decode_seconds
 from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepare
@@ -114,7 +114,8 @@ class Loop:
         self._start_time = self._save_time = time.monotonic()
         step, pending = self._start, None
         with self._progress() as progress:
-            for batch in self._prepared.pipeline.batches(self._start, self._last_step):
+            replicas = local_replicas(self._run.strategy)
+            for batch in self._prepared.pipeline.batches(self._start, self._last_step, replicas):
                 seed = (self._run.random_seed, batch.step)
                 returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
                 step = batch.step + 1

@@ -26,7 +26,7 @@ class Speed:
 
     def count(self, batch: Batch) -> None:
         """Adds a step's tokens and positions to the measurement."""
-        self._positions += sum(inputs.size + targets.size for inputs, targets in batch.micro_batches)
+        self._positions += batch.positions
         self._filled += batch.source_tokens + batch.target_tokens
         if self._start is None:
             self._start = time.monotonic()

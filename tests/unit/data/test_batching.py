@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -231,6 +232,36 @@ def test_multi30k_has_less_than_four_percent_padding() -> None:
     for epoch in range(3):
         epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=epoch)
         assert padding(lengths, first_steps(lengths, epoch_plan, 2048)) < 0.04
+
+
+def plain_cuts(lengths: list[int], limit: int) -> list[int]:
+    """Returns the boundaries of micro-batches that each take as many examples as fit, found one example at a time."""
+    cuts = [0]
+    for position in range(1, len(lengths)):
+        if (position + 1 - cuts[-1]) * max(lengths[cuts[-1] : position + 1]) > limit:
+            cuts.append(position)
+    return [*cuts, len(lengths)]
+
+
+@few
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3), st.integers(1, 150),
+       st.integers(1, 4))  # fmt: skip
+def test_micro_batches_equal_those_of_a_search_over_all_limits(
+    sides: list[list[int]], max_tokens: int, replicas: int
+) -> None:
+    count = max(len(plain_cuts(side, max_tokens)) - 1 for side in sides)
+    while count * len(sides) % replicas:
+        count += 1
+    expected, start = [], 0
+    for side in sides:
+        limits = (limit for limit in range(1, max_tokens + 1) if len(plain_cuts(side, limit)) - 1 <= count)
+        cuts = plain_cuts(side, next(limits)) if count > 1 else [0, len(side)]
+        cuts += [len(side)] * (count + 1 - len(cuts))
+        expected += [list(range(start + a, start + b)) for a, b in itertools.pairwise(cuts)]
+        start += len(side)
+    lengths = np.array([[length for side in sides for length in side]] * 2, np.int32)
+    blocks = np.split(np.arange(start), np.cumsum([len(side) for side in sides])[:-1])
+    assert [cut.tolist() for cut in micro_batches(lengths, blocks, max_tokens, replicas)] == expected
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)

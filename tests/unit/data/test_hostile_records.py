@@ -67,6 +67,17 @@ def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(shard: Path, da
     assert "\n" not in str(error.value)
 
 
+def test_records_with_wrong_ids_are_refused_if_they_are_read_together(shard: Path) -> None:
+    message = "record 1 is damaged \\(it has an id above 6\\)"
+    with pytest.raises(UserError, match=message):
+        Records([shard], vocab_size=7).read(np.arange(3))
+    index = np.load(index_path(shard))
+    index[1]["source"], index[1]["target"] = 3, 2
+    np.save(index_path(shard).open("wb"), index)
+    with pytest.raises(UserError, match="record 1 is damaged \\(its index has other lengths\\)"):
+        Records([shard]).read(np.arange(3))
+
+
 def test_a_record_larger_than_the_limit_is_refused(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index_path(shard).unlink()
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from t2t_repro.data import batching
+from t2t_repro.data import records as records_module
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
 from t2t_repro.data.records import Records, shard_path, write_shard
 from t2t_repro.errors import UserError
@@ -138,6 +141,98 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     ours = pipeline(Records([path]))
     with pytest.raises(UserError, match="record 30 is damaged"):
         list(ours.batches(0, ours.steps_per_epoch))
+
+
+def plain_records(paths: list[Path]) -> list[tuple[list[int], list[int]]]:
+    """Returns the pairs of shards in order, parsed one by one by TensorFlow's message class."""
+    examples = []
+    for path in paths:
+        contents = path.read_bytes()
+        while contents:
+            size = int.from_bytes(contents[:8], "little")
+            feature = tf.train.Example.FromString(contents[12 : 12 + size]).features.feature
+            examples.append(tuple(list(feature[side].int64_list.value) for side in ("inputs", "targets")))
+            contents = contents[16 + size :]
+    return examples  # type: ignore[return-value]
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    """Returns `rows` as an array in which shorter rows end with zeros; its shape is [0, 1] if there are no rows."""
+    width = max(map(len, rows), default=1)
+    return np.array([row + [0] * (width - len(row)) for row in rows], np.int32).reshape(len(rows), width)
+
+
+@pytest.mark.parametrize("limit", [3, 1024])
+def test_batches_equal_those_of_plain_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards_of_all_lengths: list[Path], limit: int
+) -> None:
+    monkeypatch.setattr(records_module, "PARSED_TOGETHER", limit)
+    stored, examples = Records(shards_of_all_lengths), plain_records(shards_of_all_lengths)
+    ours = Pipeline(stored, HParams(batch_size=500, max_length=300), 1, 60, 2)
+    batches = ours.batches(0, 2 * ours.steps_per_epoch)
+    for epoch in range(2):
+        epoch_plan = batching.plan(stored.lengths, 500, 300, 1, epoch)
+        for step in range(epoch_plan.steps):
+            groups = batching.micro_batches(stored.lengths, epoch_plan.blocks(step), 60, 2)
+            batch = next(batches)
+            assert len(batch.micro_batches) == len(groups)
+            for group, sides in zip(groups, batch.micro_batches, strict=True):
+                for side, ids in enumerate(sides):
+                    expected = padded([examples[number][side] for number in group])
+                    assert ids.dtype == expected.dtype and ids.shape == expected.shape
+                    assert ids.tobytes() == expected.tobytes()
+            assert batch.positions == sum(ids.size for sides in batch.micro_batches for ids in sides)
+    assert next(batches, None) is None
+
+
+@pytest.fixture
+def shards_of_all_lengths(tmp_path: Path) -> list[Path]:
+    """Returns three shards of 150 pairs with 1 to 300 tokens a side, some with an empty target."""
+    random = np.random.default_rng(3)
+    paths = [shard_path(tmp_path, "long", "train", number, 3) for number in range(3)]
+    for path in paths:
+        sides = [[random.integers(1, 9000, n).tolist() for n in random.geometric(0.08, 50)] for _ in range(2)]
+        sides[0][:2], sides[1][1:4] = [[5] * 300, [1]], [[1], [], [6] * 300]
+        write_shard(path, list(zip(*sides, strict=True)))
+    return paths
+
+
+class Counted(Records):
+    """Records that list the numbers of the records that are read."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        super().__init__(paths)
+        self.numbers: list[int] = []
+
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.numbers += numbers.tolist()
+        return super().read(numbers)
+
+
+def test_each_of_eight_workers_reads_only_its_share(shards_of_all_lengths: list[Path]) -> None:
+    hparams = HParams(batch_size=2000, max_length=300)
+    whole = Pipeline(Records(shards_of_all_lengths), hparams, 1, 100, 16)
+    expected = list(whole.batches(0, whole.steps_per_epoch))
+    numbers: list[int] = []
+    for worker in range(8):
+        records, local = Counted(shards_of_all_lengths), range(2 * worker, 2 * worker + 2)
+        batches = list(Pipeline(records, hparams, 1, 100, 16).batches(0, len(expected), local))
+        assert [batch.positions for batch in batches] == [batch.positions for batch in expected]
+        tokens = 0
+        for batch, whole_batch in zip(batches, expected, strict=True):
+            np.testing.assert_array_equal(batch.examples, whole_batch.examples)
+            pairs = zip(batch.micro_batches, whole_batch.micro_batches, strict=True)
+            for place, (sides, whole_sides) in enumerate(pairs):
+                for ids, whole_ids in zip(sides, whole_sides, strict=True):
+                    if place % 16 in local:
+                        np.testing.assert_array_equal(ids, whole_ids)
+                        tokens += np.count_nonzero(ids)
+                    else:
+                        assert ids.shape == (0, 1)
+        assert tokens == records.lengths[:, records.numbers].sum()
+        assert 0 < tokens < 1.5 / 8 * sum(batch.source_tokens + batch.target_tokens for batch in expected)
+        numbers += records.numbers
+    assert sorted(numbers) == sorted(np.concatenate([batch.examples for batch in expected]).tolist())
 
 
 @pytest.mark.parametrize("max_tokens", [1, 11, 40, 10_000])

@@ -121,7 +121,7 @@ import json, signal, sys
 import tensorflow as tf
 from t2t_repro.errors import UserError
 from t2t_repro.training.distribution import (
-    from_all, from_chief, is_chief, make_strategy, refuse_other_flags, refuse_other_weights
+    from_all, from_chief, is_chief, local_replicas, make_strategy, refuse_other_flags, refuse_other_weights
 )
 
 index = int(sys.argv[1])
@@ -134,7 +134,12 @@ def error_of(function, *arguments, **values):
     except UserError as error:
         return str(error)
 
-results = [is_chief(strategy), from_chief(strategy, 10 + index), from_all(strategy, (10 + index) << 33)]
+replicas = []
+strategy.experimental_distribute_values_from_function(
+    lambda context: replicas.append(context.replica_id_in_sync_group) or tf.constant(0)
+)
+results = [list(local_replicas(strategy)), replicas]
+results += [is_chief(strategy), from_chief(strategy, 10 + index), from_all(strategy, (10 + index) << 33)]
 results += [error_of(refuse_other_flags, train_steps=5, max_tokens_per_replica=5 + index)]
 results += [error_of(refuse_other_flags, train_steps=5), error_of(refuse_other_weights, weights)]
 weights[index].assign_add(tf.fill(weights[index].shape, 1e-7 + index))
@@ -164,9 +169,9 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
         assert result.returncode == -signal.SIGTERM, result.stderr
         others = "the other 1" if index == 0 else f"the chief, {chief}"
         assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {others}\n" in result.stderr
-        chief_here, chief_value, values, other_flags, same_flags, same_weights, other_weights = json.loads(
-            result.stdout
-        )
+        local, replicas, *compared = json.loads(result.stdout)
+        assert local == replicas == [index]
+        chief_here, chief_value, values, other_flags, same_flags, same_weights, other_weights = compared
         assert (chief_here, chief_value, values) == (index == 0, 10, [10 << 33, 11 << 33])
         assert (
             other_flags == "--max_tokens_per_replica is 5 and 6 on different workers; start all with the same command"

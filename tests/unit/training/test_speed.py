@@ -17,9 +17,9 @@ def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
         shapes: (examples, source length, target length) of each micro-batch.
         filled: number of source tokens and number of target tokens in the batch.
     """
-    micro_batches = [(np.ones(shape[:2], np.int32), np.ones((shape[0], shape[2]), np.int32)) for shape in shapes]
     source, target = filled
-    return Batch(step=0, micro_batches=micro_batches, source_tokens=source, target_tokens=target, examples=np.arange(3))
+    positions = sum(examples * (source_length + target_length) for examples, source_length, target_length in shapes)
+    return Batch(0, [], np.arange(3), source, target, positions)
 
 
 class Clock:

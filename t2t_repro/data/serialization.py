@@ -1,0 +1,145 @@
+"""Serializes pairs of source ids and target ids as `tf.train.Example`s, and parses them, one by one or many at once.
+
+An example has the int64 lists "inputs" and "targets", like the examples of tensor2tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+Ids = list[int]
+
+
+def serialize(source: Ids, target: Ids) -> bytes:
+    """Returns a serialized `tf.train.Example` with the int64 lists "inputs" and "targets".
+
+    This module writes the protobuf fields itself: TensorFlow's message class would take seconds to import in each
+    process that encodes text.
+    """
+    return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
+
+
+def _feature(name: bytes, ids: Ids) -> bytes:
+    """Returns a map entry of a `tf.train.Example` as protobuf bytes: the name, and a Feature with the ids.
+
+    Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3 for the int64_list.
+    """
+    packed = b"".join(map(_varint, ids))
+    return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
+
+
+def _field(number: int, contents: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(contents)) + contents
+
+
+@functools.cache
+def _varint(number: int) -> bytes:
+    """Returns an unsigned number as protobuf's varint: seven bits per byte, lowest bits first."""
+    low, high = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
+
+
+def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays.
+
+    Raises:
+        ValueError: if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
+    """
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        feature = tf.train.Example.FromString(data).features.feature
+        source, target = (np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))
+    except (DecodeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+    if min(source.min(initial=0), target.min(initial=0)) < 0:
+        raise ValueError("an id is negative")
+    return source, target
+
+
+HEADS = np.array([[18], [17]])
+"""Number of varints in an example before its source ids, and number between its source ids and its target ids."""
+
+
+def parse_many(examples: Sequence[bytes], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Parses N examples at once if each has ids on both sides and is exactly as `serialize` writes it.
+
+    Such an example is a sequence of varints, because each tag and each letter of a name is a varint of one byte too. So
+    numpy can decode all examples together.
+
+    Args:
+        examples: the serialized examples, at least one.
+        lengths: int [2, N], number of source ids (row 0) and target ids (row 1) of each example.
+
+    Returns:
+        The source ids of all examples, one example after another, and the target ids, as int32 arrays. None if an
+        example is damaged, has an id with more than 28 bits or was written in another way, e.g. by tensor2tensor; use
+        `parse` then.
+    """
+    if not lengths.all():
+        return None
+    values, last = _varints(np.frombuffer(b"".join(examples), np.uint8))
+    counts = lengths + HEADS
+    if len(values) != counts.sum():
+        return None
+    ends = np.cumsum(counts.T).reshape(-1, 2).T  # [2, N], for each side, the index in `values` after the last id
+    starts = ends - lengths
+    sizes = np.array(list(map(len, examples)))
+    heads = [values[start[:, None] + np.arange(-head, 0)] for start, head in zip(starts, HEADS[:, 0], strict=True)]
+    if not (
+        np.array_equal(last[ends[1] - 1], np.cumsum(sizes) - 1)
+        and np.array_equal(np.concatenate(heads, axis=1), _heads(sizes, last[ends - 1] - last[starts - 1]))
+    ):
+        return None
+    source_ids, target_ids = (
+        values[np.repeat(start - np.cumsum(length) + length, length) + np.arange(length.sum())]
+        for start, length in zip(starts, lengths, strict=True)
+    )
+    return source_ids, target_ids
+
+
+def _varints(contents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Decodes bytes as a sequence of varints. A byte of a varint is 128 or more, except the last one.
+
+    Returns:
+        The values, int32, and the position of each varint's last byte. Both are empty if a value has more than 28 bits,
+        or the last varint is cut off.
+    """
+    last = np.flatnonzero(contents < 128)
+    values = contents[last].astype(np.int32)
+    longer = np.flatnonzero(np.roll(contents, 1)[last] >= 128)  # indices of the varints that have a byte at `places`
+    places = last[longer]
+    places -= 1
+    for _ in range(3):
+        values[longer] = values[longer] << 7 | contents[places] & 127
+        is_longer = contents[places - 1] >= 128
+        longer, places = longer[is_longer], places[is_longer] - 1
+    return (values, last) if contents[-1] < 128 and not len(longer) else (values[:0], last[:0])
+
+
+def _heads(sizes: np.ndarray, id_sizes: np.ndarray) -> np.ndarray:
+    """Returns the varints that `serialize` writes before the source ids and before the target ids, int [N, 35].
+
+    Args:
+        sizes: int [N], number of bytes of each example.
+        id_sizes: int [2, N], number of bytes of the source ids (row 0) and of the target ids of each example.
+    """
+    list_sizes = _field_size(id_sizes)
+    feature_sizes = _field_size(list_sizes)
+    entry_sizes = _field_size(feature_sizes) + np.array([[8], [9]])  # with the fields that hold the names
+    content_sizes = _field_size(entry_sizes).sum(axis=0)
+    one_token = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36])  # without the two ids
+    heads = np.tile(one_token.astype(np.int32), (len(sizes), 1))
+    heads[:, 1] = np.where(_field_size(content_sizes) == sizes, content_sizes, -1)  # -1 equals no varint
+    heads[:, [3, 19]], heads[:, [13, 30]] = entry_sizes.T, feature_sizes.T
+    heads[:, [15, 32]], heads[:, [17, 34]] = list_sizes.T, id_sizes.T
+    return heads
+
+
+def _field_size(size: np.ndarray) -> np.ndarray:
+    """Returns the number of bytes that `_field` writes for contents of `size` bytes."""
+    return size + 2 + (size >= 1 << 7) + (size >= 1 << 14) + (size >= 1 << 21)
