@@ -81,6 +81,10 @@ class HParams:
     use_target_space_embedding: bool = False
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
+    initializer_gain: float = 1.0
+    """Factor of the initial variance of all kernels of attention and feed-forward sub-layers. A kernel [m, n] starts
+    with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default; docs/depth.md shows that deep post-norm
+    models on small data learn better with 0.5 or less."""
 
     layer_prepostprocess_dropout: float = 0.1
     """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and position encodings."""
@@ -126,7 +130,7 @@ class HParams:
         _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
         _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
-        positive = ("norm_epsilon", "optimizer_adam_epsilon", "learning_rate_constant")
+        positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
         _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
         channels = ("attention_key_channels", "attention_value_channels")
         _check(self, channels, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")

@@ -49,7 +49,8 @@ class MultiHeadAttention(Layer):
         super().__init__(precision, name)
         self.num_heads, self.rate = hparams.num_heads, hparams.attention_dropout
         self.key_channels, self.value_channels = hparams.key_channels, hparams.value_channels
-        self.output_kernel = self.kernel("output", self.value_channels, hparams.hidden_size)
+        self.gain = hparams.initializer_gain
+        self.output_kernel = self.kernel("output", self.value_channels, hparams.hidden_size, self.gain)
 
     def split(self, x: Tensor) -> Tensor:
         """Splits x into heads: [B, T, H * d] -> [B, H, T, d]."""
@@ -87,7 +88,7 @@ class SelfAttention(MultiHeadAttention):
         super().__init__(hparams, precision, name)
         self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
         channels = (self.key_channels, self.key_channels, self.value_channels)
-        self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels)
+        self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
@@ -135,8 +136,9 @@ class CrossAttention(MultiHeadAttention):
 
     def __init__(self, hparams: HParams, precision: str, name: str = "memory_attention") -> None:
         super().__init__(hparams, precision, name)
-        self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels)
-        self.kv_kernel = self.kernel("kv", hparams.hidden_size, (self.key_channels, self.value_channels))
+        self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels, self.gain)
+        channels = (self.key_channels, self.value_channels)
+        self.kv_kernel = self.kernel("kv", hparams.hidden_size, channels, self.gain)
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
         """Returns the keys [B, H, S, d_k] and values [B, H, S, d_v] of the encoder output [B, S, D]."""

@@ -35,15 +35,17 @@ class Layer(keras.layers.Layer):
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
         return ops.reshape(flat, (*ops.shape(x)[:-1], kernel.shape[1]))
 
-    def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int]) -> Any:
+    def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int], gain: float = 1.0) -> Any:
         """Returns a new weight [width_in, sum(widths_out)], which holds one kernel for each output width, side by side.
 
-        Each kernel is initialized as if it were a separate weight (Glorot and Bengio 2010).
+        Each kernel [m, n] is drawn as if it were a separate weight, uniformly with variance gain * 2 / (m + n). With a
+        gain of 1, this is the initialization of Glorot and Bengio (2010).
         """
         widths = [widths_out] if isinstance(widths_out, int) else list(widths_out)
 
         def initialize(shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
-            kernels = [keras.initializers.GlorotUniform()((width_in, width), dtype=dtype) for width in widths]
+            draw = keras.initializers.VarianceScaling
+            kernels = [draw(gain, "fan_avg", "uniform")((width_in, width), dtype=dtype) for width in widths]
             return ops.concatenate(kernels, axis=1)
 
         return self.add_weight(shape=(width_in, sum(widths)), initializer=initialize, name=name)

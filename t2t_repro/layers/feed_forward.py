@@ -16,9 +16,9 @@ class FeedForward(Layer):
         super().__init__(precision, name)
         width, inner_width = hparams.hidden_size, hparams.filter_size
         self.rate = hparams.relu_dropout
-        self.kernel1 = self.kernel("kernel1", width, inner_width)
+        self.kernel1 = self.kernel("kernel1", width, inner_width, hparams.initializer_gain)
         self.bias1 = self.add_weight(shape=(inner_width,), initializer="zeros", name="bias1")
-        self.kernel2 = self.kernel("kernel2", inner_width, width)
+        self.kernel2 = self.kernel("kernel2", inner_width, width, hparams.initializer_gain)
         self.bias2 = self.add_weight(shape=(width,), initializer="zeros", name="bias2")
 
     def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:

@@ -1,0 +1,213 @@
+"""Trains a Transformer of 4 + 4 layers on Multi30k for a few epochs in many variants, to see which of them learn.
+
+    python benchmarks/depth.py --data=D --work=FOLDER [--variants=NAME,...] [--results=FILE]
+    python benchmarks/depth.py --results=docs/depth.json --table
+
+See docs/depth.md. D is a data directory of t2t-datagen: problem text_files, a vocabulary of 8,000, Multi30k EN-DE. Each
+variant changes one thing in SETTINGS. The script writes its measurements to the results file, by default depth.json in
+the work folder, and skips variants that the file has. So the same command continues after an interruption. The variants
+of `pytorch_transformer.py` need the package torch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from pytorch_transformer import PyTorchRun, has_pytorch
+
+from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.hparam import HParams, override
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.textfile import whole_file
+from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.step import IDS, TrainStep, adam
+
+DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
+WORK = flags.DEFINE_string("work", "", "folder of the results file")
+VARIANTS = flags.DEFINE_list("variants", [], "names of variants; all if empty")
+RESULTS = flags.DEFINE_string("results", "", "results file")
+TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
+
+SETTINGS = (
+    "hidden_size=128,filter_size=256,num_hidden_layers=4,num_heads=4,layer_prepostprocess_dropout=0.3,"
+    "attention_dropout=0.1,relu_dropout=0.1,batch_size=4096,train_steps=4000,learning_rate_constant=0.005,"
+    "learning_rate_schedule=constant*linear_warmup*linear_decay,learning_rate_warmup_steps=1500"
+)
+TOKENS, MEASURED_AT = 448 * 4096, 4
+"""Number of target tokens in each training run, and number of measurements during the run, at equal distances."""
+VOCAB_SIZE, SEED, EVAL_TOKENS = 8000, 1, 4096
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A training run."""
+
+    hparams: str = ""
+    """Hparams in which the run differs from SETTINGS."""
+    precision: str = "mixed_bfloat16"
+    scaled: str = ""
+    """Part of the names of the kernels whose initial values are multiplied by `factor`."""
+    factor: float = 1.0
+    pytorch: str = ""
+    """Name of an initialization in `pytorch_transformer.py`, which then trains the model; empty for our model."""
+
+
+VARIANTS_BY_NAME = {
+    "as SETTINGS": Variant(),
+    "PyTorch with our initialization": Variant(pytorch="glorot"),
+    "PyTorch with fairseq's initialization": Variant(pytorch="fairseq"),
+    "initializer_gain 0.5": Variant("initializer_gain=0.5"),
+    "initializer_gain 0.25": Variant("initializer_gain=0.25"),
+    "initializer_gain 0.1": Variant("initializer_gain=0.1"),
+    "smaller feed-forward kernels": Variant(scaled="feed_forward", factor=0.5**0.5),
+    "smaller attention kernels": Variant(scaled="attention", factor=0.5**0.5),
+    "smaller embeddings": Variant(scaled="embedding", factor=0.5),
+    "pre-norm": Variant("norm_before=true"),
+    "pre-norm with initializer_gain 0.5": Variant("norm_before=true,initializer_gain=0.5"),
+    "2 layers": Variant("num_hidden_layers=2"),
+    "2 layers with initializer_gain 0.5": Variant("num_hidden_layers=2,initializer_gain=0.5"),
+    "6 layers": Variant("num_hidden_layers=6"),
+    "6 layers with initializer_gain 0.5": Variant("num_hidden_layers=6,initializer_gain=0.5"),
+    "dropout 0.1": Variant("layer_prepostprocess_dropout=0.1,attention_dropout=0.0,relu_dropout=0.0"),
+    "no dropout inside sub-layers": Variant("attention_dropout=0.0,relu_dropout=0.0"),
+    "peak rate 0.002": Variant("learning_rate_constant=0.002"),
+    "warmup 500": Variant("learning_rate_warmup_steps=500"),
+    "no label smoothing": Variant("label_smoothing=0.0"),
+    "batch 2048": Variant("batch_size=2048"),
+    "float32": Variant(precision="float32"),
+}
+
+
+class Run:
+    """Our model, and its training.
+
+    Args:
+        variant: what differs from SETTINGS.
+        hparams: all hparams of the run.
+    """
+
+    def __init__(self, variant: Variant, hparams: HParams) -> None:
+        keras.utils.set_random_seed(SEED)
+        self.model = Transformer(hparams, VOCAB_SIZE, precision=variant.precision)
+        for weight in self.model.trainable_variables:
+            if variant.scaled and variant.scaled in weight.path and len(weight.shape) == 2:
+                weight.assign(weight * variant.factor)
+        self._step = TrainStep(self.model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
+        self._measured = tf.function(self._measure, autograph=False, input_signature=[IDS, IDS])
+
+    def take_step(self, batch: Batch) -> None:
+        """Takes a training step."""
+        self._step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
+
+    def measure(self, sources: np.ndarray, targets: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """Returns two losses [] and an entropy [N], each summed over the target tokens of a batch.
+
+        Args:
+            sources: ids [B, S].
+            targets: ids [B, T].
+
+        Returns:
+            The loss; the loss with each source replaced by its neighbour in the batch; and for each decoder layer, the
+            entropy of the attention over the source, divided by the entropy of uniform attention.
+        """
+        loss, other, entropy = self._measured(sources, targets)
+        return float(loss), float(other), entropy.numpy()
+
+    def _measure(self, sources: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        weights: list[tf.Tensor] = []
+        logits = self.model.decode(targets, self.model.encode(sources), save_weights_to=weights)
+        other_logits = self.model.decode(targets, self.model.encode(tf.roll(sources, 1, axis=0)))
+        lengths = tf.reduce_sum(tf.cast(sources != 0, tf.float32), axis=1, keepdims=True)
+        is_token = tf.cast(targets != 0, tf.float32)
+        entropies = []
+        for layer in weights:
+            entropy = tf.reduce_mean(-tf.reduce_sum(tf.math.xlogy(layer, layer), axis=3), axis=1)
+            entropies.append(tf.reduce_sum(entropy / tf.math.log(lengths) * is_token))
+        losses = [smoothed_cross_entropy(x, targets, 0.0) for x in (logits, other_logits)]
+        return losses[0], losses[1], tf.stack(entropies)
+
+
+def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
+    """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
+    tokens = sum(int((targets != 0).sum()) for _, targets in dev)
+    loss, other, entropy = (
+        sum(parts) / tokens for parts in zip(*(run.measure(*micro_batch) for micro_batch in dev), strict=True)
+    )
+    return {"loss": round(loss, 3), "rise": round(other - loss, 3), "entropy": [round(float(layer), 3) for layer in entropy]}
+
+
+def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
+    """Trains a variant, and yields its measurements."""
+    hparams = override(override(HParams(), SETTINGS), variant.hparams)
+    records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
+    dev = list(batches_once(records["dev"], EVAL_TOKENS))
+    run = PyTorchRun(variant.pytorch, hparams, VOCAB_SIZE) if variant.pytorch else Run(variant, hparams)
+    steps, start = TOKENS // hparams.batch_size, time.process_time()
+    for batch in Pipeline(records["train"], hparams, SEED, EVAL_TOKENS, replicas=1).batches(0, steps):
+        run.take_step(batch)
+        if (batch.step + 1) % (steps // MEASURED_AT) == 0:
+            yield {"step": batch.step + 1, **measured(run, dev), "cpu_seconds": round(time.process_time() - start)}
+
+
+def results_path() -> Path:
+    """Returns --results, or by default the path of depth.json in the work folder."""
+    return Path(RESULTS.value or Path(WORK.value) / "depth.json")
+
+
+def read_results() -> dict[str, list[dict[str, Any]]]:
+    """Returns the measurements of each variant in the results file; {} if the file does not exist."""
+    return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
+
+
+def save(results: dict[str, list[dict[str, Any]]]) -> None:
+    """Writes the results file, one line per measurement."""
+    variants = []
+    for name, lines in results.items():
+        variants.append(f"{json.dumps(name)}: [\n" + ",\n".join(f"  {json.dumps(line)}" for line in lines) + "\n]")
+    with whole_file(results_path(), "w") as file:
+        file.write("{\n" + ",\n".join(variants) + "\n}\n")
+
+
+def print_table() -> None:
+    """Prints a Markdown table of the variants in the results file, in the order of VARIANTS_BY_NAME."""
+    results = read_results()
+    print("| variant | steps | dev loss | rise with another source | entropy, first to last layer | CPU minutes |")
+    print("| --- | ---: | --- | --- | --- | ---: |")
+    for name in VARIANTS_BY_NAME:
+        for line in results.get(name, [])[-1:]:
+            losses = ", ".join(f"{line['loss']:.2f}" for line in results[name])
+            rises = ", ".join(f"{line['rise']:.2f}" for line in results[name])
+            entropies = ", ".join(f"{entropy:.2f}" for entropy in line["entropy"])
+            minutes = line["cpu_seconds"] / 60
+            print(f"| {name} | {line['step']} | {losses} | {rises} | {entropies} | {minutes:.1f} |")
+
+
+def main(argv: list[str]) -> None:
+    """Trains the variants that the results file does not have, and prints the table."""
+    if not TABLE.value:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        for name in VARIANTS.value or VARIANTS_BY_NAME:
+            variant = VARIANTS_BY_NAME[name]
+            if name in read_results() or (variant.pytorch and not has_pytorch()):
+                continue
+            lines = []
+            for line in train(variant, DATA.value):
+                lines.append(line)
+                print(name, line, flush=True)
+            save({**read_results(), name: lines})
+    print_table()
+
+
+if __name__ == "__main__":
+    app.run(main)
