@@ -12,8 +12,9 @@ of `pytorch_transformer.py` need the package torch.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,21 @@ VARIANTS_BY_NAME = {
     "batch 2048": Variant("batch_size=2048"),
     "float32": Variant(precision="float32"),
 }
+COMPARED = ("as SETTINGS", "initializer_gain 0.5")
+"""Variants whose sub-layers the second table compares."""
+
+
+class Recorder:
+    """Computes like a Residual, and appends to `branches` the norm of the sub-layer's output relative to its input."""
+
+    def __init__(self, residual: Any, branches: list[float]) -> None:
+        self._residual, self._branches = residual, branches
+
+    def __call__(self, x: tf.Tensor, sublayer: Callable[[tf.Tensor], tf.Tensor], seeds: None) -> tf.Tensor:
+        """Returns the output of `sublayer` with its residual connection, for x [B, T, D]."""
+        y = sublayer(self._residual.sublayer_input(x))
+        self._branches.append(float(tf.norm(y) / tf.norm(x)))
+        return self._residual.add(x, y, seeds)
 
 
 class Run:
@@ -123,6 +139,30 @@ class Run:
         loss, other, entropy = self._measured(sources, targets)
         return float(loss), float(other), entropy.numpy()
 
+    def layers(self, sources: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
+        """Returns figures of each sub-layer, by name, without dropout, for sources [B, S] and targets [B, T].
+
+        "branch" is the norm of the sub-layer's output, divided by the norm of the residual input to which it is added.
+        "gradient" is the norm of the gradients of the sub-layer's kernels.
+        """
+        branches: list[float] = []
+        layers = [*self.model.encoder, *self.model.decoder]
+        residuals = [layer.residuals for layer in layers]
+        for layer in layers:
+            object.__setattr__(layer, "residuals", [Recorder(residual, branches) for residual in layer.residuals])
+        with tf.GradientTape() as tape:
+            loss = smoothed_cross_entropy(self.model(sources, targets), targets, 0.0) / (targets != 0).sum()
+        gradients = tape.gradient(loss, [weight.value for weight in self.model.trainable_variables])
+        for layer, kept in zip(layers, residuals, strict=True):
+            object.__setattr__(layer, "residuals", kept)
+        norms: dict[str, float] = {}
+        for weight, gradient in zip(self.model.trainable_variables, gradients, strict=True):
+            if "/layer_" in weight.path and len(weight.shape) == 2:
+                name = "/".join(weight.path.split("/")[1:-1])
+                norms[name] = math.hypot(norms.get(name, 0.0), float(tf.norm(gradient)))
+        figures = zip(branches, norms.items(), strict=True)
+        return {name: {"branch": round(branch, 3), "gradient": round(norm, 4)} for branch, (name, norm) in figures}
+
     def _measure(self, sources: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         weights: list[tf.Tensor] = []
         logits = self.model.decode(targets, self.model.encode(sources), save_weights_to=weights)
@@ -143,7 +183,11 @@ def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
     loss, other, entropy = (
         sum(parts) / tokens for parts in zip(*(run.measure(*micro_batch) for micro_batch in dev), strict=True)
     )
-    return {"loss": round(loss, 3), "rise": round(other - loss, 3), "entropy": [round(float(layer), 3) for layer in entropy]}
+    return {
+        "loss": round(loss, 3),
+        "rise": round(other - loss, 3),
+        "entropy": [round(float(layer), 3) for layer in entropy],
+    }
 
 
 def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
@@ -153,10 +197,14 @@ def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
     dev = list(batches_once(records["dev"], EVAL_TOKENS))
     run = PyTorchRun(variant.pytorch, hparams, VOCAB_SIZE) if variant.pytorch else Run(variant, hparams)
     steps, start = TOKENS // hparams.batch_size, time.process_time()
+    if isinstance(run, Run):
+        yield {"step": 0, "layers": run.layers(*dev[len(dev) // 2]), **measured(run, dev)}
     for batch in Pipeline(records["train"], hparams, SEED, EVAL_TOKENS, replicas=1).batches(0, steps):
         run.take_step(batch)
         if (batch.step + 1) % (steps // MEASURED_AT) == 0:
-            yield {"step": batch.step + 1, **measured(run, dev), "cpu_seconds": round(time.process_time() - start)}
+            seconds = {"cpu_seconds": round(time.process_time() - start)}
+            layers = {"layers": run.layers(*dev[len(dev) // 2])} if isinstance(run, Run) else {}
+            yield {"step": batch.step + 1, **layers, **measured(run, dev), **seconds}
 
 
 def results_path() -> Path:
@@ -184,16 +232,30 @@ def print_table() -> None:
     print("| variant | steps | dev loss | rise with another source | entropy, first to last layer | CPU minutes |")
     print("| --- | ---: | --- | --- | --- | ---: |")
     for name in VARIANTS_BY_NAME:
-        for line in results.get(name, [])[-1:]:
-            losses = ", ".join(f"{line['loss']:.2f}" for line in results[name])
-            rises = ", ".join(f"{line['rise']:.2f}" for line in results[name])
+        trained = [line for line in results.get(name, []) if line["step"]]
+        for line in trained[-1:]:
+            losses = ", ".join(f"{line['loss']:.2f}" for line in trained)
+            rises = ", ".join(f"{line['rise']:.2f}" for line in trained)
             entropies = ", ".join(f"{entropy:.2f}" for entropy in line["entropy"])
             minutes = line["cpu_seconds"] / 60
             print(f"| {name} | {line['step']} | {losses} | {rises} | {entropies} | {minutes:.1f} |")
 
 
+def print_layers(names: Sequence[str]) -> None:
+    """Prints a Markdown table of the sub-layers of the variants `names`, before the first step and after the last."""
+    results = read_results()
+    print("| sub-layer | " + " | ".join(f"{name}: branch | gradient" for name in names) + " |")
+    print("| --- |" + " ---: | ---: |" * len(names))
+    for layer in results[names[0]][0]["layers"]:
+        cells = []
+        for name in names:
+            ends = [results[name][number]["layers"][layer] for number in (0, -1)]
+            cells += [f"{ends[0][key]:.2f}, {ends[1][key]:.2f}" for key in ("branch", "gradient")]
+        print(f"| {layer} | {' | '.join(cells)} |")
+
+
 def main(argv: list[str]) -> None:
-    """Trains the variants that the results file does not have, and prints the table."""
+    """Trains the variants that the results file does not have, and prints the tables."""
     if not TABLE.value:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -207,6 +269,8 @@ def main(argv: list[str]) -> None:
                 print(name, line, flush=True)
             save({**read_results(), name: lines})
     print_table()
+    if all(name in read_results() for name in COMPARED):
+        print_layers(COMPARED)
 
 
 if __name__ == "__main__":

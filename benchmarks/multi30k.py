@@ -1,44 +1,92 @@
-"""Trains, averages, decodes and scores models on Multi30k EN-DE as in docs/multi30k.md; prints a table row per run.
+"""Trains, averages, decodes and scores models on Multi30k as in docs/multi30k.md; prints a table row per run.
 
-    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--norm_before=false,true]
-    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER --seeds=1 --norm_before=false \\
-        --precision=float32,mixed_bfloat16 --picture=loss.png
+    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER [--hparams_set=transformer_tiny] [--seeds=1,2]
+    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER --language=fr --hparams_set=transformer_multi30k
+    python benchmarks/multi30k.py --data=FOLDER --work=FOLDER --seeds=1 --precision=float32,mixed_bfloat16 \\
+        --picture=loss.png
 
-The --data folder holds train, val and test_2016_flickr as .en.gz and .de.gz files. CPU minutes are the user and system
-time of the t2t-trainer process, as the kernel counts them. --picture saves the loss curves of all runs.
+The --data folder holds train, val and the test sets as .en.gz and .de.gz or .fr.gz files. The script writes the scores
+to results.json in the work folder and skips runs that this file has, so the same command continues after an
+interruption. CPU minutes are the user and system time of the t2t-trainer process, as the kernel counts them; "-" if an
+earlier process did a part of the training. --picture saves the loss curves of all runs.
 """
 
 from __future__ import annotations
 
 import gzip
 import itertools
+import json
 import resource
+import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 
 from commands import run
 from t2t_repro.data.batching import first_steps, padding, plan
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
+LANGUAGE = flags.DEFINE_enum("language", "de", ["de", "fr"], "target language")
+HPARAMS_SET = flags.DEFINE_string("hparams_set", "transformer_tiny", "hparams set")
+HPARAMS = flags.DEFINE_multi_string("hparams", [""], "changes of the hparams set; repeat the flag for several runs")
+DECODE_HPARAMS = flags.DEFINE_string("decode_hparams", "", "settings of the search")
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 8000, "size of the vocabulary", lower_bound=1)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
-NORM_BEFORE = flags.DEFINE_list("norm_before", ["false", "true"], "false: post-norm, true: pre-norm")
 PRECISION = flags.DEFINE_list("precision", ["mixed_bfloat16"], "precisions of the runs")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of the loss curves")
+SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+SCORED = SPLITS[1:]
 
 
 def unpack(name: str) -> tuple[str, str]:
-    """Unpacks the English and the German file of split `name` into the work folder and returns both paths."""
+    """Unpacks the source and the target file of split `name` into the work folder and returns both paths."""
     paths = []
-    for language in ("en", "de"):
+    for language in ("en", LANGUAGE.value):
         path = Path(WORK.value) / f"{name}.{language}"
         path.write_bytes(gzip.decompress((Path(DATA.value) / f"{name}.{language}.gz").read_bytes()))
         paths.append(str(path))
     return paths[0], paths[1]
+
+
+def train(data: str, model: str, hparams: str, precision: str, seed: str) -> dict[str, float | None]:
+    """Trains a model, and returns its dev loss, and the CPU minutes and elapsed minutes of the training."""
+    is_new = not Path(model).exists()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    run("trainer", "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
+        f"--output_dir={model}", f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
+        "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1", f"--hparams={hparams}")  # fmt: skip
+    elapsed, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    run("avg-checkpoints", f"--output_dir={model}")
+    loss = [line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1]
+    return {"loss": loss, "cpu": cpu / 60 if is_new else None, "elapsed": elapsed / 60 if is_new else None}
+
+
+def score(model: str, splits: dict[str, tuple[str, str]]) -> dict[str, float]:
+    """Returns the BLEU of each split of SCORED."""
+    scores = {}
+    for split in SCORED:
+        source, reference = splits[split]
+        output = f"{model}.{split}"
+        run("decoder", f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_to_file={output}",
+            f"--decode_hparams={DECODE_HPARAMS.value}")  # fmt: skip
+        scores[split] = float(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
+    return scores
+
+
+def row(name: str, runs: list[dict[str, Any]]) -> str:
+    """Returns a Markdown row with the means of `runs`. A mean is "-" if a run does not have the figure."""
+    cells = []
+    for key, digits in (("loss", 3), *((split, 2) for split in SCORED), ("cpu", 1), ("elapsed", 1)):
+        figures = [run[key] for run in runs]
+        cells.append("-" if None in figures else f"{statistics.mean(figures):.{digits}f}")
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def draw(models: dict[str, str], path: str) -> None:
@@ -58,43 +106,45 @@ def draw(models: dict[str, str], path: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main(argv: list[str]) -> None:
-    """Generates the data, trains and scores each run, and prints a table of scores and the share of padding."""
-    Path(WORK.value).mkdir(parents=True, exist_ok=True)
-    data = f"{WORK.value}/data"
-    splits = {name: unpack(name) for name in ("train", "val", "test_2016_flickr")}
-    run("datagen", "--problem=text_files", f"--train={','.join(splits['train'])}", f"--dev={','.join(splits['val'])}",
-        "--vocab_size=8000", f"--data_dir={data}")  # fmt: skip
-    rows, models = [], {}
-    for norm_before, precision, seed in itertools.product(NORM_BEFORE.value, PRECISION.value, SEEDS.value):
-        name = f"{'pre' if norm_before == 'true' else 'post'}-norm, {precision}, seed {seed}"
-        model = models[name] = f"{WORK.value}/{name.replace(', ', '_').replace(' ', '_')}"
-        start_usage, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}",
-            f"--output_dir={model}", f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
-            "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
-            f"--hparams=norm_before={norm_before}")  # fmt: skip
-        wall, usage = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = usage.ru_utime + usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime
-        run("avg-checkpoints", f"--output_dir={model}")
-        scores = []
-        for split in ("val", "test_2016_flickr"):
-            source, reference = splits[split]
-            output = f"{model}.{split}"
-            run("decoder", f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_to_file={output}")
-            scores.append(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
-        rows.append(f"| {name} | {' | '.join(scores)} | {cpu / 60:.1f} | {wall / 60:.1f} |")
-        print(rows[-1], flush=True)
-    print("\n| run | BLEU val | BLEU test_2016_flickr | CPU minutes | elapsed minutes |")
-    print("| --- | --- | --- | --- | --- |")
-    print("\n".join(rows))
-    if PICTURE.value:
-        draw(models, PICTURE.value)
+def print_padding(data: str) -> None:
+    """Prints the share of padding in the first epoch, for three choices of the batch size and the micro-batch size."""
     lengths = Records(find_shards(data, "text_files", "train")).lengths
     for batch_size, max_tokens in ((2048, 4096), (4096, 2048), (4096, 4096)):
         epoch = plan(lengths, batch_size, 256, seed=1, epoch=0)
         share = padding(lengths, first_steps(lengths, epoch, max_tokens))
         print(f"padding, batch_size={batch_size}, max_tokens_per_replica={max_tokens}: {share:.2%}")
+
+
+def main(argv: list[str]) -> None:
+    """Generates the data, trains and scores each run, and prints a table of scores and the share of padding."""
+    work = Path(WORK.value)
+    work.mkdir(parents=True, exist_ok=True)
+    data = f"{work}/data_{LANGUAGE.value}_{VOCAB_SIZE.value}"
+    splits = {name: unpack(name) for name in SPLITS}
+    run("datagen", "--problem=text_files", f"--train={','.join(splits['train'])}", f"--dev={','.join(splits['val'])}",
+        f"--vocab_size={VOCAB_SIZE.value}", f"--data_dir={data}")  # fmt: skip
+    results = json.loads((work / "results.json").read_text()) if (work / "results.json").exists() else {}
+    rows, models = [], {}
+    for hparams, precision in itertools.product(HPARAMS.value, PRECISION.value):
+        runs = []
+        for seed in SEEDS.value:
+            parts = (HPARAMS_SET.value, f"en-{LANGUAGE.value}", hparams, precision, f"seed {seed}")
+            name = ", ".join(filter(None, parts))
+            model = models[name] = f"{work}/{name.replace(', ', '_').replace(' ', '_').replace(',', '_')}"
+            if name not in results:
+                results[name] = {**train(data, model, hparams, precision, seed), **score(model, splits)}
+                with whole_file(work / "results.json", "w") as file:
+                    file.write(json.dumps(results, indent=1))
+            runs.append(results[name])
+            rows.append(row(name, runs[-1:]))
+            print(rows[-1], flush=True)
+        if len(runs) > 1:
+            rows.append(row(f"mean of {len(runs)}", runs))
+    print(f"\n| run | dev loss | {' | '.join(f'BLEU {split}' for split in SCORED)} | CPU minutes | elapsed minutes |")
+    print("| --- |" + " ---: |" * (len(SCORED) + 3), *rows, sep="\n")
+    if PICTURE.value:
+        draw(models, PICTURE.value)
+    print_padding(data)
 
 
 if __name__ == "__main__":
