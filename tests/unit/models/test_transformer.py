@@ -47,6 +47,16 @@ def new_seed(first: int = 1, second: int = 2) -> np.ndarray:
     return np.array([first, second], np.int32)
 
 
+def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() -> None:
+    usual, smaller = build(), build({"initializer_gain": 0.25})
+    kernels = 0
+    for weight, other in zip(usual.trainable_variables, smaller.trainable_variables, strict=True):
+        is_kernel = "layer_" in weight.path and len(weight.shape) == 2
+        np.testing.assert_allclose(other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6)
+        kernels += is_kernel
+    assert kernels == 2 * (2 + 2) + 2 * (2 + 3 + 2)  # self-attention 2, cross-attention 3, feed-forward network 2
+
+
 @variants
 def test_a_position_sees_only_earlier_targets(changes: dict[str, Any]) -> None:
     model = build(changes)
@@ -221,6 +231,7 @@ USED_ELSEWHERE = {
     "model", "label_smoothing", "batch_size", "train_steps", "local_eval_frequency", "num_last_checkpoints",
     "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "optimizer_adam_beta1",
     "optimizer_adam_beta2", "optimizer_adam_epsilon",
+    "initializer_gain",  # changes only the initial weights, see the test above
 }  # fmt: skip
 CHANGES: dict[str, Any] = {
     "num_hidden_layers": 3,
