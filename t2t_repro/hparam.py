@@ -83,8 +83,8 @@ class HParams:
     selects the vector. False, as in the paper, adds none."""
     initializer_gain: float = 1.0
     """Factor of the initial variance of all kernels of attention and feed-forward sub-layers. A kernel [m, n] starts
-    with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default; docs/depth.md shows that deep post-norm
-    models on small data learn better with 0.5 or less."""
+    with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
+    layers learn better with 0.5, see docs/depth.md."""
 
     layer_prepostprocess_dropout: float = 0.1
     """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and position encodings."""
