@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     """Prints target tokens per CPU second for each batch size."""
     records = load_data(DATA_DIR.value, PROBLEM.value).records["train"]
     print(f"{len(records):,} pairs, {records.lengths[1].mean():.1f} target tokens a pair\n")
-    print(f"| batch_size | alone | one of {WORKERS.value} workers |\n| ---: | ---: | ---: |")
+    print(f"| batch_size | one process | one of {WORKERS.value} workers |\n| ---: | ---: | ---: |")
     for batch_size in BATCH_SIZES:
         speeds = [tokens_per_second(records, batch_size, workers) for workers in (1, WORKERS.value)]
         print(f"| {batch_size:,} | {' | '.join(f'{speed / 1e6:.1f} M' for speed in speeds)} |")

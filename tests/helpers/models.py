@@ -1,4 +1,4 @@
-"""A model that copies its input without training, and functions to write checkpoints of untrained models."""
+"""Models without weights, and functions to write checkpoints of untrained models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import tensorflow as tf
 from t2t_repro.data.vocabulary import EOS_ID
 
 
-class Copier:
+class ModelWithoutCache:
+    """Base class of models that decode without a cache and whose memory is the input."""
+
+    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs
+
+    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
+        return tf.zeros([hypotheses, 0])
+
+
+class Copier(ModelWithoutCache):
     """A model whose output equals its input. With ends=False, token 40 replaces the end token, so outputs never end."""
 
     name, has_attention, is_normalized, missing_methods = "copier", False, False, ()
@@ -22,12 +32,6 @@ class Copier:
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         length = tf.shape(targets)[1]
         return 30.0 * tf.one_hot(tf.pad(inputs, [[0, 0], [0, length]])[:, :length], self.vocab_size)
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs
-
-    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([hypotheses, 0])
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor

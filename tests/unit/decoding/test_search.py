@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from models import ModelWithoutCache
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
@@ -129,7 +130,7 @@ def test_half_of_the_best_output_as_prefix_gives_the_whole(two_layers: Transform
         assert forced_ids[: len(ids)] == ids
 
 
-class RepeatingModel:
+class RepeatingModel(ModelWithoutCache):
     """A model whose next token depends only on the last token. Its outputs are long and have many repetitions."""
 
     has_attention, is_normalized = False, False
@@ -138,12 +139,6 @@ class RepeatingModel:
         self.table = np.random.default_rng(4).normal(0, 2, (8, 8)).astype("float32")
         self.table[:, EOS_ID] = -1.0
         self.table[:, 0] = padding
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs
-
-    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([hypotheses])
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor

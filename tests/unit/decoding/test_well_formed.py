@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from models import ModelWithoutCache
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
@@ -38,7 +39,7 @@ LINES = [
 ]
 
 
-class RandomModel:
+class RandomModel(ModelWithoutCache):
     """A model whose logits are random numbers that depend only on the last token and the position.
 
     Args:
@@ -53,12 +54,6 @@ class RandomModel:
         self.table = np.random.default_rng(seed).normal(0, 2, (7, size, size)).astype("float32")
         self.table[:, :, list(favored)] += 5
         self.trainable_variables: list[Any] = []
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs
-
-    def start(self, hypotheses: tf.Tensor) -> tf.Tensor:
-        return tf.zeros([hypotheses])
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
