@@ -1,6 +1,6 @@
 """Trains a Transformer of 4 + 4 layers on Multi30k for a few epochs in many variants, to see which of them learn.
 
-    python benchmarks/depth.py --data=D --work=FOLDER [--variants=NAME,...] [--results=FILE]
+    python benchmarks/depth.py --data=D --work=FOLDER [--variant=NAME ...] [--results=FILE]
     python benchmarks/depth.py --results=docs/depth.json --table
 
 See docs/depth.md. D is a data directory of t2t-datagen: problem text_files, a vocabulary of 8,000, Multi30k EN-DE. Each
@@ -11,6 +11,7 @@ of `pytorch_transformer.py` need the package torch.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import time
@@ -23,7 +24,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from pytorch_transformer import PyTorchRun, has_pytorch
 
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records, find_shards
@@ -35,7 +35,6 @@ from t2t_repro.training.step import IDS, TrainStep, adam
 
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")
-VARIANTS = flags.DEFINE_list("variants", [], "names of variants; all if empty")
 RESULTS = flags.DEFINE_string("results", "", "results file")
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
 
@@ -87,6 +86,7 @@ VARIANTS_BY_NAME = {
     "batch 2048": Variant("batch_size=2048"),
     "float32": Variant(precision="float32"),
 }
+VARIANTS = flags.DEFINE_multi_enum("variant", list(VARIANTS_BY_NAME), list(VARIANTS_BY_NAME), "variants to train")
 COMPARED = ("as SETTINGS", "initializer_gain 0.5")
 """Variants whose sub-layers the second table compares."""
 
@@ -195,7 +195,13 @@ def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
     hparams = override(override(HParams(), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
     dev = list(batches_once(records["dev"], EVAL_TOKENS))
-    run = PyTorchRun(variant.pytorch, hparams, VOCAB_SIZE) if variant.pytorch else Run(variant, hparams)
+    run: Any
+    if variant.pytorch:
+        from pytorch_transformer import PyTorchRun
+
+        run = PyTorchRun(variant.pytorch, hparams, VOCAB_SIZE)
+    else:
+        run = Run(variant, hparams)
     steps, start = TOKENS // hparams.batch_size, time.process_time()
     if isinstance(run, Run):
         yield {"step": 0, "layers": run.layers(*dev[len(dev) // 2]), **measured(run, dev)}
@@ -259,9 +265,9 @@ def main(argv: list[str]) -> None:
     if not TABLE.value:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-        for name in VARIANTS.value or VARIANTS_BY_NAME:
+        for name in VARIANTS.value:
             variant = VARIANTS_BY_NAME[name]
-            if name in read_results() or (variant.pytorch and not has_pytorch()):
+            if name in read_results() or (variant.pytorch and not importlib.util.find_spec("torch")):
                 continue
             lines = []
             for line in train(variant, DATA.value):

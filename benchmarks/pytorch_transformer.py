@@ -6,27 +6,17 @@ Shapes: B batch, S source length, T target length, D width, N decoder layers, V 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
 
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.hparam import HParams
-
-try:
-    import torch
-    from torch import nn
-    from torch.nn import functional
-except ImportError:  # depth.py then skips the variants that need this file
-    torch = nn = functional = None  # type: ignore[assignment]
-
-
-def has_pytorch() -> bool:
-    """Returns whether the package torch is installed."""
-    return importlib.util.find_spec("torch") is not None
 
 
 def linear(width_in: int, width_out: int, gain: float, bias: bool) -> Any:
@@ -38,88 +28,94 @@ def linear(width_in: int, width_out: int, gain: float, bias: bool) -> Any:
     return layer
 
 
-def model_class() -> type:
-    """Returns the class of the model. It is made on demand, because its base class needs PyTorch."""
+class Attention(nn.Module):
+    """Multi-head attention with an output projection."""
 
-    class Attention(nn.Module):
-        def __init__(self, hparams: HParams, fairseq: bool) -> None:
-            super().__init__()
-            width, self.heads, self.rate = hparams.hidden_size, hparams.num_heads, hparams.attention_dropout
-            self.q, self.k, self.v = (linear(width, width, 0.5**0.5 if fairseq else 1.0, fairseq) for _ in range(3))
-            self.output = linear(width, width, 1.0, fairseq)
+    def __init__(self, hparams: HParams, fairseq: bool) -> None:
+        super().__init__()
+        width, self.heads, self.rate = hparams.hidden_size, hparams.num_heads, hparams.attention_dropout
+        self.q, self.k, self.v = (linear(width, width, 0.5**0.5 if fairseq else 1.0, fairseq) for _ in range(3))
+        self.output = linear(width, width, 1.0, fairseq)
 
-        def forward(self, x: Any, memory: Any, mask: Any, weights: list | None = None) -> Any:
-            def split(y: Any) -> Any:
-                return y.view(y.shape[0], y.shape[1], self.heads, -1).transpose(1, 2)
+    def forward(self, x: Any, memory: Any, mask: Any, weights: list | None = None) -> Any:
+        def split(y: Any) -> Any:
+            return y.view(y.shape[0], y.shape[1], self.heads, -1).transpose(1, 2)
 
-            q, k, v = split(self.q(x)), split(self.k(memory)), split(self.v(memory))
-            logits = (q @ k.transpose(2, 3)).float() / math.sqrt(q.shape[-1])
-            attention = logits.masked_fill(~mask, -1e9).softmax(-1)
-            if weights is not None:
-                weights.append(attention)
-            heads = functional.dropout(attention, self.rate, self.training).to(v.dtype) @ v
-            return self.output(heads.transpose(1, 2).reshape(x.shape))
+        q, k, v = split(self.q(x)), split(self.k(memory)), split(self.v(memory))
+        logits = (q @ k.transpose(2, 3)).float() / math.sqrt(q.shape[-1])
+        attention = logits.masked_fill(~mask, -1e9).softmax(-1)
+        if weights is not None:
+            weights.append(attention)
+        heads = functional.dropout(attention, self.rate, self.training).to(v.dtype) @ v
+        return self.output(heads.transpose(1, 2).reshape(x.shape))
 
-    class FeedForward(nn.Module):
-        def __init__(self, hparams: HParams, fairseq: bool) -> None:
-            super().__init__()
-            width, inner_width, self.rate = hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
-            # fairseq leaves the feed-forward network to PyTorch's default initialization.
-            make: Callable[..., Any] = nn.Linear if fairseq else lambda a, b: linear(a, b, 1.0, True)
-            self.inner, self.outer = make(width, inner_width), make(inner_width, width)
 
-        def forward(self, x: Any) -> Any:
-            return self.outer(functional.dropout(self.inner(x).relu(), self.rate, self.training))
+class FeedForward(nn.Module):
+    """The position-wise feed-forward network."""
 
-    class Layer(nn.Module):
-        def __init__(self, hparams: HParams, fairseq: bool, is_decoder: bool) -> None:
-            super().__init__()
-            self.rate = hparams.layer_prepostprocess_dropout
-            self.self_attention = Attention(hparams, fairseq)
-            self.cross_attention = Attention(hparams, fairseq) if is_decoder else None
-            self.feed_forward = FeedForward(hparams, fairseq)
-            self.norms = nn.ModuleList(nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon) for _ in range(3))
+    def __init__(self, hparams: HParams, fairseq: bool) -> None:
+        super().__init__()
+        width, inner_width, self.rate = hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
+        # fairseq leaves the feed-forward network to PyTorch's default initialization.
+        make: Callable[..., Any] = nn.Linear if fairseq else lambda a, b: linear(a, b, 1.0, True)
+        self.inner, self.outer = make(width, inner_width), make(inner_width, width)
 
-        def add(self, number: int, x: Any, y: Any) -> Any:
-            return self.norms[number](x + functional.dropout(y, self.rate, self.training))
+    def forward(self, x: Any) -> Any:
+        return self.outer(functional.dropout(self.inner(x).relu(), self.rate, self.training))
 
-        def forward(self, x: Any, mask: Any, memory: Any = None, bias: Any = None, weights: list | None = None) -> Any:
-            x = self.add(0, x, self.self_attention(x, x, mask))
-            if self.cross_attention is not None:
-                x = self.add(1, x, self.cross_attention(x, memory, bias, weights))
-            return self.add(2, x, self.feed_forward(x))
 
-    class Model(nn.Module):
-        def __init__(self, hparams: HParams, vocab_size: int, fairseq: bool) -> None:
-            super().__init__()
-            self.width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-            self.table = nn.Parameter(torch.randn(vocab_size, self.width) * self.width**-0.5)
-            layers = range(hparams.num_hidden_layers)
-            self.encoder = nn.ModuleList(Layer(hparams, fairseq, False) for _ in layers)
-            self.decoder = nn.ModuleList(Layer(hparams, fairseq, True) for _ in layers)
+class Layer(nn.Module):
+    """A layer of the encoder or of the decoder, post-norm."""
 
-        def embed(self, ids: Any) -> Any:
-            return self.table[ids] * (ids != 0).unsqueeze(-1) * math.sqrt(self.width)
+    def __init__(self, hparams: HParams, fairseq: bool, is_decoder: bool) -> None:
+        super().__init__()
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.self_attention = Attention(hparams, fairseq)
+        self.cross_attention = Attention(hparams, fairseq) if is_decoder else None
+        self.feed_forward = FeedForward(hparams, fairseq)
+        self.norms = nn.ModuleList(nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon) for _ in range(3))
 
-        def start(self, x: Any) -> Any:
-            """Adds the sinusoids to embeddings x [B, T, D], and applies dropout."""
-            rates = 1e4 ** (-torch.arange(self.width // 2) / (self.width // 2 - 1))
-            angles = torch.arange(x.shape[1]).unsqueeze(1) * rates
-            x = x + torch.cat([angles.sin(), angles.cos()], dim=1)
-            return functional.dropout(x, self.rate, self.training)
+    def add(self, number: int, x: Any, y: Any) -> Any:
+        return self.norms[number](x + functional.dropout(y, self.rate, self.training))
 
-        def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
-            is_token = (sources != 0)[:, None, None]
-            memory = self.start(self.embed(sources))
-            for layer in self.encoder:
-                memory = layer(memory, is_token)
-            x = self.start(functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1])
-            is_earlier = torch.ones(targets.shape[1], targets.shape[1], dtype=torch.bool).tril()
-            for layer in self.decoder:
-                x = layer(x, is_earlier, memory, is_token, weights)
-            return x @ self.table.T
+    def forward(self, x: Any, mask: Any, memory: Any = None, bias: Any = None, weights: list | None = None) -> Any:
+        x = self.add(0, x, self.self_attention(x, x, mask))
+        if self.cross_attention is not None:
+            x = self.add(1, x, self.cross_attention(x, memory, bias, weights))
+        return self.add(2, x, self.feed_forward(x))
 
-    return Model
+
+class Model(nn.Module):
+    """The Transformer."""
+
+    def __init__(self, hparams: HParams, vocab_size: int, fairseq: bool) -> None:
+        super().__init__()
+        self.width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        self.table = nn.Parameter(torch.randn(vocab_size, self.width) * self.width**-0.5)
+        layers = range(hparams.num_hidden_layers)
+        self.encoder = nn.ModuleList(Layer(hparams, fairseq, False) for _ in layers)
+        self.decoder = nn.ModuleList(Layer(hparams, fairseq, True) for _ in layers)
+
+    def embed(self, ids: Any) -> Any:
+        return self.table[ids] * (ids != 0).unsqueeze(-1) * math.sqrt(self.width)
+
+    def start(self, x: Any) -> Any:
+        """Adds the sinusoids to embeddings x [B, T, D], and applies dropout."""
+        rates = 1e4 ** (-torch.arange(self.width // 2) / (self.width // 2 - 1))
+        angles = torch.arange(x.shape[1]).unsqueeze(1) * rates
+        x = x + torch.cat([angles.sin(), angles.cos()], dim=1)
+        return functional.dropout(x, self.rate, self.training)
+
+    def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
+        is_token = (sources != 0)[:, None, None]
+        memory = self.start(self.embed(sources))
+        for layer in self.encoder:
+            memory = layer(memory, is_token)
+        x = self.start(functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1])
+        is_earlier = torch.ones(targets.shape[1], targets.shape[1], dtype=torch.bool).tril()
+        for layer in self.decoder:
+            x = layer(x, is_earlier, memory, is_token, weights)
+        return x @ self.table.T
 
 
 def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
@@ -144,7 +140,7 @@ class PyTorchRun:
         torch.manual_seed(1)
         torch.set_num_threads(1)
         self.hparams = hparams
-        self.model = model_class()(hparams, vocab_size, initialization == "fairseq")
+        self.model = Model(hparams, vocab_size, initialization == "fairseq")
         betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
         self._adam = torch.optim.Adam(self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon)
 
@@ -174,6 +170,3 @@ class PyTorchRun:
         entropies = [-torch.xlogy(layer, layer).sum(3).mean(1) / lengths.log() for layer in weights]
         sums = [(entropy * (outputs != 0)).sum().item() for entropy in entropies]
         return float(loss), float(other), np.array(sums)
-
-
-__all__ = ["PyTorchRun", "has_pytorch"]

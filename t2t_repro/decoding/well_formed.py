@@ -32,7 +32,7 @@ IMPOSSIBLE = 1 << 20
 
 
 class Progress(NamedTuple):
-    """What each hypothesis has written so far. All tensors have the shape [R, K, 1]."""
+    """The part of the tree that each hypothesis has written. All tensors have the shape [R, K, 1]."""
 
     depth: tf.Tensor
     """int32, number of open constituents."""

@@ -235,7 +235,7 @@ def test_multi30k_has_less_than_four_percent_padding() -> None:
 
 
 def plain_cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns the boundaries of micro-batches that each take as many examples as fit, found one example at a time."""
+    """Returns the boundaries of micro-batches. Adds one example at a time, until the next one exceeds the limit."""
     cuts = [0]
     for position in range(1, len(lengths)):
         if (position + 1 - cuts[-1]) * max(lengths[cuts[-1] : position + 1]) > limit:

@@ -311,7 +311,7 @@ def test_a_number_beyond_the_last_record_is_an_index_error(tmp_path: Path) -> No
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
 SHARDS = st.lists(st.lists(st.tuples(IDS, IDS), max_size=4), min_size=1, max_size=4)
-"""Draws a split: a list of shards, each of which is a list of pairs of source ids and target ids."""
+"""Draws a split: a list of shards. A shard is a list of pairs of source ids and target ids."""
 
 
 @few

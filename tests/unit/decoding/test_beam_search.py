@@ -249,7 +249,7 @@ class Hooks:
 
     @classmethod
     def random(cls, seed: int) -> Hooks:
-        """Returns hooks with random penalties, of which a fifth is infinite, and random bonuses, which are negative."""
+        """Returns hooks with random penalties and random negative bonuses. A fifth of the penalties is infinite."""
         random = np.random.default_rng(seed)
         penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
         penalties[random.random(penalties.shape) < 0.2] = math.inf
