@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -10,7 +11,6 @@ import signal
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def _choose_gpus(worker_gpu: int) -> None:
         tf.config.set_visible_devices(gpus[:worker_gpu], "GPU")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _python_signals() -> Iterator[None]:
     """Returns a context in which Ctrl-C ends the process.
 
@@ -181,6 +181,16 @@ def _sum_graph(strategy: Any) -> Any:
 def from_chief(strategy: Any, value: int) -> int:
     """Returns the `value` with which the chief called this function. Every worker must call this function."""
     return from_all(strategy, value)[0]
+
+
+def leave_together(strategy: Any) -> None:
+    """Waits until all workers call this function. Every worker must call it after all other functions of this module.
+
+    If a worker ends right after a sum, it may close its connections before another worker has received the sum. The
+    sum of the other worker then fails. No worker needs the sum that this function computes, so it ignores a failure.
+    """
+    with contextlib.suppress(*LOST):
+        from_all(strategy, 0)
 
 
 def refuse_other_flags(strategy: Any, **values: int) -> None:

@@ -21,7 +21,15 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import Progress
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.distribution import LOST, from_chief, local_replicas, lost, make_strategy, workers
+from t2t_repro.training.distribution import (
+    LOST,
+    from_chief,
+    leave_together,
+    local_replicas,
+    lost,
+    make_strategy,
+    workers,
+)
 from t2t_repro.training.due import Due, due_after, evaluates_after
 from t2t_repro.training.evaluation import DECODE_SECONDS, MIN_SOURCE_USE, Decoded, decode_seconds
 from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepare
@@ -95,11 +103,12 @@ class Loop:
             has_converged = self._has_converged()
             if step < self._last_step and not has_converged and not self._stop_requested:
                 step = self._take_steps()
-                has_converged = self._has_converged()  # also makes the other workers wait until the chief has saved
+                has_converged = self._has_converged()
         if has_converged and self._start < self._last_step:
             self._run.say(
                 f"no lower dev loss in {self._config.early_stopping_patience} evaluations: ended after step {step:,}"
             )
+        leave_together(self._run.strategy)  # the chief has saved
         if self._signals.requested or (step < self._last_step and not has_converged):
             raise Stopped(f"{path}: saved after step {step:,}, as requested; run the same command to resume")
 
