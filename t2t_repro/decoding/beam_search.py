@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID
+from t2t_repro.decoding.top_k import top_k
 from t2t_repro.hparam import DecodeHParams
 
 MISSING = float("-inf")
@@ -37,6 +38,8 @@ class Scoring(NamedTuple):
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
     """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, such as a coverage penalty.
     The search adds it to the hypothesis's score when the hypothesis ends or reaches the length limit."""
+    forbidden: int | None = None
+    """A token that beam search never chooses, which costs less than `adjust`; None if it may choose all tokens."""
 
 
 class Hypotheses(NamedTuple):
@@ -194,26 +197,41 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
     """Returns the C best extensions of each sentence's hypotheses by one token, and the cache with the new position."""
-    # The logits of each hypothesis's next token [R, K, V], and the logarithm of their softmax's denominator [R, K, 1].
-    logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
-    normalizer = tf.reduce_logsumexp(logits, axis=2, keepdims=True) if scoring.normalize else 0.0
-    if scoring.adjust:
-        logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+    logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)  # [R, K, V]
 
     # C = 2K: at most one candidate of each of the K hypotheses has the end token, so at least K candidates have another
     # token. Greedy search (K = 1) needs only one candidate, because it stops when this candidate has the end token.
     count = 2 * beam_size if beam_size > 1 else 1
     # Only the C best tokens of a hypothesis can be among a sentence's C candidates. So log-probabilities are computed
-    # only for these tokens, not for the whole vocabulary.
-    best_per_hypothesis = tf.minimum(count, tf.shape(logits)[2])
-    best_logits, tokens = tf.math.top_k(logits, best_per_hypothesis)  # C best of V tokens: [R, K, V] --> [R, K, C]
+    # only for these tokens and one more, which replaces `scoring.forbidden`: [R, K, V] --> [R, K, C + 1].
+    best_logits, tokens = top_k(logits, count + 1)
+    normalizer = log_normalizer(logits, best_logits, tokens) if scoring.normalize else 0.0
+    if scoring.adjust:
+        logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+        best_logits, tokens = top_k(logits, count + 1)
+    if scoring.forbidden is not None:
+        best_logits = tf.where(tokens == scoring.forbidden, MISSING, best_logits)
     log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
 
-    # The C best candidates of each sentence, of C for each of K hypotheses: [R, K, C] --> [R, K * C] --> [R, C]
-    flat_shape = [tf.shape(state.rows)[0], beam_size * best_per_hypothesis]
+    # The C best candidates of each sentence, of C + 1 (or V) for each of K hypotheses: [R, K * (C + 1)] --> [R, C]
+    per_hypothesis = tokens.shape[2] or tf.shape(tokens)[2]
+    flat_shape = [-1, beam_size * per_hypothesis]
     log_probs, best = tf.math.top_k(tf.reshape(log_probs, flat_shape), count)
     tokens = tf.gather(tf.reshape(tokens, flat_shape), best, batch_dims=1)
-    return Candidates(best // best_per_hypothesis, tokens, log_probs), cache
+    return Candidates(best // per_hypothesis, tokens, log_probs), cache
+
+
+def log_normalizer(logits: tf.Tensor, best_logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), float32 [R, K, 1].
+
+    Args:
+        logits: the logits of all V tokens, float32 [R, K, V].
+        best_logits, tokens: the largest logits and their tokens, [R, K, C], largest first.
+    """
+    # TensorFlow computes tf.nn.softmax in one pass over the vocabulary, but tf.reduce_logsumexp in four, which take
+    # twice as long.
+    best_probs = tf.gather(tf.nn.softmax(logits), tokens[:, :, :1], batch_dims=2)
+    return best_logits[:, :, :1] - tf.math.log(best_probs)
 
 
 def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:

@@ -99,7 +99,8 @@ def _scoring(
         attention = tf.reshape(cache["attention"], [sentences, decode_hparams.beam_size, length])
         return coverage(attention, memory["is_token"], beta)
 
-    return Scoring(step, not model.is_normalized, adjust, bonus if beta else None)
+    has_rules = bool(ngram_size or tree_rules or has_prefix or decode_hparams.is_random)
+    return Scoring(step, not model.is_normalized, adjust if has_rules else None, bonus if beta else None, PAD_ID)
 
 
 def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -300,6 +300,31 @@ def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) ->
     assert changed > 6
 
 
+@pytest.mark.parametrize("forbidden", [0, 3])
+@pytest.mark.parametrize("beam_size", [3, EVERYTHING])
+def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: int, beam_size: int) -> None:
+    """A search with `forbidden` equals a search whose function `adjust` gives the token the logit -inf."""
+    tables = np.stack([table(seed, spread=2.0) for seed in range(12)])
+
+    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+        return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
+
+    def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        return logits + tf.one_hot(forbidden, VOCAB, -math.inf, 0.0)
+
+    cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], LIMIT)
+    decode_hparams = DecodeHParams(beam_size, ALPHA, n=2)
+    with_forbidden, with_adjust = (
+        outputs(beam_search(scoring, cache, tables, limits, decode_hparams), [LIMIT] * len(tables))
+        for scoring in (Scoring(step, forbidden=forbidden), Scoring(step, adjust=adjust))
+    )
+    for ours, expected, sentence_table in zip(with_forbidden, with_adjust, tables, strict=True):
+        assert_same(ours, expected)
+        assert all(forbidden not in ids for ids, _ in ours)
+        assert_same(ours, [(ids, score(sentence_table, ids, ALPHA)) for ids, _ in ours])
+
+
 def test_stopping_early_never_loses_the_best_output() -> None:
     hooks = Hooks.random(2)
     tables = [table(seed, spread=2.0) for seed in range(60)]
