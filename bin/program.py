@@ -27,6 +27,7 @@ from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, parse_value
 from t2t_repro.output_files import Input, output_file, refuse_overwriting
+from t2t_repro.precision import check_precision
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.quiet import quiet_tensorflow
@@ -236,6 +237,26 @@ def define_target_language(values: flags.FlagValues, default: str) -> None:
         f'language of the translations, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: {default}',
         flag_values=values,
     )
+
+
+def define_precision(values: flags.FlagValues) -> None:
+    """Defines --precision: the number type of weights and matrix products in decoding."""
+    flags.DEFINE_string(
+        "precision",
+        "float32",
+        "number type of weights and matrix products: float32, or bfloat16, which needs half the memory and is faster "
+        "if the processor supports it",
+        flag_values=values,
+    )
+
+    def is_precision(name: str) -> bool:
+        try:
+            check_precision(name)
+        except UserError as error:
+            raise flags.ValidationError(str(error)) from None
+        return True
+
+    flags.register_validator("precision", is_precision, flag_values=values)
 
 
 def define_decode_hparams(values: flags.FlagValues) -> None:

@@ -61,6 +61,7 @@ flags.DEFINE_enum(
 flags.DEFINE_bool("output_attention", False, "add to jsonl which source token each token attends to", flag_values=FLAGS)
 program.define_target_language(FLAGS, "the target language of the model's problem")
 program.define_long_lines(FLAGS)
+program.define_precision(FLAGS)
 flags.DEFINE_bool("resume", False, "continue an interrupted run with the same output file", flag_values=FLAGS)
 flags.DEFINE_integer(
     "shards", 1, "number of parts of the input; run one process for each", lower_bound=1, flag_values=FLAGS
@@ -113,9 +114,10 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     from t2t_repro.decoding.translator import Translator
 
     devices.use_one_gpu(values.shard_id)
-    say(f"{', '.join(checkpoints)}: {decode_hparams}")
+    devices.require_precision(values.precision)
+    say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
     translator = Translator.from_folders(
-        folders, checkpoints, replace(decode_hparams, prefix_file="", write_beam_scores=False)
+        folders, checkpoints, replace(decode_hparams, prefix_file="", write_beam_scores=False), values.precision
     )
     if not values.score_file:
         translator.check(translator.decode_hparams)
@@ -330,12 +332,13 @@ class Decoder:
         written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in self.checkpoints]
         # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
-        is_detailed = self.values.output_format == "jsonl"
-        return Journal(
-            self.output,
-            (texts, prefixes, start, self.checkpoints, written, decode_hparams, self.values.long_lines, is_detailed),
-            self.values.resume,
-        )
+        values, is_detailed = self.values, self.values.output_format == "jsonl"
+        settings: tuple[object, ...] = (
+            texts, prefixes, start, self.checkpoints, written, decode_hparams, values.long_lines, is_detailed,
+        )  # fmt: skip
+        if values.precision != "float32":  # journals of earlier versions, which had only float32, can be resumed
+            settings += (values.precision,)
+        return Journal(self.output, settings, values.resume)
 
     def _stream(self, lines: Sequence[Line], line_numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:
         """Translates `lines`. Yields (index in `lines`, translation) as soon as a line is done, in no particular order.

@@ -28,6 +28,7 @@ from t2t_repro.textfile import read_lines
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
 program.define_decode_hparams(FLAGS)
+program.define_precision(FLAGS)
 for name, text in (
     ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
     ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
@@ -39,7 +40,7 @@ flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "form
 
 OTHER_FORMAT = {
     "saved_model": ("quantization",),
-    "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file"),
+    "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
 }
 """For each value of --format, the flags that have no effect with it."""
 
@@ -48,7 +49,7 @@ def main(values: flags.FlagValues) -> None:
     """Exports the model in the format that --format names."""
     program.require(values, "output_dir")
     for name in OTHER_FORMAT[values.format]:
-        if values[name].value:
+        if values[name].value != values[name].default:
             raise UserError(f"--{name} does nothing with --format={values.format}; omit it")
     folder = ModelFolder(values.output_dir)
     checkpoint = folder.checkpoint(values.checkpoint_path)
@@ -84,12 +85,14 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     devices.use_one_gpu()
     warmup_texts = warmup_texts or server_files.warmup_texts(folder.vocabulary)
     signatures = ["serving_default", "nbest", "score"]
-    say(f"{checkpoint}: exporting")
-    version = export(
-        Translator.from_folders([folder], [checkpoint], params),
-        export_dir,
-        lambda path: server_files.write_warmup(path, warmup_texts, servable_name, signatures),
-    )
+    say(f"{checkpoint}: exporting in {values.precision}")
+
+    def add_files(path: Path) -> None:
+        server_files.write_warmup(path, warmup_texts, servable_name, signatures)
+        server_files.write_description(path, checkpoint, values.precision, params)
+
+    translator = Translator.from_folders([folder], [checkpoint], params, values.precision)
+    version = export(translator, export_dir, add_files)
     server_files.write_configs(export_dir, servable_name)
     return version
 

@@ -33,6 +33,7 @@ for name, text in (
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 program.define_long_lines(FLAGS)
+program.define_precision(FLAGS)
 flags.DEFINE_integer(
     "batch_lines",
     2000,
@@ -72,6 +73,7 @@ def main(values: flags.FlagValues) -> None:
         decode_hparams=decode_hparams,
         decode_to_file=absolute_path(values.decode_to_file),
         long_lines=values.long_lines,
+        precision=values.precision,
         t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
         resume=values.resume,
     )
@@ -85,7 +87,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(
             f"{shards[0]} exists already; continue with --resume, delete the shards, or choose another --decode_to_file"
         )
-    say(f"{', '.join(checkpoints)}: {decode_hparams}; files: {len(paths):,}")
+    say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
     with beam_pipeline.unfinished(job, paths, values.batch_lines):
         counts = beam_pipeline.run(job, paths, values.batch_lines, options)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""Chooses GPUs, threads and float32 precision for TensorFlow, and reads this machine's devices and memory limit."""
+"""Chooses GPUs, threads and precision for TensorFlow, and reads this machine's devices and memory limit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 import tensorflow as tf
+
+from t2t_repro.errors import UserError
 
 MEMORY_SHORTAGE = re.compile(
     r"out[ _]of[ _]memory|OOM when|failed to allocate|ALLOC_FAILED|ErrorMemoryAllocation"
@@ -22,6 +24,11 @@ MEMORY_SHORTAGE = re.compile(
 
 FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
 """Matches messages of the ResourceExhaustedError that TensorFlow raises if a disk is full."""
+
+BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
+BFLOAT16_GPU = (8, 0)
+"""Lowest compute capability of NVIDIA GPUs that multiply bfloat16 matrices."""
 
 
 def let_memory_grow() -> None:
@@ -76,6 +83,28 @@ def use_exact_float32() -> None:
     With TF32, GPUs since Ampere round the 23-bit mantissa of each factor to 10 bits.
     """
     tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def require_precision(precision: str, cpu_information: Path = Path("/proc/cpuinfo")) -> None:
+    """Raises UserError if the precision is "bfloat16", and TensorFlow's device has no instructions for bfloat16.
+
+    Without these instructions, TensorFlow computes in bfloat16 much more slowly than in float32.
+
+    Args:
+        precision: one of `precision.PRECISIONS`.
+        cpu_information: file in which Linux describes the processor. If it is missing, every precision is accepted.
+    """
+    if precision != "bfloat16":
+        return
+    if gpus := tf.config.get_visible_devices("GPU"):
+        capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
+        is_supported = all(capability is None or capability >= BFLOAT16_GPU for capability in capabilities)
+    else:
+        is_supported = not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(
+            cpu_information.read_text().split()
+        )
+    if not is_supported:
+        raise UserError(f"--precision=bfloat16: {names()[0]} has no bfloat16 instructions; omit the flag")
 
 
 def set_threads(intra_op: int, inter_op: int) -> None:

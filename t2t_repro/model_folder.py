@@ -237,6 +237,10 @@ class ModelFolder:
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
+        Args:
+            checkpoint: path of the checkpoint, whose weights have float32. They are converted to the model's types.
+            precision: a precision of training or of decoding (see `Layer`).
+
         Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)

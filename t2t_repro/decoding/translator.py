@@ -31,6 +31,7 @@ from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.parsing.linearization import TreeSymbols, kinds_of
+from t2t_repro.precision import check_precision
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The token ids of a source and of its target."""
@@ -68,25 +69,42 @@ class Translator:
         )
 
     @classmethod
-    def from_dir(cls, output_dir: str, checkpoint_path: str = "", **decode_hparams: Any) -> Translator:
+    def from_dir(
+        cls, output_dir: str, checkpoint_path: str = "", precision: str = "float32", **decode_hparams: Any
+    ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
 
         Args:
             output_dir: path of the model folder. Several paths are separated by commas.
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
+            precision: number type of weights and matrix products, "float32" or "bfloat16".
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
-        Raises UserError if a folder or checkpoint is missing or damaged, or vocabularies differ, or a field is unknown.
+        Raises UserError if a folder or checkpoint is missing or damaged, vocabularies differ, a field is unknown, or
+        the precision is unknown or not supported by this machine.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
-        return cls.from_folders(folders, checkpoints, _replace(folders[0].problem.decode_hparams, decode_hparams))
+        changed = _replace(folders[0].problem.decode_hparams, decode_hparams)
+        devices.require_precision(precision)
+        return cls.from_folders(folders, checkpoints, changed, precision)
 
     @classmethod
     def from_folders(
-        cls, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
+        cls,
+        folders: Sequence[ModelFolder],
+        checkpoints: Sequence[str],
+        decode_hparams: DecodeHParams,
+        precision: str = "float32",
     ) -> Translator:
-        """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders."""
-        models = [folder.model(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+        """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders.
+
+        The other arguments are as for `from_dir`. This method does not check whether this machine has instructions for
+        the precision, because t2t-exporter makes translators for other machines.
+
+        Raises UserError if a checkpoint is damaged or the precision is unknown.
+        """
+        check_precision(precision)
+        models = [folder.model(checkpoint, precision) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
         return cls(
             models[0] if len(models) == 1 else Ensemble(models),
             folders[0].vocabulary,

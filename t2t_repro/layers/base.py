@@ -1,4 +1,4 @@
-"""The base class of all layers: weights in float32, and matrix products in the chosen precision."""
+"""The base class of all layers, with weights and matrix products in the chosen precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Layer(keras.layers.Layer):
     """The base class of all layers. A layer creates its weights in its constructor.
 
     Args:
-        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits.
+        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits. "bfloat16",
+            only for decoding, also stores the weights in 16 bits.
     """
 
     def __init__(self, precision: str, name: str) -> None:

@@ -19,7 +19,7 @@ class Embedding(Layer):
 
     def call(self, ids: Tensor) -> Tensor:
         """Returns the embeddings [B, T, D] of ids [B, T], multiplied by sqrt(d_model). Padding (id 0) gives zeros."""
-        rows = ops.take(self.table, ids, axis=0)
+        rows = float32(ops.take(self.table, ids, axis=0))
         return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
 
     def logits(self, x: Tensor) -> Tensor:

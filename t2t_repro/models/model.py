@@ -177,7 +177,7 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
 
     Raises:
         UserError: the name is unknown, the model cannot be made with these hparams, its logits have a wrong shape, a
-            weight is not trainable, or two variables have the same name.
+            weight is not trainable, two variables have the same name, or the model ignores the precision "bfloat16".
     """
     # Keras numbers unnamed layers and continues the numbers from model to model. Without this reset, variable names
     # would depend on the models that the process made earlier.
@@ -194,6 +194,10 @@ def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, prec
     paths = Counter(variable.path for variable in model.trainable_variables)
     if repeated := [path for path, count in paths.items() if count > 1]:
         raise UserError(f"model {name!r}: two variables are named {repeated[0]}; give their layers different names")
+    if precision == "bfloat16" and not any(variable.dtype == precision for variable in model.trainable_variables):
+        raise UserError(
+            f"model {name!r} has no bfloat16 weights; make its layers with dtype=precision, or omit --precision"
+        )
     return model
 
 

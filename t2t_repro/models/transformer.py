@@ -11,7 +11,7 @@ from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.feed_forward import FeedForward
@@ -71,7 +71,7 @@ class Transformer(Layer):
         hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V; source and target share the vocabulary.
         target_space_id: row of the target-space embedding to add to source embeddings, if the hparams request it.
-        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits.
+        precision: number type of weights and matrix products, see `Layer`.
     """
 
     has_attention, is_normalized = True, False
@@ -115,7 +115,7 @@ class Transformer(Layer):
         bias = padding_bias(inputs)
         x = self.embedding(inputs)
         if self.hparams.use_target_space_embedding:
-            x = x + self.target_space[self.target_space_id]
+            x = x + float32(self.target_space[self.target_space_id])
         x = x + self.source_position(0, ops.shape(inputs)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
         for layer in self.encoder:

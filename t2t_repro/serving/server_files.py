@@ -1,7 +1,8 @@
-"""Writes files for TensorFlow Serving: its configuration, and the requests with which it warms up a loaded model."""
+"""Writes the files around a SavedModel: a description, and TensorFlow Serving's configuration and warm-up requests."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
@@ -62,7 +64,7 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
     """
     texts = list(texts[:WARMUP_TEXTS])
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature in signatures:
             for batch in [*([text] for text in texts), texts[:WARMUP_BATCH]]:
@@ -73,6 +75,14 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
                 )
                 log = prediction_log_pb2.PredictLog(request=request)
                 writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def write_description(folder: Path, checkpoint: str, precision: str, decode_hparams: DecodeHParams) -> None:
+    """Writes to assets.extra/export.json how a SavedModel was made: its checkpoint, precision and search options."""
+    path = folder / "assets.extra" / "export.json"
+    path.parent.mkdir(exist_ok=True)
+    description = {"checkpoint": checkpoint, "precision": precision, "decode_hparams": vars(decode_hparams)}
+    path.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:

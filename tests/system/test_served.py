@@ -164,6 +164,12 @@ def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_l
     assert not [name for name in operations(served.graph) if "PyFunc" in name]  # such operations call Python
 
 
+def test_the_version_says_how_it_was_made(served: Served, trained: TrainedModel) -> None:
+    description = json.loads((served.path / "assets.extra" / "export.json").read_text("utf-8"))
+    assert (description["checkpoint"], description["precision"]) == (f"{trained.folder}/model.ckpt-60", "float32")
+    assert description["decode_hparams"]["extra_length"] == 5
+
+
 def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
     def shapes(tensors: Any) -> dict[str, tuple[str, list[int]]]:
         return {

@@ -1,8 +1,9 @@
-"""Tests of the machine's memory limit, and of exact float32 in all computations."""
+"""Tests of the machine's memory limit, of exact float32 in all computations, and of the support of bfloat16."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from t2t_repro import devices
 from t2t_repro.decoding import Translator
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.training.distribution import make_strategy
 
@@ -102,6 +104,42 @@ def test_nothing_changes_without_gpus_or_after_tensorflow_has_computed(
     gpus = Gpus(monkeypatch, visible, has_computed)
     configure()
     assert gpus.visible == visible
+
+
+@pytest.mark.parametrize(
+    ("processor", "is_supported"),
+    [
+        ("flags\t\t: fma avx512f avx512_bf16 avx512_vnni", True),
+        ("flags\t\t: fma avx512f amx_bf16", True),
+        ("Features\t: fp asimd i8mm bf16", True),
+        ("flags\t\t: fma avx2 avx512f avx512_vnni", False),
+        ("Features\t: fp asimd i8mm svebf16", False),
+        (None, True),
+    ],
+)
+def test_bfloat16_needs_a_processor_with_its_instructions(
+    processor: str | None, is_supported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    if processor:
+        (tmp_path / "cpuinfo").write_text(f"{processor}\n")
+    devices.require_precision("float32", tmp_path / "cpuinfo")
+    with nullcontext() if is_supported else pytest.raises(UserError, match=r"=bfloat16: .+ has no bfloat16 instruc"):
+        devices.require_precision("bfloat16", tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_supported"), [((7, 5), False), ((8, 0), True), ((9, 0), True), (None, True)]
+)
+def test_bfloat16_needs_a_gpu_with_its_instructions(
+    capability: tuple[int, int] | None, is_supported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = {"device_name": "Some GPU"} | ({"compute_capability": capability} if capability else {})
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [tf.config.PhysicalDevice("GPU:0", "GPU")])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    (tmp_path / "cpuinfo").write_text("flags: avx2\n")
+    with nullcontext() if is_supported else pytest.raises(UserError, match="bfloat16: Some GPU has no bfloat16 instru"):
+        devices.require_precision("bfloat16", tmp_path / "cpuinfo")
 
 
 SHORTAGES = [

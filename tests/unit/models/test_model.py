@@ -28,10 +28,10 @@ INPUTS = np.array([[5, 6, 7, 1], [9, 1, 0, 0]], np.int32)
 TARGETS = np.array([[4, 5, 6, 1, 0], [7, 8, 9, 10, 1]], np.int32)
 
 
-def make(factory: Any) -> Any:
+def make(factory: Any, precision: str = "float32") -> Any:
     """Registers a class or function as a model, and returns the model that `make_model` makes with it."""
     with mock.patch.dict(registry._models._objects, {"mine": factory}):
-        return make_model(replace(HPARAMS, model="mine"), VOCAB)
+        return make_model(replace(HPARAMS, model="mine"), VOCAB, 0, precision)
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,17 @@ class Misfit(Embedded):
 def test_a_wrong_model_is_refused_with_what_is_missing(factory: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(factory)
+
+
+def test_a_model_that_ignores_bfloat16_is_refused() -> None:
+    class Rounded(Embedded):
+        def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
+            super().__init__(hparams, vocab_size, target_space_id, precision)
+            self.logits = keras.layers.Dense(vocab_size, dtype=precision)
+
+    assert make(Rounded, "bfloat16")(INPUTS, TARGETS).dtype == tf.float32
+    with pytest.raises(UserError, match="model 'mine' has no bfloat16 weights; make its layers with dtype=precision"):
+        make(Embedded, "bfloat16")
 
 
 def test_layers_and_models_do_not_import_tensorflow() -> None:

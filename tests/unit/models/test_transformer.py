@@ -218,6 +218,22 @@ def test_bfloat16_is_close_to_float32(norm_before: bool) -> None:
     assert 0 < np.abs(logits - expected).max() < 0.1
 
 
+@variants
+def test_a_model_with_bfloat16_weights_is_close_to_float32_with_the_same_weights(changes: dict[str, Any]) -> None:
+    exact, coarse = (build(changes, kind) for kind in ("float32", "bfloat16"))
+    for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
+        variable.assign(other.value)
+        other.assign(variable.value)
+    logits, expected = (np.asarray(model(INPUTS, TARGETS)) for model in (coarse, exact))
+    assert logits.dtype == np.float32
+    assert 0 < np.abs(logits - expected).max() < 0.1
+    memory, cache = coarse.encode(INPUTS), coarse.start(2)
+    assert {tensor.dtype for tensor in tf.nest.flatten((memory.layers, cache))} == {tf.bfloat16}
+    for t, ids in enumerate(np.pad(TARGETS, ((0, 0), (1, 0)))[:, :-1].T):
+        step, cache = coarse.decode_step(ids[:, None], t, cache, memory)
+        np.testing.assert_allclose(step[:, 0], expected[:, t], atol=0.1)
+
+
 def test_the_seed_decides_dropout() -> None:
     model = build()
     logits = np.asarray(model(INPUTS, TARGETS, new_seed()))

@@ -1,0 +1,161 @@
+"""Tests of decoding in bfloat16: no step of the search converts a weight, and each program uses its --precision."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import Copier, weights_of, write_checkpoint
+from programs import refused, run
+from t2t_repro import devices
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding import beam_pipeline, journal
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.serving.export import export
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"norm_before": True, "pos": "emb", "shared_embedding_and_softmax_weights": False},
+    {"use_target_space_embedding": True, "self_attention_neighborhood": 2},
+]
+
+
+@pytest.fixture
+def trained(folder: ModelFolder, tiny_hparams: HParams) -> ModelFolder:
+    """Returns a model folder with a checkpoint of random weights."""
+    keras.utils.set_random_seed(3)
+    model = Transformer(tiny_hparams, folder.vocabulary.size)
+    write_checkpoint(folder.path, 3, weights_of(model), folder.vocabulary.fingerprint)
+    return folder
+
+
+@pytest.fixture
+def any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepts every processor, because TensorFlow can compute in bfloat16 on all of them, though slowly."""
+    monkeypatch.setattr(devices, "require_precision", lambda precision: None)
+
+
+def casts_of_weights(model: Any) -> list[str]:
+    """Returns the names of the Cast operations in a step of the search whose input is a weight, perhaps transposed."""
+
+    def step(inputs: tf.Tensor) -> tf.Tensor:
+        return model.decode_step(inputs, tf.constant(0), model.start(tf.size(inputs)), model.encode(inputs))[0]
+
+    function = tf.function(step, autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    casts = []
+    for cast in function.get_concrete_function().graph.get_operations():
+        if cast.type != "Cast":
+            continue
+        source = cast.inputs[0].op
+        while source.type in ("Identity", "Transpose", "Reshape"):
+            source = source.inputs[0].op
+        if source.type == "ReadVariableOp":
+            casts.append(cast.name)
+    return casts
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_no_step_of_the_search_converts_a_weight(changes: dict[str, Any], tiny_hparams: HParams) -> None:
+    hparams = replace(tiny_hparams, **changes)
+    assert casts_of_weights(Transformer(hparams, 30, precision="bfloat16")) == []
+    assert len(casts_of_weights(Transformer(hparams, 30, precision="mixed_bfloat16"))) > 5  # the weights are float32
+
+
+@pytest.mark.usefixtures("any_processor")
+def test_a_translator_in_bfloat16_scores_almost_as_in_float32(trained: ModelFolder) -> None:
+    texts = ["the dog", "a cat sat on the dog", ""]
+    exact, coarse = (Translator.from_dir(str(trained.path), precision=name) for name in ("float32", "bfloat16"))
+    assert exact.model.embedding.table.dtype == "float32"
+    assert coarse.model.embedding.table.dtype == "bfloat16"
+    scores = [[pair.log_prob for pair in translator.score(texts, texts)] for translator in (exact, coarse)]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0.01)
+    assert scores[0] != scores[1]
+
+
+@pytest.mark.usefixtures("any_processor")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_each_program_loads_the_model_in_its_precision(
+    precision: str, trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def from_folders(folders: Any, checkpoints: Any, decode_hparams: Any, precision: str = "float32") -> None:
+        raise UserError(f"loads in {precision}")
+
+    monkeypatch.setattr(Translator, "from_folders", from_folders)
+    (tmp_path / "x").write_text("the dog\n")
+    flags = [f"--output_dir={trained.path}"] + ["--precision=bfloat16"] * (precision == "bfloat16")
+    files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
+    for program, arguments in (("decoder", files), ("translate-beam", files), ("exporter", [])):
+        refused(run(program, *flags, *arguments), f"loads in {precision}")
+
+
+def test_a_wrong_precision_is_one_line(trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "BFLOAT16_INSTRUCTIONS", set[str]())
+    (tmp_path / "x").write_text("the dog\n")
+    flags = [f"--output_dir={trained.path}", "--precision=bfloat16"]
+    files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
+    for program in ("decoder", "translate-beam"):
+        refused(run(program, *flags, *files), "--precision=bfloat16", "no bfloat16 instructions; omit the flag")
+        refused(run(program, *flags, *files, "--precision=bf16"), "--precision=bf16", "did you mean 'bfloat16'?")
+    refused(run("exporter", *flags, "--precision=double"), "--precision=double", "there are: bfloat16, float32")
+    refused(run("exporter", *flags, "--format=ctranslate2"), "--precision does nothing with --format=ctranslate2")
+    with pytest.raises(UserError, match="no bfloat16 instructions"):
+        Translator.from_dir(str(trained.path), precision="bfloat16")
+    with pytest.raises(UserError, match="did you mean 'bfloat16'"):
+        Translator.from_dir(str(trained.path), precision="bf16")
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "x"}
+
+
+@pytest.mark.usefixtures("any_processor")
+def test_an_interrupted_decode_resumes_only_in_its_precision(
+    trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal, "translate_all", interrupt)
+    (tmp_path / "x").write_text("the dog\n")
+    flags = [f"--output_dir={trained.path}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
+    assert run("decoder", *flags, "--precision=bfloat16").returncode == 130
+    refused(run("decoder", *flags, "--resume"), "y.unfinished belongs to another input, model")
+    assert run("decoder", *flags, "--resume", "--precision=bfloat16").returncode == 130
+
+
+def test_an_interrupted_pipeline_resumes_only_in_its_precision(tmp_path: Path) -> None:
+    job = beam_pipeline.BeamJob("m", "m/model.ckpt-3", DecodeHParams(), f"{tmp_path}/y", resume=True)
+    with contextlib.suppress(KeyboardInterrupt), beam_pipeline.unfinished(job, [], 2):
+        (tmp_path / "y-00000-000000000000").touch()
+        raise KeyboardInterrupt
+    with (
+        pytest.raises(UserError, match="does not belong to an unfinished run"),
+        beam_pipeline.unfinished(replace(job, precision="bfloat16"), [], 2),
+    ):
+        pass
+    with beam_pipeline.unfinished(job, [], 2):
+        pass
+
+
+def test_an_exported_model_has_half_the_size(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+    class Weighted(Copier):
+        """A copier with one weight in bfloat16, whose value does not matter."""
+
+        def __init__(self) -> None:
+            super().__init__(tiny_vocabulary.size)
+            self.trainable_variables = [keras.Variable(np.ones([300, 64]), dtype="bfloat16")]
+
+        def encode(self, inputs: tf.Tensor) -> tf.Tensor:
+            return inputs + 0 * tf.cast(tf.reduce_sum(self.trainable_variables[0].value), tf.int32)
+
+    version = export(Translator(Weighted(), tiny_vocabulary, DecodeHParams(beam_size=1)), tmp_path)
+    (data,) = (version / "variables").glob("variables.data*")
+    assert data.stat().st_size == pytest.approx(2 * 300 * 64, rel=0.05)
