@@ -30,6 +30,7 @@ from t2t_repro.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.precision import check_precision
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
+from t2t_repro.quick_imports import quick_imports
 from t2t_repro.quiet import quiet_tensorflow
 from t2t_repro.terminal import visible
 from t2t_repro.textfile import decode_lines
@@ -164,7 +165,7 @@ def load_tensorflow() -> Any:
 
     Warns the user if TensorFlow does not see the machine's GPU.
     """
-    with quiet_tensorflow():
+    with quiet_tensorflow(), quick_imports():
         import keras  # noqa: F401
         import tensorflow as tf
 

@@ -30,6 +30,7 @@ from t2t_repro.data.text_rules import one_line
 from t2t_repro.errors import UserError
 from t2t_repro.output_files import is_stream, put_in_place, refuse_irregular
 from t2t_repro.progress import progress, say
+from t2t_repro.quick_imports import quick_imports
 from t2t_repro.quiet import quiet_tensorflow
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
@@ -86,7 +87,7 @@ def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path
     # Silence gRPC's own messages. This program's error messages already say why a request failed.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
-        with quiet_tensorflow():  # importing tensorflow-serving-api imports TensorFlow
+        with quiet_tensorflow(), quick_imports():  # importing tensorflow-serving-api imports TensorFlow
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     with Client(
         values.server,
