@@ -197,7 +197,7 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
     """Returns the C best extensions of each sentence's hypotheses by one token, and the cache with the new position."""
-    logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)  # [R, K, V]
+    logits, cache = scoring.step(last_ids(state, beam_size), state.t, state.cache, state.memory)  # [R, K, V]
 
     # C = 2K: at most one candidate of each of the K hypotheses has the end token, so at least K candidates have another
     # token. Greedy search (K = 1) needs only one candidate, because it stops when this candidate has the end token.
@@ -245,9 +245,11 @@ def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Te
     return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
 
 
-def last_ids(state: State) -> tf.Tensor:
-    """Returns int32 [R, K], the last token of each alive hypothesis, or 0 at the first position."""
-    return tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
+def last_ids(state: State, hypotheses: int) -> tf.Tensor:
+    """Returns int32 [R, K], the last token of each of the K alive hypotheses, or 0 at the first position."""
+    ids = tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
+    # The graph must know K: with it, shapes of the model's tensors are constants and cost no operations.
+    return tf.ensure_shape(ids, [None, hypotheses])
 
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:

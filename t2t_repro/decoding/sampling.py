@@ -62,7 +62,7 @@ def sample(
 
     def advance(state: State) -> State:
         # The logits of each output's next token [R, K, V], and the logarithm of their softmax's denominator [R, K].
-        logits, cache = scoring.step(last_ids(state), state.t, state.cache, state.memory)
+        logits, cache = scoring.step(last_ids(state, count), state.t, state.cache, state.memory)
         normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0
         if scoring.adjust:
             logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
@@ -54,8 +54,10 @@ class MultiHeadAttention(Layer):
 
     def split(self, x: Tensor) -> Tensor:
         """Splits x into heads: [B, T, H * d] -> [B, H, T, d]."""
-        x = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))
+        channels = x.shape[-1] // self.num_heads
+        if x.shape[1] == 1:  # a step of decoding; without a transpose, it has fewer operations
+            return ops.reshape(x, (-1, self.num_heads, 1, channels))
+        return ops.transpose(ops.reshape(x, (*outer_shape(x), self.num_heads, channels)), (0, 2, 1, 3))
 
     def queries(self, x: Tensor) -> Tensor:
         """Splits projected queries into heads and divides them by sqrt(d_k): [B, T, H * d_k] -> [B, H, T, d_k]."""
@@ -71,8 +73,11 @@ class MultiHeadAttention(Layer):
 
     def concatenate(self, heads: Tensor) -> Tensor:
         """Concatenates the heads [B, H, T, d_v] and multiplies them by W^O: [B, T, D] in float32."""
-        heads = ops.transpose(heads, (0, 2, 1, 3))
-        concatenated = ops.reshape(heads, (*ops.shape(heads)[:2], self.value_channels))
+        if heads.shape[2] == 1:
+            concatenated = ops.reshape(heads, (-1, 1, self.value_channels))
+        else:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+            concatenated = ops.reshape(heads, (*outer_shape(heads)[:2], self.value_channels))
         return float32(self.product(concatenated, self.output_kernel))
 
 
@@ -128,7 +133,8 @@ class SelfAttention(MultiHeadAttention):
         if self.neighborhood:
             visible = self.neighborhood // 2 + 1
             k, v = k[:, :, -visible:], v[:, :, -visible:]
-        return ops.reshape(self.concatenate(self.attend(q, k, v, None, None)), ops.shape(x)), KeysValues(k, v)
+        y = self.concatenate(self.attend(q, k, v, None, None))
+        return ops.reshape(y, (*outer_shape(x), x.shape[-1])), KeysValues(k, v)
 
 
 class CrossAttention(MultiHeadAttention):

@@ -34,7 +34,7 @@ class Layer(keras.layers.Layer):
         # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
-        return ops.reshape(flat, (*ops.shape(x)[:-1], kernel.shape[1]))
+        return ops.reshape(flat, (*outer_shape(x), kernel.shape[1]))
 
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int], gain: float = 1.0) -> Any:
         """Returns a new weight [width_in, sum(widths_out)], which holds one kernel for each output width, side by side.
@@ -50,6 +50,15 @@ class Layer(keras.layers.Layer):
             return ops.concatenate(kernels, axis=1)
 
         return self.add_weight(shape=(width_in, sum(widths)), initializer=initialize, name=name)
+
+
+def outer_shape(x: Tensor) -> tuple:
+    """Returns the shape of x [B, ..., D] without D. If only B varies, the tuple has -1 for B, for `ops.reshape`.
+
+    In TensorFlow, a shape with -1 is a constant, but each length that is read from a tensor costs operations.
+    """
+    lengths = tuple(x.shape[1:-1])
+    return tuple(ops.shape(x)[:-1]) if None in lengths else (-1, *lengths)
 
 
 def float32(x: Tensor) -> Tensor:

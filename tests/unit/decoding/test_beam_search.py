@@ -301,7 +301,7 @@ def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) ->
 
 
 @pytest.mark.parametrize("forbidden", [0, 3])
-@pytest.mark.parametrize("beam_size", [3, EVERYTHING])
+@pytest.mark.parametrize("beam_size", [1, 3, EVERYTHING])
 def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: int, beam_size: int) -> None:
     """A search with `forbidden` equals a search whose function `adjust` gives the token the logit -inf."""
     tables = np.stack([table(seed, spread=2.0) for seed in range(12)])
@@ -314,7 +314,7 @@ def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: 
         return logits + tf.one_hot(forbidden, VOCAB, -math.inf, 0.0)
 
     cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], LIMIT)
-    decode_hparams = DecodeHParams(beam_size, ALPHA, n=2)
+    decode_hparams = DecodeHParams(beam_size, ALPHA)
     with_forbidden, with_adjust = (
         outputs(beam_search(scoring, cache, tables, limits, decode_hparams), [LIMIT] * len(tables))
         for scoring in (Scoring(step, forbidden=forbidden), Scoring(step, adjust=adjust))
