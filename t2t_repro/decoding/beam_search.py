@@ -168,25 +168,23 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
     beam_size = decode_hparams.beam_size
     candidates, cache = find_candidates(state, scoring, beam_size)
     is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
+    # The tokens of the candidates: [R, K, t] --> [R, C, t + 1]
+    ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
+    ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
 
     # The K best of the C candidates without an end token: [R, C] --> [R, K]
     alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
 
-    # The K best of the C candidates with an end token: [R, C] --> [R, K]
+    # The K best finished hypotheses, of K earlier ones and the candidates with an end token: [R, K + C] --> [R, K]
     scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
     if scoring.bonus:
         scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
-    ending_scores, ending = tf.math.top_k(scores, beam_size)
-
-    # The K best finished hypotheses, of K earlier ones and K new ones: [R, K] + [R, K] --> [R, 2K] --> [R, K]
-    finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, ending_scores], axis=1), beam_size)
-    # The tokens of the K earlier and the K new finished hypotheses: [R, K, t + 1] + [R, K, t + 1] --> [R, 2K, t + 1]
-    earlier_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
-    finished_ids = tf.concat([earlier_ids, extend(state.alive_ids, candidates, ending)], axis=1)
+    finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), beam_size)
+    finished_ids = tf.concat([tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]]), ids], axis=1)  # [R, K + C, t + 1]
 
     state = state._replace(
         t=state.t + 1,
-        alive_ids=extend(state.alive_ids, candidates, alive),
+        alive_ids=tf.gather(ids, alive, batch_dims=1),
         alive_log_probs=alive_log_probs,
         finished_ids=tf.gather(finished_ids, best, batch_dims=1),
         finished_scores=finished_scores,
@@ -232,17 +230,6 @@ def log_normalizer(logits: tf.Tensor, best_logits: tf.Tensor, tokens: tf.Tensor)
     # twice as long.
     best_probs = tf.gather(tf.nn.softmax(logits), tokens[:, :, :1], batch_dims=2)
     return best_logits[:, :, :1] - tf.math.log(best_probs)
-
-
-def extend(ids: tf.Tensor, candidates: Candidates, selected: tf.Tensor) -> tf.Tensor:
-    """Returns the tokens of K candidates per sentence, int32 [R, K, t + 1].
-
-    Args:
-        ids: int32 [R, K, t], the tokens of the hypotheses that the candidates extend.
-        selected: int32 [R, K], the indices of the K candidates.
-    """
-    parents, tokens = (tf.gather(x, selected, batch_dims=1) for x in (candidates.parents, candidates.tokens))
-    return tf.concat([tf.gather(ids, parents, batch_dims=1), tokens[:, :, None]], axis=2)
 
 
 def last_ids(state: State, hypotheses: int) -> tf.Tensor:
