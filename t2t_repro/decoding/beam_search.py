@@ -261,17 +261,21 @@ def remove_done(
     )
     # Keep the rows of the sentences that are not done: [R, ...] --> [R - D, ...]
     remaining = tf.where(~is_done)[:, 0]
-    sentences = {name: getattr(state, name) for name in PER_SENTENCE}
+    keeps_order = parents.shape[1] == 1  # greedy search: the cache changes only when sentences are removed
+    names = (*PER_SENTENCE, "cache") if keeps_order else PER_SENTENCE
+    sentences = {name: getattr(state, name) for name in names}
     sentences = tf.cond(
         any_done,
         lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences),
         lambda: sentences,
     )
+    state = state._replace(result=result, **sentences)
+    if keeps_order:
+        return state
     # Select the parents' rows of the cache. Row r * K + k is for hypothesis k of sentence r: [R * K] --> [(R - D) * K]
     beam_size = tf.shape(parents, tf.int64)[1]
-    cache_rows = tf.reshape(remaining[:, None] * beam_size + tf.cast(tf.gather(parents, remaining), tf.int64), [-1])
-    cache = tf.nest.map_structure(lambda tensor: tf.gather(tensor, cache_rows), state.cache)
-    return state._replace(cache=cache, result=result, **sentences)
+    rows = tf.reshape(remaining[:, None] * beam_size + tf.cast(tf.gather(parents, remaining), tf.int64), [-1])
+    return state._replace(cache=tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state.cache))
 
 
 def add_outputs(
