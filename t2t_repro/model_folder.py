@@ -251,12 +251,14 @@ class ModelFolder:
             )
         self._require_registered("model", self.hparams.model, registry.has_model)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
+        from t2t_repro.layers.base import zero_weights
         from t2t_repro.models.model import make_model
 
         if self.hparams.model == "transformer":
             self._refuse_larger_model(content, checkpoint)
         devices.use_exact_float32()
-        model = make_model(self.hparams, self.vocabulary.size, self.problem.target_space_id, precision)
+        with zero_weights():
+            model = make_model(self.hparams, self.vocabulary.size, self.problem.target_space_id, precision)
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
         return model
 

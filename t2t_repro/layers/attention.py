@@ -11,7 +11,7 @@ from typing import NamedTuple
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape, parts
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
@@ -96,8 +96,7 @@ class SelfAttention(MultiHeadAttention):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
-        cuts = (self.key_channels, 2 * self.key_channels)
-        q, k, v = ops.split(self.product(x, self.qkv_kernel), cuts, axis=-1)
+        q, k, v = parts(self.product(x, self.qkv_kernel), (self.key_channels, self.key_channels, self.value_channels))
         return self.queries(q), self.split(k), self.split(v)
 
     def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
@@ -147,7 +146,7 @@ class CrossAttention(MultiHeadAttention):
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
         """Returns the keys [B, H, S, d_k] and values [B, H, S, d_v] of the encoder output [B, S, D]."""
-        k, v = ops.split(self.product(encoder_output, self.kv_kernel), (self.key_channels,), axis=-1)
+        k, v = parts(self.product(encoder_output, self.kv_kernel), (self.key_channels, self.value_channels))
         return KeysValues(self.split(k), self.split(v))
 
     def call(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 Tensor = Any
 """A tensor of the Keras backend, or a numpy array."""
+
+_makes_zeros = False
+"""True inside `zero_weights`."""
 
 
 class Layer(keras.layers.Layer):
@@ -28,6 +33,10 @@ class Layer(keras.layers.Layer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of `call`. Keras's own method would cast weights, and accept only tensors as arguments."""
         return self.call(*args, **kwargs)
+
+    def add_weight(self, *, initializer: Any = None, **options: Any) -> Any:
+        """Returns a new weight; see `keras.layers.Layer.add_weight`, which has the same arguments."""
+        return super().add_weight(initializer="zeros" if _makes_zeros else initializer, **options)
 
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Returns the product x @ kernel [..., E] of x [..., D] and kernel [D, E], in the layer's compute_dtype."""
@@ -52,6 +61,20 @@ class Layer(keras.layers.Layer):
         return self.add_weight(shape=(width_in, sum(widths)), initializer=initialize, name=name)
 
 
+@contextmanager
+def zero_weights() -> Iterator[None]:
+    """Makes layers inside a `with` block create their weights as zeros, for callers that assign the weights afterwards.
+
+    This saves the time for random numbers: 0.5 CPU seconds for the paper's base model.
+    """
+    global _makes_zeros
+    _makes_zeros = True
+    try:
+        yield
+    finally:
+        _makes_zeros = False
+
+
 def outer_shape(x: Tensor) -> tuple:
     """Returns the shape of x [B, ..., D] without D. If only B varies, the tuple has -1 for B, for `ops.reshape`.
 
@@ -59,6 +82,13 @@ def outer_shape(x: Tensor) -> tuple:
     """
     lengths = tuple(x.shape[1:-1])
     return tuple(ops.shape(x)[:-1]) if None in lengths else (-1, *lengths)
+
+
+def parts(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Splits the last dimension of x into parts of the given widths."""
+    # For a number of equal parts, Keras makes two operations. For positions, it makes 24, which compute the widths.
+    sections = len(widths) if len(set(widths)) == 1 else np.cumsum(widths)[:-1].tolist()
+    return list(ops.split(x, sections, axis=-1))
 
 
 def float32(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -224,6 +225,13 @@ def test_the_model_has_the_weights_of_the_checkpoint(folder: ModelFolder, precis
         assert variable.dtype == ("bfloat16" if is_rounded else "float32")
         value = tf.cast(expected.value, tf.bfloat16) if is_rounded else expected.value
         np.testing.assert_array_equal(variable.numpy(), value.numpy())
+
+
+def test_loading_a_model_draws_no_random_weights(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, 3)
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", None)
+    monkeypatch.setattr(keras.initializers.RandomNormal, "__call__", None)
+    folder.model(folder.checkpoint())
 
 
 def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: Vocabulary) -> None:
