@@ -1,4 +1,4 @@
-"""Measures the paper's Table 3 for a small model: its variations, scaled to transformer_tiny and trained on Multi30k.
+"""Measures the paper's Table 3 for a small model: its variations, scaled to three layers, and trained on Multi30k.
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
     python benchmarks/table3_small.py --results=docs/table3_small.json --table
@@ -33,7 +33,11 @@ WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
 TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
-TRAIN_STEPS = 1008
+TRAIN_STEPS = 2688
+BASE = "num_hidden_layers=3,initializer_gain=0.5"
+"""Overrides of transformer_tiny for all rows. With three layers, the paper's 2, 4 and 8 layers are 1, 2 and 4 here."""
+EQUAL = 0.005
+"""In the paper, a row whose perplexity differs from base by at most this share counts as equal."""
 
 ROWS = {
     "base": ("base", ""),
@@ -44,7 +48,8 @@ ROWS = {
     "B: d_k 16": ("k128", "attention_key_channels=32"),
     "B: d_k 32": ("k256", "attention_key_channels=64"),
     "C: N 2": ("l2", "num_hidden_layers=1"),
-    "C: N 8": ("l8", "num_hidden_layers=3"),
+    "C: N 4": ("l4", "num_hidden_layers=2"),
+    "C: N 8": ("l8", "num_hidden_layers=4"),
     "C: d_model 256": ("hs256", "hidden_size=64,learning_rate_constant=0.00707"),
     "C: d_model 1024": ("hs1024", "hidden_size=256,learning_rate_constant=0.00354"),
     "C: d_ff 1024": ("ff1024", "filter_size=256"),
@@ -56,7 +61,7 @@ ROWS = {
     "E: learned positions": ("pos_emb", "pos=emb"),
 }
 """For each row of the paper's table: the name of its hparams set without "transformer_", and the hparams in which this
-script's model for the row differs from transformer_tiny."""
+script's model for the row differs from its base model."""
 PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
 
 
@@ -86,10 +91,11 @@ def measure(row: str, change: str, seed: str) -> None:
     if seed not in read_runs().get(row, {}):
         work = Path(WORK.value)
         model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
-        hparams = ",".join(filter(None, ("learning_rate_warmup_steps=400", change)))
+        overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
+        hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
         run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
             f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
-            f"--local_eval_frequency={TRAIN_STEPS}", "--eval_decode_lines=0", f"--hparams={hparams}",
+            f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
             "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
             "--inter_op_parallelism_threads=1")  # fmt: skip
         run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
@@ -100,41 +106,48 @@ def measure(row: str, change: str, seed: str) -> None:
     print(f"{row}, seed {seed}: perplexity {perplexity}, BLEU {score}", file=sys.stderr, flush=True)
 
 
-def sign(figures: Sequence[float], base: Sequence[float]) -> str:
-    """Returns "+" if all `figures` are higher than all figures of `base`, "-" if all are lower, else "="."""
-    return "+" if min(figures) > max(base) else "-" if max(figures) < min(base) else "="
-
-
-def signs(figures: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> str:
-    """Returns two signs that compare a row with the base row, one for perplexity and one for BLEU.
-
-    "+" means that all runs of the row are better than all runs of base, "-" that all are worse, else "=".
+def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) -> str:
+    """Returns "+" if all `figures` are higher than all figures of `base`, "-" if all are lower, else "=".
 
     Args:
-        figures: the row's perplexities and its BLEU scores, one per seed.
-        base: the perplexities and BLEU scores of the base row.
+        equal: a difference of at most this share of the base figure does not count.
     """
-    return f"{sign(base[0], figures[0])} {sign(figures[1], base[1])}"
+    if min(figures) > max(base) * (1.0 + equal):
+        return "+"
+    return "-" if max(figures) < min(base) * (1.0 - equal) else "="
 
 
 def print_table() -> None:
-    """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here."""
+    """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here.
+
+    Then prints the number of rows that agree with the paper. A sign is "+" if the row is better than base.
+    """
     figures = {row: list(zip(*seeds.values(), strict=True)) for row, seeds in read_runs().items()}
-    printed = {name: ([row.perplexity or 0.0], [row.bleu_dev or 0.0]) for name, row in PAPER.items()}
+    perplexity, bleu = PAPER["base"].perplexity, PAPER["base"].bleu_dev
+    assert perplexity and bleu
     print(
-        "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | better in the paper? | better here? |"
+        "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here | BLEU: paper, here |"
     )
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
+    agreements = [0, 0]
     for row, (name, change) in ROWS.items():
-        paper_signs = signs(printed[name], printed["base"])
-        cells = ["", "", "not run", "", paper_signs, ""]
+        cells = ["not run", *[""] * 5]
         if row in figures:
             means = [f"{statistics.mean(values):.2f}" for values in figures[row]]
             by_seed = [", ".join(f"{value:.2f}" for value in values) for values in figures[row]]
-            our_signs = signs(figures[row], figures["base"]) if "base" in figures else ""
-            cells = [*means, *by_seed, paper_signs, our_signs]
+            cells = [*means, *by_seed, "", ""]
+        if row in figures and row != "base":
+            ours, base = figures[row], figures["base"]
+            printed = PAPER[name].perplexity or 0.0, PAPER[name].bleu_dev or 0.0
+            pairs = [
+                sign([perplexity], [printed[0]], EQUAL) + sign(base[0], ours[0]),
+                sign([printed[1]], [bleu]) + sign(ours[1], base[1]),
+            ]
+            agreements = [count + (pair[0] == pair[1]) for count, pair in zip(agreements, pairs, strict=True)]
+            cells[-2:] = [" ".join(pair) for pair in pairs]
         change = change.replace("pos=emb", "learned position embeddings").replace("=", " ").replace(",", ", ")
-        print(f"| {' | '.join([row, change or 'transformer_tiny', *cells])} |")
+        print(f"| {' | '.join([row, change or 'none', *cells])} |")
+    print(f"\nagreement: {agreements[0]} of {len(ROWS) - 1} rows in perplexity, {agreements[1]} in BLEU")
 
 
 def main(argv: list[str]) -> None:
