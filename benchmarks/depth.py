@@ -11,11 +11,11 @@ of `pytorch_transformer.py` need the package torch.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from results import Results
 
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.hparam import HParams, override
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.textfile import whole_file
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS, TrainStep, adam
 
@@ -190,8 +190,9 @@ def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
     }
 
 
-def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
-    """Trains a variant, and yields its measurements."""
+def train(name: str, data: str) -> list[dict[str, Any]]:
+    """Trains a variant of VARIANTS_BY_NAME. Returns its measurements and prints them during the training."""
+    variant, lines = VARIANTS_BY_NAME[name], []
     hparams = override(override(HParams(), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
     dev = list(batches_once(records["dev"], EVAL_TOKENS))
@@ -204,37 +205,19 @@ def train(variant: Variant, data: str) -> Iterator[dict[str, Any]]:
         run = Run(variant, hparams)
     steps, start = TOKENS // hparams.batch_size, time.process_time()
     if isinstance(run, Run):
-        yield {"step": 0, "layers": run.layers(*dev[len(dev) // 2]), **measured(run, dev)}
+        lines.append({"step": 0, "layers": run.layers(*dev[len(dev) // 2]), **measured(run, dev)})
     for batch in Pipeline(records["train"], hparams, SEED, EVAL_TOKENS, replicas=1).batches(0, steps):
         run.take_step(batch)
         if (batch.step + 1) % (steps // MEASURED_AT) == 0:
             seconds = {"cpu_seconds": round(time.process_time() - start)}
             layers = {"layers": run.layers(*dev[len(dev) // 2])} if isinstance(run, Run) else {}
-            yield {"step": batch.step + 1, **layers, **measured(run, dev), **seconds}
+            lines.append({"step": batch.step + 1, **layers, **measured(run, dev), **seconds})
+            print(name, lines[-1], flush=True)
+    return lines
 
 
-def results_path() -> Path:
-    """Returns --results, or by default the path of depth.json in the work folder."""
-    return Path(RESULTS.value or Path(WORK.value) / "depth.json")
-
-
-def read_results() -> dict[str, list[dict[str, Any]]]:
-    """Returns the measurements of each variant in the results file; {} if the file does not exist."""
-    return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
-
-
-def save(results: dict[str, list[dict[str, Any]]]) -> None:
-    """Writes the results file, one line per measurement."""
-    variants = []
-    for name, lines in results.items():
-        variants.append(f"{json.dumps(name)}: [\n" + ",\n".join(f"  {json.dumps(line)}" for line in lines) + "\n]")
-    with whole_file(results_path(), "w") as file:
-        file.write("{\n" + ",\n".join(variants) + "\n}\n")
-
-
-def print_table() -> None:
-    """Prints a Markdown table of the variants in the results file, in the order of VARIANTS_BY_NAME."""
-    results = read_results()
+def print_table(results: dict[str, list[dict[str, Any]]]) -> None:
+    """Prints a Markdown table of the variants in `results`, in the order of VARIANTS_BY_NAME."""
     print("| variant | steps | dev loss | rise with another source | entropy, first to last layer | CPU minutes |")
     print("| --- | ---: | --- | --- | --- | ---: |")
     for name in VARIANTS_BY_NAME:
@@ -247,9 +230,8 @@ def print_table() -> None:
             print(f"| {name} | {line['step']} | {losses} | {rises} | {entropies} | {minutes:.1f} |")
 
 
-def print_layers(names: Sequence[str]) -> None:
+def print_layers(results: dict[str, list[dict[str, Any]]], names: Sequence[str]) -> None:
     """Prints a Markdown table of the sub-layers of the variants `names`, before the first step and after the last."""
-    results = read_results()
     print("| sub-layer | " + " | ".join(f"{name}: branch | gradient" for name in names) + " |")
     print("| --- |" + " ---: | ---: |" * len(names))
     for layer in results[names[0]][0]["layers"]:
@@ -262,21 +244,16 @@ def print_layers(names: Sequence[str]) -> None:
 
 def main(argv: list[str]) -> None:
     """Trains the variants that the results file does not have, and prints the tables."""
+    results = Results(RESULTS.value or Path(WORK.value) / "depth.json")
     if not TABLE.value:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
         for name in VARIANTS.value:
-            variant = VARIANTS_BY_NAME[name]
-            if name in read_results() or (variant.pytorch and not importlib.util.find_spec("torch")):
-                continue
-            lines = []
-            for line in train(variant, DATA.value):
-                lines.append(line)
-                print(name, line, flush=True)
-            save({**read_results(), name: lines})
-    print_table()
-    if all(name in read_results() for name in COMPARED):
-        print_layers(COMPARED)
+            if not VARIANTS_BY_NAME[name].pytorch or importlib.util.find_spec("torch"):
+                results.measure(name, functools.partial(train, name, DATA.value))
+    print_table(results.read())
+    if all(name in results.read() for name in COMPARED):
+        print_layers(results.read(), COMPARED)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ earlier process did a part of the training. --picture saves the loss curves of a
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
-import json
 import resource
 import statistics
 import time
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
+from results import Results
 
 from commands import run
 from t2t_repro.data.batching import first_steps, padding, plan
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=True)
@@ -44,18 +44,19 @@ SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_msc
 SCORED = SPLITS[1:]
 
 
-def unpack(name: str) -> tuple[str, str]:
-    """Unpacks the source and the target file of split `name` into the work folder and returns both paths."""
-    paths = []
-    for language in ("en", LANGUAGE.value):
-        path = Path(WORK.value) / f"{name}.{language}"
-        path.write_bytes(gzip.decompress((Path(DATA.value) / f"{name}.{language}.gz").read_bytes()))
-        paths.append(str(path))
-    return paths[0], paths[1]
+def text_file(split: str, language: str) -> str:
+    """Returns the path of a split's text in one language, in the work folder. Unpacks the text if necessary."""
+    path = Path(WORK.value) / f"{split}.{language}"
+    if not path.exists():
+        path.write_bytes(gzip.decompress((Path(DATA.value) / f"{path.name}.gz").read_bytes()))
+    return str(path)
 
 
-def train(data: str, model: str, hparams: str, precision: str, seed: str) -> dict[str, float | None]:
-    """Trains a model, and returns its dev loss, and the CPU minutes and elapsed minutes of the training."""
+def measure(data: str, model: str, hparams: str, precision: str, seed: str) -> dict[str, float | None]:
+    """Trains and scores a model.
+
+    Returns its dev loss, its BLEU on each split of SCORED, and the CPU minutes and elapsed minutes of the training.
+    """
     is_new = not Path(model).exists()
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     run("trainer", "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
@@ -65,19 +66,14 @@ def train(data: str, model: str, hparams: str, precision: str, seed: str) -> dic
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     run("avg-checkpoints", f"--output_dir={model}")
     loss = [line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1]
-    return {"loss": loss, "cpu": cpu / 60 if is_new else None, "elapsed": elapsed / 60 if is_new else None}
-
-
-def score(model: str, splits: dict[str, tuple[str, str]]) -> dict[str, float]:
-    """Returns the BLEU of each split of SCORED."""
     scores = {}
     for split in SCORED:
-        source, reference = splits[split]
         output = f"{model}.{split}"
-        run("decoder", f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_to_file={output}",
-            f"--decode_hparams={DECODE_HPARAMS.value}")  # fmt: skip
+        run("decoder", f"--output_dir={model}", f"--decode_from_file={text_file(split, 'en')}",
+            f"--decode_to_file={output}", f"--decode_hparams={DECODE_HPARAMS.value}")  # fmt: skip
+        reference = text_file(split, LANGUAGE.value)
         scores[split] = float(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
-    return scores
+    return {"loss": loss, **scores, "cpu": cpu / 60 if is_new else None, "elapsed": elapsed / 60 if is_new else None}
 
 
 def row(name: str, runs: list[dict[str, Any]]) -> str:
@@ -120,10 +116,10 @@ def main(argv: list[str]) -> None:
     work = Path(WORK.value)
     work.mkdir(parents=True, exist_ok=True)
     data = f"{work}/data_{LANGUAGE.value}_{VOCAB_SIZE.value}"
-    splits = {name: unpack(name) for name in SPLITS}
-    run("datagen", "--problem=text_files", f"--train={','.join(splits['train'])}", f"--dev={','.join(splits['val'])}",
-        f"--vocab_size={VOCAB_SIZE.value}", f"--data_dir={data}")  # fmt: skip
-    results = json.loads((work / "results.json").read_text()) if (work / "results.json").exists() else {}
+    train, dev = (",".join(text_file(split, language) for language in ("en", LANGUAGE.value)) for split in SPLITS[:2])
+    run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE.value}",
+        f"--data_dir={data}")  # fmt: skip
+    results = Results(work / "results.json")
     rows, models = [], {}
     for hparams, precision in itertools.product(HPARAMS.value, PRECISION.value):
         runs = []
@@ -131,11 +127,7 @@ def main(argv: list[str]) -> None:
             parts = (HPARAMS_SET.value, f"en-{LANGUAGE.value}", hparams, precision, f"seed {seed}")
             name = ", ".join(filter(None, parts))
             model = models[name] = f"{work}/{name.replace(', ', '_').replace(' ', '_').replace(',', '_')}"
-            if name not in results:
-                results[name] = {**train(data, model, hparams, precision, seed), **score(model, splits)}
-                with whole_file(work / "results.json", "w") as file:
-                    file.write(json.dumps(results, indent=1))
-            runs.append(results[name])
+            runs.append(results.measure(name, functools.partial(measure, data, model, hparams, precision, seed)))
             rows.append(row(name, runs[-1:]))
             print(rows[-1], flush=True)
         if len(runs) > 1:

@@ -10,17 +10,17 @@ script is started again with the same arguments, it continues where it was inter
 
 from __future__ import annotations
 
-import json
+import functools
 import re
 import time
 from pathlib import Path
 
 from absl import app, flags
+from results import Results
 
 from commands import run
 from t2t_repro.parsing.evalb import score_files, summarise
 from t2t_repro.parsing.trees import read_trees, right_branching, under_top
-from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
@@ -49,26 +49,20 @@ def train(data: str, model: str) -> None:
         run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
 
 
-def parse(words: str, model: str, search: str, output: Path) -> tuple[int, float]:
-    """Parses a file of sentences, unless an earlier process has done so.
+def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]:
+    """Parses a file of sentences.
 
     Returns the number of outputs that were repaired, and the seconds that t2t-decoder took.
 
     Args:
         search: a key of `SEARCHES`.
-        output: path of the trees. The numbers are stored beside it, in a file whose name ends in .json.
+        output: path of the trees.
     """
-    numbers = Path(f"{output}.json")
-    if not numbers.exists():
-        start = time.monotonic()
-        _, messages = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}",
-                          f"--decode_to_file={output}", f"--decode_hparams={SEARCHES[search]}")  # fmt: skip
-        seconds = time.monotonic() - start
-        repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)  # printed only if there are repairs
-        with whole_file(numbers, "w") as file:
-            json.dump([int(repairs[1].replace(",", "")) if repairs else 0, seconds], file)
-    repaired, seconds = json.loads(numbers.read_text("utf-8"))
-    return repaired, seconds
+    start = time.monotonic()
+    _, messages = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={output}",
+                      f"--decode_hparams={SEARCHES[search]}")  # fmt: skip
+    repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)  # printed only if there are repairs
+    return int(repairs[1].replace(",", "")) if repairs else 0, time.monotonic() - start
 
 
 def row(name: str, gold: str, test: str, *cells: str) -> str:
@@ -89,13 +83,14 @@ def main(argv: list[str]) -> None:
     """Trains a parser, parses the dev and the test split with each search, and prints a table of scores."""
     data, model = f"{WORK.value}/data", f"{WORK.value}/model"
     train(data, model)
-    rows = []
+    results, rows = Results(f"{WORK.value}/results.json"), []
     for split in ("dev", "test"):
         words, gold = (f"{data}/wsj_parsing.{split}.{suffix}" for suffix in ("words", "trees"))
         for search in SEARCHES:
-            output = Path(WORK.value, f"{split}.{search}.{TRAIN_STEPS.value}")
-            repaired, seconds = parse(words, model, search, output)
-            rows.append(row(f"{search}, {split}", gold, str(output), f"{repaired:,}", f"{seconds:.0f}"))
+            output = f"{WORK.value}/{split}.{search}.{TRAIN_STEPS.value}"
+            measure = functools.partial(parse, words, model, search, output)
+            repaired, seconds = results.measure(Path(output).name, measure)
+            rows.append(row(f"{search}, {split}", gold, output, f"{repaired:,}", f"{seconds:.0f}"))
         branching = f"{WORK.value}/{split}.right_branching"
         trees = (under_top(right_branching(list(tree.leaves()))) for tree in read_trees(gold))
         Path(branching).write_text("".join(f"{tree}\n" for tree in trees))

@@ -12,20 +12,18 @@ is proportional to the inverse square root of d_model (equation 3).
 
 from __future__ import annotations
 
-import fcntl
-import json
+import functools
 import re
 import statistics
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
+from results import Results
 
 from commands import run
 from t2t_repro.paper import rows as paper
-from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
@@ -65,45 +63,21 @@ script's model for the row differs from its base model."""
 PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
 
 
-def results_path() -> Path:
-    """Returns --results, or by default the path of results.json in the work folder."""
-    return Path(RESULTS.value or Path(WORK.value) / "results.json")
-
-
-def read_runs() -> dict[str, dict[str, list[float]]]:
-    """Returns the content of the results file, {row: {seed: [perplexity, BLEU]}}; {} if the file does not exist."""
-    return json.loads(results_path().read_text("utf-8")) if results_path().exists() else {}
-
-
-def add_run(row: str, seed: str, perplexity: float, bleu: float) -> None:
-    """Adds a run to the results file. A lock file makes other processes of this script wait until the run is added."""
-    with open(f"{results_path()}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        runs = read_runs()
-        runs.setdefault(row, {})[seed] = [perplexity, bleu]
-        lines = [f'"{name}": {json.dumps(seeds)}' for name, seeds in runs.items()]
-        with whole_file(results_path(), "w") as file:
-            file.write("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def measure(row: str, change: str, seed: str) -> None:
-    """Prints a run's perplexity and BLEU. Trains and scores the model first, unless the results file has the run."""
-    if seed not in read_runs().get(row, {}):
-        work = Path(WORK.value)
-        model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
-        overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
-        hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
-        run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
-            f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
-            f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
-            "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
-            "--inter_op_parallelism_threads=1")  # fmt: skip
-        run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
-        bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
-        perplexities = [line["dev_perplexity"] for line in read_metrics(model) if "dev_perplexity" in line]
-        add_run(row, seed, round(perplexities[-1], 3), float(bleu.split()[0]))
-    perplexity, score = read_runs()[row][seed]
-    print(f"{row}, seed {seed}: perplexity {perplexity}, BLEU {score}", file=sys.stderr, flush=True)
+def measure(row: str, change: str, seed: str) -> tuple[float, float]:
+    """Trains and scores a model. Returns its dev perplexity and its BLEU on the dev set."""
+    work = Path(WORK.value)
+    model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
+    overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
+    hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
+    run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
+        f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
+        f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
+        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
+        "--inter_op_parallelism_threads=1")  # fmt: skip
+    run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
+    bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
+    perplexities = [line["dev_perplexity"] for line in read_metrics(model) if "dev_perplexity" in line]
+    return round(perplexities[-1], 3), float(bleu.split()[0])
 
 
 def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) -> str:
@@ -117,12 +91,18 @@ def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) ->
     return "-" if max(figures) < min(base) * (1.0 - equal) else "="
 
 
-def print_table() -> None:
+def print_table(runs: dict[str, tuple[float, float]]) -> None:
     """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here.
 
     Then prints the number of rows that agree with the paper. A sign is "+" if the row is better than base.
+
+    Args:
+        runs: for each run, its perplexity and its BLEU.
     """
-    figures = {row: list(zip(*seeds.values(), strict=True)) for row, seeds in read_runs().items()}
+    figures = {}
+    for row in ROWS:
+        if of_row := [runs[name] for name in runs if name.startswith(f"{row}, seed ")]:
+            figures[row] = list(zip(*of_row, strict=True))
     perplexity, bleu = PAPER["base"].perplexity, PAPER["base"].bleu_dev
     assert perplexity and bleu
     print(
@@ -154,6 +134,7 @@ def main(argv: list[str]) -> None:
     """Trains and scores all rows with the first seed, then with the next seeds, and prints the table."""
     if not (DATA.value and WORK.value) and not (TABLE.value and (RESULTS.value or WORK.value)):
         raise app.UsageError("give --data and --work, or --table and --results")
+    results = Results(RESULTS.value or Path(WORK.value) / "results.json")
     if not TABLE.value:
         data, work = Path(DATA.value), Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)
@@ -164,8 +145,8 @@ def main(argv: list[str]) -> None:
                 f"--dev={data}/val.en.gz,{data}/val.de.gz", "--vocab_size=8000", f"--data_dir={work}/data")  # fmt: skip
         for seed in SEEDS.value:
             for row, (_, change) in ROWS.items():
-                measure(row, change, seed)
-    print_table()
+                results.measure(f"{row}, seed {seed}", functools.partial(measure, row, change, seed))
+    print_table(results.read())
 
 
 if __name__ == "__main__":
