@@ -17,6 +17,7 @@ from t2t_repro.parsing import evalb
 from t2t_repro.parsing.linearization import (
     ANY,
     FORMS,
+    WORD,
     WORD_SYMBOLS,
     Repairs,
     TreeSymbols,
@@ -58,7 +59,9 @@ class WsjParsing(Problem):
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
         dev_sections: str = setting("22", "sections and files to compute the dev loss on")
         test_sections: str = setting("23", "sections and files of the test set")
-        word_symbol: str = setting("tag", 'what replaces words in trees: their part of speech ("tag") or XX ("XX")')
+        word_symbol: str = setting(
+            "tag", 'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word itself ("word")'
+        )
 
     num_train_shards = 10
     test_sets = ("dev", "test")
@@ -84,7 +87,7 @@ class WsjParsing(Problem):
     @property
     def tree_symbols(self) -> TreeSymbols | None:
         """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is reversed."""
-        words = TAGS if self.settings.word_symbol == "tag" else (ANY, *FORMS)
+        words = {"tag": TAGS, ANY: (ANY, *FORMS), WORD: ()}[self.settings.word_symbol]
         return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
     def check(self) -> None:
@@ -143,7 +146,7 @@ class WsjParsing(Problem):
             if not (words := words_of(source)):
                 lines.append("")
                 continue
-            tree, repairs = delinearise(output, words, tags_by_form=True)
+            tree, repairs = delinearise(output, words, tags_by_form=True, word_symbol=self.settings.word_symbol)
             lines.append(str(under_top(tree)))
             total += repairs
         return lines, total

@@ -3,7 +3,7 @@
 The translator and the exported model for serving call these functions.
 
 Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P longest prefix, L longest output,
-W most words in a source, R sentences that are not done, V vocabulary, H heads.
+W most words (or their tokens) in a source, R sentences that are not done, V vocabulary, H heads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ class Sources(NamedTuple):
     """int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin."""
     random: tf.Tensor | None = None
     """float32 [B, n, L] in [0, 1), the random number for each token of each output; None for beam search."""
-    kinds: tf.Tensor | None = None
-    """int32 [B, W], the kind of each word of each source (see `linearization.kinds_of`), padded with 0; None if
-    `well_formed` is false."""
+    words: tf.Tensor | None = None
+    """int32 [B, W], the words of each source as `TreeRules.words` returns them; None if `well_formed` is false."""
 
 
 def generate_outputs(
@@ -45,7 +44,7 @@ def generate_outputs(
     Args:
         tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
     """
-    inputs, prefix, random, kinds = sources
+    inputs, prefix, random, words = sources
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
     limits = tf.math.count_nonzero(inputs, axis=1, dtype=tf.int32) + decode_hparams.extra_length
@@ -55,8 +54,8 @@ def generate_outputs(
         limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
     if tree_rules:
         # Every source has room for a tree, even if extra_length is 0 or the end of a long source was dropped.
-        limits = tf.maximum(limits, tf.math.count_nonzero(kinds, axis=1, dtype=tf.int32) + MIN_EXTRA)
-        memory |= {"kinds": tf.pad(kinds, [[0, 0], [0, 1]]), "limits": limits}
+        limits = tf.maximum(limits, tf.math.count_nonzero(words, axis=1, dtype=tf.int32) + MIN_EXTRA)
+        memory |= {"words": tf.pad(words, [[0, 0], [0, 1]]), "limits": limits}
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
         cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token

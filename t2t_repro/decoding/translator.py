@@ -25,12 +25,12 @@ from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
-from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules
+from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
-from t2t_repro.parsing.linearization import TreeSymbols, kinds_of
+from t2t_repro.parsing.linearization import TreeSymbols
 from t2t_repro.precision import check_precision
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -231,7 +231,7 @@ class Translator:
     def _all_tree_rules(self) -> TreeRules:
         if not self._tree_symbols:
             raise UserError("well_formed=true is only for parsers, but the outputs of this model are no trees; omit it")
-        return TreeRules(self.vocabulary, self._tree_symbols)
+        return tree_rules(self.vocabulary, self._tree_symbols)
 
     def _translate(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
@@ -240,8 +240,8 @@ class Translator:
         arrays = {"inputs": padded([segment.ids for segment in segments])}
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
-        if decode_hparams.well_formed:
-            arrays["kinds"] = padded([kinds_of(segment.string) for segment in segments])
+        if rules := self.tree_rules(decode_hparams):
+            arrays["words"] = rules.words([segment.string for segment in segments])
         if decode_hparams.is_random:
             # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
             limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length + MIN_EXTRA

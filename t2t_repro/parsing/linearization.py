@@ -16,10 +16,11 @@ from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
 ANY = "XX"
 """Symbol and tag of a word whose spelling does not determine its part of speech, such as "dog"."""
-WORD_SYMBOLS = ("tag", ANY)
+WORD = "word"
+"""Value of --word_symbol with which each word is its own symbol."""
+WORD_SYMBOLS = ("tag", ANY, WORD)
 
 TOKEN = re.compile(r"[()][^\s()]*|[^\s()]+", re.ASCII)
-WORD = re.compile(r"\S+", re.ASCII)
 
 FORMS = {
     ",": [","],
@@ -49,7 +50,7 @@ class TreeSymbols:
     labels: tuple[str, ...]
     """Labels of constituents."""
     words: tuple[str, ...]
-    """Symbols of words: parts of speech, or XX and the tags of punctuation marks."""
+    """Symbols of words: parts of speech, or XX and the tags of punctuation marks; () if words are their own symbols."""
 
 
 @dataclass
@@ -88,7 +89,16 @@ class Repairs:
 
 def words_of(line: str) -> list[str]:
     """Returns the words of a line, in which "(" and ")" become -LRB- and -RRB-, the treebank's spelling."""
-    return WORD.findall(line.replace("(", "-LRB-").replace(")", "-RRB-"))
+    return re.findall(r"\S+", line.replace("(", "-LRB-").replace(")", "-RRB-"), re.ASCII)
+
+
+def graph_words_of(lines: Any) -> Any:
+    """Returns a tensor of strings [B] with the result of `words_of` for each line, joined by spaces."""
+    import tensorflow as tf
+
+    for pattern, text in ((r"\(", "-LRB-"), (r"\)", "-RRB-"), (r"[ \t-\r]+", " "), ("^ | $", "")):
+        lines = tf.strings.regex_replace(lines, pattern, text)
+    return lines
 
 
 def tag_of(word: str) -> str:
@@ -124,15 +134,21 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
     Args:
         tree: a tree as `trees.prepare` returns it.
         word_symbol: "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
-            tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015.
+            tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015. "word" writes the words.
     """
+
+    def symbol(leaf: Tree) -> str:
+        return {"tag": leaf.label, ANY: tag_of(leaf.word), WORD: leaf.word}[word_symbol]
+
     return tree.fold(
-        lambda leaf: leaf.label if word_symbol == "tag" else tag_of(leaf.word),
+        symbol,
         lambda constituent, parts: " ".join([f"({constituent.label}", *parts, f"){constituent.label}"]),
     )
 
 
-def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> tuple[Tree, Repairs]:
+def delinearise(
+    text: str, words: Sequence[str], tags_by_form: bool = False, word_symbol: str = "tag"
+) -> tuple[Tree, Repairs]:
     """Returns a tree over exactly `words`, converted from any output of a model, and the counts of repairs.
 
     For an output without faults, this is the inverse of `linearise`. Faults are repaired by the rules below. No repair
@@ -154,12 +170,15 @@ def delinearise(text: str, words: Sequence[str], tags_by_form: bool = False) -> 
         words: at least one word, without white space or brackets; see `words_of`.
         tags_by_form: True to replace a tag with which EVALB would delete a word or count a punctuation mark. EVALB does
             not score a sentence if such a tag deletes a word in only one of the two trees.
+        word_symbol: as for `linearise`. For "word", the tag of each symbol is `tag_of(symbol)`.
     """
     if not words:
         raise ValueError("a tree needs a word")
     repairs = Repairs()
     tokens = TOKEN.findall(text)
     symbols = [token for token in tokens if token[0] not in "()"]
+    if word_symbol == WORD:
+        symbols = list(map(tag_of, symbols))
     leaves_by_symbol = _tag_words(symbols, words, tags_by_form, repairs)
     roots = _build(tokens, leaves_by_symbol, [] if symbols else leaves_by_symbol[0], repairs)
     if len(roots) > 1 or roots[0].word:

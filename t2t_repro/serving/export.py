@@ -20,7 +20,6 @@ from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.parsing.linearization import graph_kinds_of
 from t2t_repro.serving.versions import new_version
 
 
@@ -135,13 +134,13 @@ class Served(tf.Module):
         """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
         ids, tree_rules = [sources], self._translator.tree_rules(params)
         if tree_rules:
-            ids.append(graph_kinds_of(texts))
+            ids.append(tree_rules.graph_words(texts, self._tokenizer))
         rows = tf.shape(sources)[0]
         results = Hypotheses(tf.zeros([rows, params.num_best, 0], tf.int32), tf.zeros([rows, params.num_best]))
         return Hypotheses(
             *graph_run_in_batches(
-                lambda inputs, kinds=None: generate_outputs(
-                    self._translator.model, params, Sources(inputs, kinds=kinds), tree_rules
+                lambda inputs, words=None: generate_outputs(
+                    self._translator.model, params, Sources(inputs, words=words), tree_rules
                 ),
                 ids,
                 results,

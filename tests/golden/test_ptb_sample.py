@@ -67,9 +67,11 @@ def test_trees_written_with_tags_are_read_back_unchanged(trees: list[Tree]) -> N
         assert delinearise(linearise(tree), words) == (tree, Repairs())
 
 
-def test_trees_written_with_xx_are_read_back_with_the_same_brackets(trees: list[Tree]) -> None:
+@pytest.mark.parametrize("symbol", ["XX", "word"])
+def test_trees_written_without_tags_are_read_back_with_the_same_brackets(trees: list[Tree], symbol: str) -> None:
     for tree in trees:
-        untagged, repairs = delinearise(linearise(tree, "XX"), [leaf.word for leaf in tree.leaves()])
+        words = [leaf.word for leaf in tree.leaves()]
+        untagged, repairs = delinearise(linearise(tree, symbol), words, word_symbol=symbol)
         assert not repairs
         expected = tree.fold(
             lambda leaf: Tree(tag_of(leaf.word), word=leaf.word),

@@ -19,15 +19,18 @@ from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.decoding.well_formed import MAX_OPENINGS, TreeRules
+from t2t_repro.decoding.well_formed import MAX_OPENINGS, tree_rules
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.parsing.linearization import TreeSymbols, kinds_of
+from t2t_repro.parsing.linearization import TreeSymbols
 from t2t_repro.serving.export import Served
 
 TOY = TreeSymbols(("S", "NP"), ("N", "NS", ","))
+TOY_WORDS = TreeSymbols(TOY.labels, ())
 FITTING = {"dog": ("N", "NS"), ",": (",",), "'": ("N", "NS", ",")}
 """The symbols in `TOY` that fit each word of the toy sentences."""
+SPELLED = {word: (word,) for word in FITTING}
+"""The symbols that fit each word if words are their own symbols."""
 LINES = [
     "the dog barks , loudly .",
     "dog",
@@ -68,28 +71,32 @@ def words() -> Vocabulary:
     return vocabulary.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
 
 
-def trees(sentence: tuple[str, ...], budget: int, size: dict[str, int]) -> Iterator[str]:
+Sizes = dict[str, int]
+"""The number of tokens of each bracket and each symbol that fits a word."""
+
+
+def trees(sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]) -> Iterator[str]:
     """Yields every constituent of at most `budget` tokens over the words of a sentence."""
     for label in TOY.labels:
-        for children in forests(sentence, budget - 2, size):
+        for children in forests(sentence, budget - 2, size, fitting):
             yield f"({label} {children} ){label}"
 
 
-def forests(sentence: tuple[str, ...], budget: int, size: dict[str, int]) -> Iterator[str]:
+def forests(sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]) -> Iterator[str]:
     """Yields every sequence of symbols and constituents of at most `budget` tokens over the words of a sentence."""
     if budget < len(sentence):
         return
     for end in range(1, len(sentence) + 1):
-        parts = list(trees(sentence[:end], budget, size)) + (list(FITTING[sentence[0]]) if end == 1 else [])
+        parts = list(trees(sentence[:end], budget, size, fitting)) + (list(fitting[sentence[0]]) if end == 1 else [])
         for part in parts:
             if end == len(sentence):
                 yield from [part] if length(part, size) <= budget else []
             else:
-                rests = forests(sentence[end:], budget - length(part, size), size)
+                rests = forests(sentence[end:], budget - length(part, size), size, fitting)
                 yield from (f"{part} {rest}" for rest in rests)
 
 
-def length(text: str, size: dict[str, int]) -> int:
+def length(text: str, size: Sizes) -> int:
     return sum(size[symbol] for symbol in text.split())
 
 
@@ -99,32 +106,43 @@ def log_softmax(model: RandomModel) -> np.ndarray:
     return np.asarray(logits - np.log(np.exp(logits).sum(axis=2, keepdims=True)))
 
 
-def score(model: RandomModel, ids: list[int], alpha: float) -> float:
-    log_probs = log_softmax(model)
-    steps = enumerate(zip([0, *ids], ids, strict=False))
-    return float(sum(log_probs[t % 7, last, token] for t, (last, token) in steps)) / ((5 + len(ids)) / 6) ** alpha
+def score(model: RandomModel, ids: list[int], alpha: float, other: list[int]) -> float:
+    """Returns the score of an output. A token that is not in `other` counts with the probability of all such tokens."""
+    log_probs, total = log_softmax(model), 0.0
+    for t, (last, token) in enumerate(zip([0, *ids], ids, strict=False)):
+        row = log_probs[t % 7, last]
+        total += row[token] if token in other or not other else math.log1p(-np.exp(row[other]).sum())
+    return float(total) / ((5 + len(ids)) / 6) ** alpha
 
 
-@pytest.mark.parametrize(("extra_length", "alpha", "most_trees"), [(0, 0.0, 4), (4, 1.0, 70)])
+@pytest.mark.parametrize(
+    ("symbols", "extra_length", "alpha", "most_trees"),
+    [(TOY, 0, 0.0, 4), (TOY, 4, 1.0, 70), (TOY_WORDS, 0, 0.0, 2), (TOY_WORDS, 8, 1.0, 14)],
+    ids=["tags, short", "tags", "words, short", "words"],
+)
 def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
-    words: Vocabulary, extra_length: int, alpha: float, most_trees: int
+    words: Vocabulary, symbols: TreeSymbols, extra_length: int, alpha: float, most_trees: int
 ) -> None:
     sentences = [("dog",), (",", "dog"), ("dog", "'", "dog"), ("'",)]
     model = RandomModel(words.size, 1)
     params = DecodeHParams(1500, alpha, extra_length, n=80, well_formed=True)
+    rules = tree_rules(words, symbols)
+    of_words = rules.words([" ".join(sentence) for sentence in sentences])
     # Sources of equally many tokens and words, to have small limits.
     inputs = padded([[9] * len(sentence) + [EOS_ID] for sentence in sentences])
-    kinds = padded([kinds_of(" ".join(sentence)) for sentence in sentences])
-    best = generate_outputs(model, params, Sources(inputs, kinds=kinds), TreeRules(words, TOY))
-    symbols = [*TOY.words, *(bracket + label for bracket in "()" for label in TOY.labels)]
-    size = dict(zip(symbols, (len(ids) - 1 for ids in words.encode(symbols)), strict=True))
+    best = generate_outputs(model, params, Sources(inputs, words=of_words), rules)
+    brackets = [bracket + label for bracket in "()" for label in TOY.labels]
+    texts = [*TOY.words, *SPELLED, *brackets]
+    size = dict(zip(texts, (len(ids) - 1 for ids in words.encode(texts)), strict=True))
     assert size["NS"] == 2 and size["N"] == size["(NP"] == 1
+    fitting = FITTING if symbols is TOY else SPELLED
+    other = [] if symbols is TOY else [0, EOS_ID, *(ids[0] for ids in words.encode(brackets))]
     counts = []
     for sentence, outputs, scores in zip(sentences, best.ids.numpy().tolist(), best.scores.numpy(), strict=True):
-        limit = max(len(sentence) + 1 + extra_length, len(sentence) + 3)
-        expected = {
-            tuple(ids): score(model, ids, alpha) for ids in words.encode(sorted(trees(sentence, limit - 1, size)))
-        }
+        tokens = len(sentence) if symbols is TOY else sum(size[word] for word in sentence)
+        limit = max(len(sentence) + 1 + extra_length, tokens + 3)
+        texts = sorted(trees(sentence, limit - 1, size, fitting))
+        expected = {tuple(ids): score(model, ids, alpha, other) for ids in words.encode(texts)}
         ranked = sorted(expected, key=lambda ids: -expected[ids])
         found = [tuple(unpadded(ids)) for ids, value in zip(outputs, scores, strict=True) if value > -math.inf]
         assert found == ranked
@@ -140,6 +158,8 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
         ("XX", {"beam_size": 1, "extra_length": 0}),
         ("tag", {"sampling_method": "random", "n": 3, "extra_length": 0}),
         ("XX", {"sampling_method": "random", "n": 3, "extra_length": 40, "sampling_keep_top_k": 2}),
+        ("word", {"beam_size": 4, "n": 4, "extra_length": 40}),
+        ("word", {"sampling_method": "random", "n": 3, "extra_length": 0}),
     ],
     ids=str,
 )
@@ -159,7 +179,9 @@ def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], wor
         runs = ("".join(run) for is_opening, run in itertools.groupby(
             hypothesis.text.split(), lambda symbol: symbol[0] == "(") if is_opening)  # fmt: skip
         assert max(run.count("(") for run in runs) <= MAX_OPENINGS
-    assert translator.translate(LINES, batch_size=1) == translations
+    alone = [h for translation in translator.translate(LINES, batch_size=1) for h in translation.hypotheses]
+    assert [h.ids for h in alone] == [h.ids for _, h in hypotheses]
+    assert [h.score for h in alone] == pytest.approx([h.score for _, h in hypotheses], rel=1e-6)
     truncated = translator.translate(LINES, max_input_size=3, long_lines="truncate")
     assert not problem.finish(LINES, [translation.text for translation in truncated])[1]
 
@@ -172,8 +194,9 @@ def test_free_outputs_of_the_same_model_need_repairs(words: Vocabulary) -> None:
     assert repairs.trees == len(LINES)
 
 
-def test_the_served_graph_gives_the_translators_trees(words: Vocabulary) -> None:
-    problem: Any = registry.problem("wsj_parsing", {})
+@pytest.mark.parametrize("word_symbol", ["tag", "word"])
+def test_the_served_graph_gives_the_translators_trees(words: Vocabulary, word_symbol: str) -> None:
+    problem: Any = registry.problem("wsj_parsing", {"word_symbol": word_symbol})
     model: Any = RandomModel(words.size, 3)
     params = DecodeHParams(beam_size=2, extra_length=6, n=2, batch_size=30, well_formed=True)
     translator = Translator(model, words, params, 12, problem.tree_symbols)

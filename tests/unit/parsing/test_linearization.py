@@ -55,6 +55,7 @@ def random_tree(generator: random.Random, depth: int = 0) -> Tree:
     [
         (JOHN, "tag", "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"),
         (JOHN, "XX", "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"),
+        (JOHN, "word", "(S (NP John )NP (VP has (NP a dog )NP )VP . )S"),
         ("(S (VP (VB Go)) (. .))", "XX", "(S (VP XX )VP . )S"),
         ("(NP (PRP$ its) (-LRB- -LCB-) ($ C$) (: --))", "tag", "(NP PRP$ -LRB- $ : )NP"),
         ("(NP (PRP$ its) (-LRB- -LCB-) ($ C$) (: --) (POS '))", "XX", "(NP XX -LRB- $ : XX )NP"),
@@ -69,10 +70,11 @@ def test_any_tree_is_read_back_without_loss() -> None:
     for _ in range(2000):
         tree = random_tree(generator)
         assert delinearise(linearise(tree), words(tree)) == (tree, Repairs())
-        untagged, repairs = delinearise(linearise(tree, "XX"), words(tree))
-        assert not repairs
-        assert brackets(untagged) == brackets(tree)
-        assert all(leaf.label == tag_of(leaf.word) for leaf in untagged.leaves())
+        for symbol in ("XX", "word"):
+            untagged, repairs = delinearise(linearise(tree, symbol), words(tree), word_symbol=symbol)
+            assert not repairs
+            assert brackets(untagged) == brackets(tree)
+            assert all(leaf.label == tag_of(leaf.word) for leaf in untagged.leaves())
 
 
 def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:

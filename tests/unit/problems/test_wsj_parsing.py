@@ -56,6 +56,8 @@ def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
     assert list(problem().generate("dev", str(tmp_path))) == [pair, empty]
     with_xx = pair | {"targets": "(S (NP XX XX )NP (VP XX )VP . )S"}
     assert list(problem(word_symbol="XX").generate("dev", str(tmp_path))) == [with_xx, empty]
+    with_words = pair | {"targets": "(S (NP No. 2200 )NP (VP barks )VP . )S"}
+    assert list(problem(word_symbol="word").generate("dev", str(tmp_path))) == [with_words, empty]
     assert [pair["targets"] for pair in problem().test_set("dev", str(tmp_path))] == [
         "(TOP (S (NP (NNP No.) (CD 2200)) (VP (VBZ barks)) (. .)))"
     ]
@@ -169,6 +171,9 @@ def test_outputs_become_trees_over_the_words_of_their_sources() -> None:
         "(TOP (VP (XX Go)) (. .))",
     ]
     assert repairs == Repairs(trees=2, words_missing=2, roots_joined=1, tags_changed=1)
+    (line,), repairs = problem(word_symbol="word").finish(["Go , go ."], ["(S (VP Go , )VP . )S"])
+    assert line == "(TOP (S (VP (XX Go) (, ,) (XX go)) (. .)))"
+    assert repairs == Repairs(trees=1, words_missing=1)
 
 
 def test_outputs_of_the_reversed_problem_do_not_change() -> None:
