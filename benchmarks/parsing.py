@@ -27,7 +27,7 @@ DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of data, model and outputs", required=True)
 HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the hparams in docs/parsing.md")
 WORD_SYMBOL = flags.DEFINE_enum("word_symbol", "word", ["tag", "XX", "word"], "what stands for a word in a tree")
-TRAIN_STEPS = flags.DEFINE_integer("train_steps", 9000, "training steps", lower_bound=1)
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 18000, "training steps", lower_bound=1)
 SMALL_PARSER = (
     "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,"
     "initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,learning_rate_warmup_steps=1500"
@@ -37,17 +37,19 @@ SEARCHES = {"free": "", "well_formed": "well_formed=true"}
 
 
 def train(data: str, model: str) -> None:
-    """Generates the data, trains the parser and averages its last checkpoints, unless a process has done so already."""
+    """Generates the data and trains the parser, unless a process has done so already.
+
+    The checkpoints are not averaged: the learning rate falls to 0, and then the last checkpoint is the best.
+    """
     if not Path(data, "wsj_parsing.json").exists():
         run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
             "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000",
             f"--word_symbol={WORD_SYMBOL.value}", f"--data_dir={data}")  # fmt: skip
-    if not Path(model, "averaged", f"model.ckpt-{TRAIN_STEPS.value}.index").exists():
+    if not Path(model, f"model.ckpt-{TRAIN_STEPS.value}.index").exists():
         run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
             f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=500",
             "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
             f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
-        run("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=5")
 
 
 def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]:
