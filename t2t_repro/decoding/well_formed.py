@@ -68,7 +68,7 @@ class TreeRules:
     Args:
         vocabulary: the parser's vocabulary.
         symbols: the labels and the symbols of words that trees may contain.
-        pieces: ids of the tokens on which `_can_write` decides.
+        pieces: ids of the pieces of symbols, on which `_next_word` decides.
 
     Raises:
         UserError: if the vocabulary splits a bracket.
