@@ -233,7 +233,9 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
 def copying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes t2t-decoder copy its input instead of translating it, so that a test chooses the outputs."""
 
-    def from_folders(folders: list[ModelFolder], checkpoints: list[str], decode_hparams: DecodeHParams) -> Translator:
+    def from_folders(
+        folders: list[ModelFolder], checkpoints: list[str], decode_hparams: DecodeHParams, precision: str
+    ) -> Translator:
         return Translator(Copier(folders[0].vocabulary.size), folders[0].vocabulary, decode_hparams)
 
     monkeypatch.setattr(Translator, "from_folders", from_folders)

@@ -197,7 +197,7 @@ def test_a_model_that_ignores_bfloat16_is_refused() -> None:
     class Rounded(Embedded):
         def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
             super().__init__(hparams, vocab_size, target_space_id, precision)
-            self.logits = keras.layers.Dense(vocab_size, dtype=precision)
+            self.logits.dtype_policy = keras.DTypePolicy(precision)
 
     assert make(Rounded, "bfloat16")(INPUTS, TARGETS).dtype == tf.float32
     with pytest.raises(UserError, match="model 'mine' has no bfloat16 weights; make its layers with dtype=precision"):
