@@ -333,11 +333,10 @@ class Decoder:
         # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
         values, is_detailed = self.values, self.values.output_format == "jsonl"
-        settings: tuple[object, ...] = (
-            texts, prefixes, start, self.checkpoints, written, decode_hparams, values.long_lines, is_detailed,
+        settings = (
+            texts, prefixes, start, self.checkpoints, written, decode_hparams, values.long_lines, values.precision,
+            is_detailed,
         )  # fmt: skip
-        if values.precision != "float32":  # journals of earlier versions, which had only float32, can be resumed
-            settings += (values.precision,)
         return Journal(self.output, settings, values.resume)
 
     def _stream(self, lines: Sequence[Line], line_numbers: Sequence[int]) -> Iterator[tuple[int, Translation]]:

@@ -16,7 +16,7 @@ import sys
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class BeamJob:
     """Folder with Python modules that define the user's problems and models; empty for none."""
     resume: bool = False
     """True to skip batches whose shards an earlier run has written."""
-    precision: str = field(default="float32", repr=False)  # see `_checked_fingerprint`
+    precision: str = "float32"
     """Number type of weights and matrix products: "float32" or "bfloat16"."""
 
 
@@ -193,11 +193,7 @@ def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
-    settings: tuple[Any, ...] = (job, list(paths), sizes, batch_lines)
-    # repr(job) has no precision, so that runs of earlier versions, which had only float32, can be resumed.
-    if job.precision != "float32":
-        settings += (job.precision,)
-    fingerprint = hashlib.sha256(repr(settings).encode()).hexdigest()
+    fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
     if shards and list(read_lines(path) if match(path) else []) != [fingerprint]:
         raise UserError(
             f"{shards[0]} exists already and does not belong to an unfinished run with the same input, model and "

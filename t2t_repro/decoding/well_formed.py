@@ -11,6 +11,7 @@ sentence (or pieces of its words), L labels, P different pieces of symbols, N no
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class Brackets(NamedTuple):
     words."""
 
 
-class TreeRules:
+class TreeRules(ABC):
     """The rules of trees, as masks of logits. Subclasses have the rules for the symbols of words.
 
     Args:
@@ -86,13 +87,13 @@ class TreeRules:
         self._columns = _numbers(vocabulary.size, [EOS_ID, *tokens[0], *tokens[1], *tokens[2]])
         self._labels = np.arange(1, len(opening) + 1, dtype=np.int32)  # [L]
 
+    @abstractmethod
     def words(self, lines: Sequence[str]) -> np.ndarray:
         """Returns what the rules must know about the words of each line: positive int32 [B, W], padded with 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def graph_words(self, lines: Any, tokenizer: Any) -> Any:
         """Applies `words` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
-        raise NotImplementedError
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
@@ -139,6 +140,7 @@ class TreeRules:
         last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
         return Brackets(depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other)
 
+    @abstractmethod
     def _next_word(
         self, ids: tf.Tensor, words: tf.Tensor, depth: tf.Tensor, room: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -151,7 +153,6 @@ class TreeRules:
             The number of tokens that the words which are left need at least, int32 [R, K, 1]; whether the symbol of the
             last word is complete, bool [R, K, 1]; which pieces of symbols may follow, bool [R, K, P].
         """
-        raise NotImplementedError
 
 
 class WordRules(TreeRules):
