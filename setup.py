@@ -11,6 +11,8 @@ PROGRAMS = (
 EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
 """Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
+PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
+"""Packages with which the scripts in benchmarks/ compare this one."""
 
 setup(
     name="t2t_repro",
@@ -45,6 +47,7 @@ setup(
     ],
     extras_require=EXTRAS
     | {
+        "benchmarks": PEERS,
         "test": [
             "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",
@@ -53,7 +56,7 @@ setup(
             "ruff>=0.17,<0.18",
             "tensorboard>=2.20,<2.22",
             *OPTIONAL,
-        ]
+        ],
     },
     entry_points={
         "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]

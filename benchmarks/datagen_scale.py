@@ -1,21 +1,25 @@
 """Measures t2t-datagen on millions of sentence pairs, and the planning of the training steps for 36 million pairs.
 
     python benchmarks/datagen_scale.py --data=FOLDER --work=FOLDER [--pairs=4500000] [--processes=0]
+        [--vocab_size=37000]
 
 The script prints the time and the peak memory of both. The --data folder holds the folder wmt_news with news test sets.
 The script copies the pairs of these test sets until it has --pairs pairs. In each copy, it replaces one word on each
 side by a word of another pair and appends a number. The speed of t2t-datagen is --pairs divided by the seconds from the
-end of vocabulary learning to the end of the program. Its memory is the resident memory of t2t-datagen and its child
-processes, sampled ten times per second.
+end of vocabulary learning to the end of the program: seconds of wall time, and CPU seconds of all its processes. Its
+memory is the resident memory of t2t-datagen and its child processes, sampled ten times per second.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +31,7 @@ from t2t_repro.textfile import read_lines
 DATA = flags.DEFINE_string("data", None, "folder that holds wmt_news", required=True)
 WORK = flags.DEFINE_string("work", None, "folder to write to", required=True)
 PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "number of pairs")
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 37_000, "number of subwords in the vocabulary")
 PROCESSES = flags.DEFINE_integer("processes", 0, "number of processes of t2t-datagen; 0: one per core")
 PLANNED = 36_000_000
 NEWS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012", "newstest2015.en-de",
@@ -50,39 +55,57 @@ def make_text(folder: Path) -> None:
                 file.write(f"{' '.join(words)} {number % 100_003}\n")
 
 
-def resident(process: int) -> int:
-    """Returns the resident memory, in bytes, of the process with id `process` and of its descendants."""
-    total, processes = 0, [process]
-    while processes:
-        folder = Path(f"/proc/{processes.pop()}")
-        try:
-            total += int((folder / "statm").read_text().split()[1]) * resource.getpagesize()
+def processes(process: int) -> Iterator[Path]:
+    """Yields the folders in /proc of the process with id `process` and of its descendants."""
+    waiting = [process]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):  # a process may end at any time
             for task in (folder / "task").iterdir():
-                processes += map(int, (task / "children").read_text().split())
-        except OSError:
-            continue
-    return total
+                waiting += map(int, (task / "children").read_text().split())
+            yield folder
+
+
+def resident(process: int) -> int:
+    """Returns the resident memory, in bytes, of a process and its descendants."""
+    pages = 0
+    for folder in processes(process):
+        with contextlib.suppress(OSError):
+            pages += int((folder / "statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def cpu_seconds(process: int) -> float:
+    """Returns the CPU seconds that a process and its descendants have used."""
+    ticks = 0
+    for folder in processes(process):
+        with contextlib.suppress(OSError):
+            # Fields 14 to 17 are the user and system time of the process, and of its children that have ended.
+            ticks += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def time_datagen(folder: Path) -> None:
     """Runs t2t-datagen on train.en and train.de in `folder`; prints the time and peak memory of t2t-datagen."""
     sides = [f"{DATA.value}/wmt_news/newstest2013.{side}" for side in ("en", "de")]
     command = [str(Path(sys.executable).parent / "t2t-datagen"), "--problem=text_files", f"--data_dir={folder}/data",
-               f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}", "--vocab_size=37000",
-               f"--num_concurrent_processes={PROCESSES.value}"]  # fmt: skip
+               f"--train={folder}/train.en,{folder}/train.de", f"--dev={','.join(sides)}",
+               f"--vocab_size={VOCAB_SIZE.value}", f"--num_concurrent_processes={PROCESSES.value}"]  # fmt: skip
     start = time.monotonic()
     process = subprocess.Popen(command)
-    peak, learned = 0, 0.0
+    peak, learned, learned_cpu = 0, 0.0, 0.0
     while process.poll() is None:
         peak = max(peak, resident(process.pid))
         if not learned and (folder / "data" / ".text_files.unfinished").exists():
-            learned = time.monotonic()
+            learned, learned_cpu = time.monotonic(), cpu_seconds(process.pid)
         time.sleep(0.1)
     if process.returncode:
         sys.exit(process.returncode)
-    ended = time.monotonic()
-    print(f"{PAIRS.value:,} pairs: {(learned - start):.0f} s to read them and learn the vocabulary, then "
-          f"{ended - learned:.0f} s: {PAIRS.value / (ended - learned):,.0f} pairs/s; "
+    wall = time.monotonic() - learned
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = usage.ru_utime + usage.ru_stime - learned_cpu
+    print(f"{PAIRS.value:,} pairs: {(learned - start):.0f} s to read them and learn the vocabulary, then {wall:.0f} s: "
+          f"{PAIRS.value / wall:,.0f} pairs/s, {PAIRS.value / cpu:,.0f} pairs per CPU second; "
           f"peak memory {peak / 2**30:.2f} GiB")  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """A Transformer in PyTorch, written apart from ours, with its training step: an independent check for depth.py.
 
-It needs `pip install torch`. It is post-norm, and it has the hparams of depth.py's SETTINGS; other hparams are ignored.
+It needs `pip install ".[benchmarks]"`. The model is post-norm. It has the hparams of depth.py's SETTINGS and ignores
+other hparams.
 Shapes: B batch, S source length, T target length, D width, N decoder layers, V vocabulary.
 """
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import itertools
 import re
+import runpy
+import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
+import setuptools
 
 from t2t_repro import registry
 
@@ -61,6 +66,38 @@ def test_commands_have_flags_that_exist(page: Path) -> None:
             options = re.sub(r'"[^"]*"|#.*', "", command[2])
             for flag in re.findall(r"--(\w+)", options):
                 assert flag in {*program.FLAGS, *settings, *COMMON_FLAGS}, line
+
+
+@pytest.fixture
+def requirements(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Returns the packages that each extra in setup.py installs. Those of "" are always installed."""
+    arguments: dict[str, Any] = {}
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(setuptools, "setup", lambda **values: arguments.update(values))
+    runpy.run_path("setup.py")
+    lists = {"": arguments["install_requires"], **arguments["extras_require"]}
+    return {extra: {re.split(r"[<>=]", line)[0] for line in lines} for extra, lines in lists.items()}
+
+
+def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
+    texts = [path.read_text("utf-8") for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py")]]
+    extras = {extra for text in texts for extra in re.findall(r'install [^`\n]*"(?:\.|/?t2t_repro)\[(\w+)\]', text)}
+    assert {"beam", "benchmarks", "ctranslate2", "test"} <= extras <= requirements.keys()
+
+
+def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str, set[str]]) -> None:
+    scripts = list((ROOT / "benchmarks").glob("*.py"))
+    imports = {
+        name.split(".")[0]
+        for script in scripts
+        for node in ast.walk(ast.parse(script.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    packages = imports - sys.stdlib_module_names - {script.stem for script in scripts} - {"t2t_repro"}
+    names = {"absl-py" if package == "absl" else package.replace("_", "-") for package in packages}
+    assert names & requirements["benchmarks"] == requirements["benchmarks"]
+    assert names <= requirements["benchmarks"] | requirements[""]
 
 
 def test_the_readme_stays_short() -> None:

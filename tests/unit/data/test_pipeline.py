@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -233,6 +234,36 @@ def test_each_of_eight_workers_reads_only_its_share(shards_of_all_lengths: list[
         assert 0 < tokens < 1.5 / 8 * sum(batch.source_tokens + batch.target_tokens for batch in expected)
         numbers += records.numbers
     assert sorted(numbers) == sorted(np.concatenate([batch.examples for batch in expected]).tolist())
+
+
+class CountedBytes(bytes):
+    """The bytes of a shard. `count` is the number of bytes that have been read."""
+
+    count = 0
+
+    def __getitem__(self, part: Any) -> Any:
+        contents = super().__getitem__(part)
+        self.count += len(contents)
+        return contents
+
+
+def test_eight_workers_together_read_each_byte_once_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [shard_path(tmp_path, "toy", "train", number, 2) for number in range(2)]
+    for path in paths:
+        write_shard(path, pairs(200))
+    shards: list[CountedBytes] = []
+
+    def count_bytes(path: Path) -> CountedBytes:
+        shards.append(CountedBytes(path.read_bytes()))
+        return shards[-1]
+
+    monkeypatch.setattr(records_module, "_contents", count_bytes)
+    for worker in range(8):
+        ours = Pipeline(Records(paths), HParams(batch_size=500, max_length=11), 1, 40, 8)
+        for _ in ours.batches(0, ours.steps_per_epoch, range(worker, worker + 1)):
+            pass
+    assert len(shards) == 8 * len(paths)
+    assert sum(shard.count for shard in shards) == sum(map(len, shards)) / 8
 
 
 @pytest.mark.parametrize("max_tokens", [1, 11, 40, 10_000])
