@@ -110,8 +110,12 @@ def _reader(path: str) -> Iterator[Any]:
         with plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
     except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        if not Path(f"{path}.index").exists():  # whoever deletes or replaces a checkpoint deletes its index file first
+            raise UserError(
+                f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
+            ) from None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path}: this checkpoint is missing or damaged ({reason}); use another one") from None
+        raise UserError(f"{path}: this checkpoint is damaged ({reason}); use another one") from None
 
 
 @contextmanager

@@ -85,25 +85,27 @@ def use_exact_float32() -> None:
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-def require_precision(precision: str, cpu_information: Path = Path("/proc/cpuinfo")) -> None:
-    """Raises UserError if the precision is "bfloat16", and TensorFlow's device has no instructions for bfloat16.
+def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
+    """Returns True if TensorFlow's devices have instructions for bfloat16.
 
-    Without these instructions, TensorFlow computes in bfloat16 much more slowly than in float32.
+    Without these instructions, TensorFlow computes in bfloat16, but more slowly than in float32.
+
+    Args:
+        cpu_information: file in which Linux describes the processor. If it is missing, the result is True.
+    """
+    if gpus := tf.config.get_visible_devices("GPU"):
+        capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
+        return all(capability is None or capability >= BFLOAT16_GPU for capability in capabilities)
+    return not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(cpu_information.read_text().split())
+
+
+def require_precision(precision: str) -> None:
+    """Raises UserError if the precision is "bfloat16", and TensorFlow's devices have no instructions for bfloat16.
 
     Args:
         precision: one of `precision.PRECISIONS`.
-        cpu_information: file in which Linux describes the processor. If it is missing, every precision is accepted.
     """
-    if precision != "bfloat16":
-        return
-    if gpus := tf.config.get_visible_devices("GPU"):
-        capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
-        is_supported = all(capability is None or capability >= BFLOAT16_GPU for capability in capabilities)
-    else:
-        is_supported = not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(
-            cpu_information.read_text().split()
-        )
-    if not is_supported:
+    if precision == "bfloat16" and not multiplies_bfloat16():
         raise UserError(f"--precision=bfloat16: {names()[0]} has no bfloat16 instructions; omit the flag")
 
 

@@ -107,7 +107,8 @@ def _read_all(job: Job) -> Text:
     """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file."""
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
-    text, check = Text({"train": Cleaning(*limits), "dev": Cleaning()}), TextCheck()
+    text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
+    check = TextCheck(job.problem.tree_symbols)
     sources = {split: HashedPairs(job.problem.generate(split, job.tmp_dir)) for split in SPLITS}
     _exhaust(text.cleaning["dev"].first_pass(check.dev(sources["dev"])))
     train = progress(text.cleaning["train"].first_pass(check.train(sources["train"])), "reading", None, "pairs")

@@ -24,6 +24,7 @@ from t2t_repro.decoding.batches import padded
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
     NO_WORD,
+    WORD,
     WORD_KINDS,
     TreeSymbols,
     fits,
@@ -32,6 +33,7 @@ from t2t_repro.parsing.linearization import (
     kinds_of,
     words_of,
 )
+from t2t_repro.parsing.trees import PUNCTUATION
 
 MIN_EXTRA = 3
 """Number of tokens in the shortest tree that are not symbols of words: the root's two brackets and the end token."""
@@ -46,7 +48,7 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols) -> TreeRules:
     """Returns the rules of trees with these symbols.
 
     Raises:
-        UserError: if the vocabulary splits a bracket, or splits all symbols that fit a kind of word.
+        UserError: if the vocabulary splits a bracket, or no symbol of a single piece fits a kind of word.
     """
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
@@ -204,6 +206,11 @@ class SymbolRules(TreeRules):
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
         self._trie = SymbolTrie(vocabulary, symbols.words)
+        if (self._trie.shortest == IMPOSSIBLE).any():
+            raise UserError(
+                "well_formed=true needs a problem whose words have symbols that EVALB counts and symbols that it "
+                f"ignores ({' '.join(PUNCTUATION)}); omit it, or train a parser with --word_symbol={WORD}"
+            )
         if (self._trie.shortest > 1).any():
             raise small_vocabulary()
         super().__init__(vocabulary, symbols, self._trie.pieces)

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from t2t_repro.errors import UserError
+from t2t_repro.locks import locked
+
+UNFINISHED = ".writing-"
+"""Prefix of the name of the temporary folder in which a version is written."""
 
 
 @contextmanager
@@ -17,18 +21,25 @@ def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
     """Yields a temporary folder, and the path to which this function moves the folder when the `with` block ends.
 
     The number of the new version is one higher than the highest in `export_dir`; the first is 1. If the block raises an
-    exception, the temporary folder is deleted. An OSError, e.g. for a full disk, becomes a UserError.
+    exception, the temporary folder is deleted. If the process is killed, the next call deletes it.
+
+    Raises UserError if another process is writing a version, or instead of an OSError, e.g. for a full disk.
     """
     export_dir = Path(export_dir)
     temporary = ""
+    refusal = f"{export_dir}: another export is at work there; wait for its end or choose another --export_dir"
     try:
         export_dir.mkdir(parents=True, exist_ok=True)
-        versions = [int(path.name) for path in export_dir.iterdir() if path.name.isdecimal() and path.name.isascii()]
-        version = export_dir / str(max(versions, default=0) + 1)
-        temporary = tempfile.mkdtemp(prefix=".writing-", dir=export_dir)
-        yield Path(temporary), version
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, version)
+        with locked(export_dir / ".lock", refusal, delete=True):
+            for leftover in export_dir.glob(f"{UNFINISHED}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            names = [path.name for path in export_dir.iterdir()]
+            versions = [int(name) for name in names if name.isdecimal() and name.isascii()]
+            version = export_dir / str(max(versions, default=0) + 1)
+            temporary = tempfile.mkdtemp(prefix=UNFINISHED, dir=export_dir)
+            yield Path(temporary), version
+            os.chmod(temporary, 0o755)
+            os.replace(temporary, version)
     except OSError as error:
         raise UserError(
             f"{export_dir}: cannot be written ({error.strerror or error}); free space or choose another --export_dir"

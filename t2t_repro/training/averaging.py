@@ -10,7 +10,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.output_files import only_writer
 from t2t_repro.progress import say
-from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
+from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, write_checkpoint
 
 
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
@@ -49,6 +49,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     )
     subfolder = folder.path / "averaged"
     with only_writer(subfolder, "--output_dir"):
+        delete_unfinished(subfolder)
         path = write_checkpoint(average, subfolder, step)
         keep_only(subfolder, checkpoints_in(subfolder))
     return path, paths

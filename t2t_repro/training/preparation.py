@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from t2t_repro import devices
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
@@ -105,6 +106,11 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     model, step = _build(run, folder)
     checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
     run.say(_summary(run, pipeline, model))
+    if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
+        # No error, because a run that began on another machine must be able to resume here.
+        run.say(
+            f"warning: {devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here"
+        )
     start = _restore(run, checkpoints, model)
     if run.is_chief and start < hparams.train_steps:
         _check_disk(run, folder, model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.errors import UserError
+from t2t_repro.training.checkpoint_files import delete
 
 
 def write(folder: Path, *names: str) -> str:
@@ -37,11 +39,29 @@ def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, "w")
     (index,) = tmp_path.glob("*.index")
     index.write_bytes(index.read_bytes()[:20])
-    for wrong_path in (str(tmp_path / "model.ckpt-1"), path):
-        with pytest.raises(UserError, match=f"{wrong_path}: this checkpoint is missing or damaged") as error:
+    for wrong_path, reason in (
+        (str(tmp_path / "model.ckpt-1"), "missing; if a training run has just deleted it, run the same command again"),
+        (path, "damaged"),
+    ):
+        with pytest.raises(UserError, match=f"{wrong_path}: this checkpoint is {reason}") as error:
             read_checkpoint(wrong_path)
         assert "\n" not in str(error.value)
         assert read_value(wrong_path, "step") is None
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, load = write(tmp_path, "w"), tf.train.load_checkpoint
+
+    def load_and_delete(prefix: str) -> Any:
+        reader = load(prefix)  # has read the index file, not the data file
+        delete(path)
+        return reader
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
+    with pytest.raises(UserError, match=f"{path}: this checkpoint is missing; if a training run has just deleted it"):
+        read_checkpoint(path)
 
 
 def test_a_value_is_read_by_name(tmp_path: Path) -> None:

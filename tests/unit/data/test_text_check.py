@@ -8,6 +8,7 @@ import pytest
 
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.text_check import TextCheck
+from t2t_repro.parsing.linearization import TreeSymbols
 from toys import GREEK, Toy, lines
 
 OVERLAP = "every dev pair is also a training pair, so the dev loss will not show overfitting"
@@ -38,6 +39,40 @@ def test_a_dev_split_within_the_train_split_and_equal_sides_are_reported(
     assert check.warnings() == warnings
 
 
+TREE = "(S (NP ART )NP (VP )VP $. )S"
+OTHERS = "its trees have labels or tags that the problem does not list: "
+CANNOT = "; a search with well_formed=true cannot write them"
+
+
+class Parser(Toy):
+    """A problem whose targets are trees."""
+
+    tree_symbols = TreeSymbols(("S", "NP"), ())
+
+
+@pytest.mark.parametrize(
+    ("symbols", "warnings"),
+    [
+        (TreeSymbols(("S", "NP", "VP"), ("ART", "$.")), []),
+        (TreeSymbols(("S", "NP", "VP"), ()), []),
+        (TreeSymbols(("S",), ()), [f"{OTHERS}NP VP{CANNOT}"]),
+        (TreeSymbols(("S", "VP"), ("NN",)), [f"{OTHERS}$. ART NP{CANNOT}"]),
+        (TreeSymbols(("X",), ("X",)), [f"{OTHERS}$. ART NP S VP{CANNOT}"]),
+        (None, []),
+    ],
+)
+def test_trees_with_other_labels_or_tags_are_reported(symbols: TreeSymbols | None, warnings: list[str]) -> None:
+    check = TextCheck(symbols)
+    list(check.train([{"inputs": "Es schläft .", "targets": TREE}]))
+    assert check.warnings() == warnings
+
+
+def test_only_five_other_labels_are_shown() -> None:
+    check = TextCheck(TreeSymbols(("S",), ()))
+    list(check.train([{"inputs": "x", "targets": " ".join(f"({label} ){label}" for label in "BCADEFG")}]))
+    assert check.warnings() == [f"{OTHERS}A B C D E and 2 more{CANNOT}"]
+
+
 def test_the_warnings_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = Toy()
     generate_data(problem, tmp_path / "one", "")
@@ -48,3 +83,7 @@ def test_the_warnings_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")] == [
         f"warning: problem toy: {COPY}"
     ]
+    parser = Parser()
+    parser.pairs["train"] = [{"inputs": source, "targets": f"(CNP {source} )CNP"} for source in lines(40)]
+    generate_data(parser, tmp_path / "three", "")
+    assert f"warning: problem toy: {OTHERS}CNP{CANNOT}\n" in capsys.readouterr().err

@@ -233,5 +233,7 @@ def test_a_search_that_cannot_obey_the_rules_is_refused(words: Vocabulary, tiny_
         Translator(parser, tiny_vocabulary, params, 0, problem.tree_symbols).translate(["dog"])
     with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
         Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "''"))).translate(["dog"])
+    with pytest.raises(UserError, match=r"symbols that it ignores \(, : `` '' \.\); omit it, or train .*=word$"):
+        Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "$,", "$."))).translate(["dog"])
     with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
         Translator(parser, words, params, 0, problem.tree_symbols).translate(["dog"], ["(S"])

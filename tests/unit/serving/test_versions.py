@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.serving.versions import new_version
+from t2t_repro.serving.versions import UNFINISHED, new_version
 
 
 def make_version(export_dir: Path) -> Path:
@@ -30,8 +30,7 @@ def test_a_version_is_one_higher_than_the_highest(tmp_path: Path) -> None:
 
 def test_a_server_sees_a_version_only_when_it_is_complete(tmp_path: Path) -> None:
     with new_version(tmp_path) as (_, version):
-        (name,) = (path.name for path in tmp_path.iterdir())
-        assert not name.isdecimal()
+        assert not [path for path in tmp_path.iterdir() if path.name.isdecimal()]
     assert list(tmp_path.iterdir()) == [version] == [tmp_path / "1"]
 
 
@@ -41,6 +40,18 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), new_version(tmp_path):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_export_is_deleted_and_two_at_once_are_refused(tmp_path: Path) -> None:
+    leftover, notes = tmp_path / f"{UNFINISHED}abcdefgh", tmp_path / "writing-notes"
+    for folder in (leftover / "variables", notes):
+        folder.mkdir(parents=True)
+    with new_version(tmp_path) as (temporary, version):
+        assert temporary.is_dir() and not leftover.exists()
+        with pytest.raises(UserError, match="another export is at work there; wait"), new_version(tmp_path):
+            pass
+        assert temporary.is_dir()
+    assert sorted(tmp_path.iterdir()) == [version, notes]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -235,6 +235,18 @@ def test_a_full_disk_keeps_a_checkpoint_whose_number_starts_alike(folder: ModelF
     assert contents(folder) == before
 
 
+def test_an_average_deletes_the_files_of_a_killed_one(folder: ModelFolder) -> None:
+    Training(folder).saved(1, 2)
+    averaged = folder.path / "averaged"
+    averaged.mkdir()
+    for name in ("unfinished-model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "notes"):
+        (averaged / name).write_text("half")
+    average_checkpoints(folder, 2)
+    assert sorted(path.name for path in averaged.iterdir()) == [
+        "checkpoint", "model.ckpt-2.data-00000-of-00001", "model.ckpt-2.index", "notes",
+    ]  # fmt: skip
+
+
 def test_a_full_disk_leaves_no_unfinished_average(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     before = contents(folder)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from clusters import tf_config
 from programs import SMALL, refused, run, succeed, write_pairs
-from t2t_repro import registry
+from t2t_repro import devices, registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
@@ -106,6 +107,34 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
 
 
+def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def batches(start: int, stop: int, local_replicas: range | None = None) -> list[Any]:
+        requests.append((start, stop, local_replicas))
+        return []
+
+    prepared = Recorder(True, 100, 200)
+    prepared.pipeline = SimpleNamespace(batches=batches)
+    prepared.run.is_chief, prepared.run.strategy = False, SimpleNamespace(num_replicas_in_sync=4)
+    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:2"]}, index=1))
+    assert Loop(prepared)._take_steps() == 40
+    assert requests == [(40, 100, range(2, 4))]
+
+
+@pytest.mark.parametrize(("has_instructions", "warnings"), [(False, 1), (True, 0)])
+def test_training_in_bfloat16_without_its_instructions_is_reported(
+    has_instructions: bool, warnings: int, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: has_instructions)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
+    )  # ends the run before its first step
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--precision=mixed_bfloat16"))
+    line = f"warning: {devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here\n"
+    assert result.stderr.count(line) == warnings
+
+
 class FakeEvaluator:
     """A fake of `Evaluator` with constant results."""
 
@@ -131,6 +160,7 @@ class Recorder:
             say=self.messages.append,
         )
         self.start, self.model = 40, SimpleNamespace(has_attention=False)
+        self.pipeline: Any = None
         self.checkpoints = SimpleNamespace(save_best=lambda step: None)
         self.logs = SimpleNamespace(
             seconds_before=seconds_before, dev_losses={}, log_evaluation=lambda *arguments: None
