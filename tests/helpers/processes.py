@@ -22,6 +22,9 @@ FORKS.set_forkserver_preload(
     ["tensorflow", "tensorflow_text", "keras", "t2t_repro.training.loop", "t2t_repro.decoding.translator"]
 )
 
+STOP_REQUESTED = "signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
+"""Python expression that is true in a training process after its first signal, which restores the default handlers."""
+
 
 class Process:
     """A forked process that runs Python code. It has those methods of subprocess.Popen that the tests use.
@@ -101,6 +104,31 @@ def start_program(
     """
     script = f"{before}\nfrom t2t_repro.bin.t2t_{program} import run; run()"
     return Process(script, [f"t2t-{program}", *arguments], environment, files)
+
+
+def code_that_waits(owner: str, method: str, call: int, until: str = "False") -> str:
+    """Returns Python code that makes a process print "waits" to standard error and wait when it calls a method.
+
+    Args:
+        owner: the method's class, as "module:class".
+        call: number of the method's call in which the process waits, counted from 1.
+        until: Python expression; the process continues as soon as the expression is true.
+    """
+    return f"""
+import itertools, pkgutil, signal, sys, time
+
+owner, calls = pkgutil.resolve_name("{owner}"), itertools.count(1)
+method = owner.{method}
+
+def wait(*arguments):
+    if next(calls) == {call}:
+        print("waits", file=sys.stderr, flush=True)
+        while not {until}:
+            time.sleep(0.01)
+    return method(*arguments)
+
+owner.{method} = wait
+"""
 
 
 def _run(script: str, arguments: list[str], environment: dict[str, str], files: list[str]) -> None:

@@ -1,4 +1,7 @@
-"""A training run that was killed or stopped, or whose files were damaged, resumes and gives the same model."""
+"""A training run that was killed or stopped, or whose files were damaged, resumes and gives the same model.
+
+The model is Lookup, with dropout. tests/unit/training/test_checkpoint.py resumes a Transformer with all its dropouts.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from typing import IO
 import pytest
 import tensorflow as tf
 
-from processes import Process, start_program
-from programs import SMALL, refused, run, succeed, write_pairs
+from processes import STOP_REQUESTED, Process, code_that_waits, start_program
+from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -44,7 +47,7 @@ class Killed:
     def flags(self, model: Path, data: Path | None = None) -> list[str]:
         """Returns flags with which t2t-trainer repeats the undisturbed run in another model folder."""
         return [
-            "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS}",
+            "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS}", *LOOKUP,
             f"--data_dir={data or self.data}", f"--output_dir={model}", f"--train_steps={STEPS}",
             "--local_eval_frequency=5", "--log_step_count_steps=1", "--eval_decode_lines=3",
         ]  # fmt: skip
@@ -63,7 +66,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output:
         patch.syspath_prepend(str(BENCHMARKS))
         kill_resume = importlib.import_module("kill_resume")
-        patch.setattr(kill_resume, "run", succeed)
+        patch.setattr(kill_resume, "run", run_with_lookup)
         patch.setattr(kill_resume, "subprocess", SimpleNamespace(Popen=fork))
         kill_resume.flags.FLAGS(arguments)
         with pytest.raises(SystemExit) as end:
@@ -71,9 +74,14 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(root / "text", root / "data", root / "unbroken", end.value.code, output.getvalue())
 
 
+def run_with_lookup(program: str, *arguments: str) -> None:
+    """Runs t2t-PROGRAM; t2t-trainer trains the model Lookup. This function replaces `run` in kill_resume.py."""
+    succeed(program, *arguments, *(LOOKUP if program == "trainer" else ()))
+
+
 def fork(command: Sequence[str], stderr: IO[bytes]) -> Process:
-    """Starts t2t-trainer in a forked process. This function replaces subprocess.Popen in kill_resume.py."""
-    return start_program("trainer", *command[1:], files={"stderr": stderr.name})
+    """Trains the model Lookup in a forked process. This function replaces subprocess.Popen in kill_resume.py."""
+    return start_program("trainer", *command[1:], *LOOKUP, files={"stderr": stderr.name})
 
 
 def steps(model: Path) -> list[int]:
@@ -93,7 +101,7 @@ def assert_same(model: Path, unbroken: Path) -> None:
         ours, theirs = (tf.train.load_checkpoint(str(folder / place)) for folder in (model, unbroken))
         names = theirs.get_variable_to_shape_map().keys()
         assert ours.get_variable_to_shape_map().keys() == names
-        assert sum(name.startswith(("weights/", "optimizer/")) for name in names) > 50
+        assert sum(name.startswith(("weights/", "optimizer/")) for name in names) > 5
         for name in names:
             if "OBJECT_GRAPH" not in name:
                 tensors = [checkpoint.get_tensor(name) for checkpoint in (ours, theirs)]
@@ -108,35 +116,6 @@ def test_five_kills_at_any_moment_change_nothing(killed: Killed) -> None:
     assert steps(killed.unbroken) == [5, 10, 15, 20]
     for model in killed.unbroken.parent.glob("killed_*[0-9]"):
         assert_same(model, killed.unbroken)
-
-
-STOP_REQUESTED = "signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
-"""Python expression that is true in a training process after its first signal, which restores the default handlers."""
-
-
-def code_that_waits(owner: str, method: str, call: int, until: str = "False") -> str:
-    """Returns Python code that makes a process print "waits" to standard error and wait when it calls a method.
-
-    Args:
-        owner: the method's class, as "module:class".
-        call: number of the method's call in which the process waits, counted from 1.
-        until: Python expression; the process continues as soon as the expression is true.
-    """
-    return f"""
-import itertools, pkgutil, signal, sys, time
-
-owner, calls = pkgutil.resolve_name("{owner}"), itertools.count(1)
-method = owner.{method}
-
-def wait(*arguments):
-    if next(calls) == {call}:
-        print("waits", file=sys.stderr, flush=True)
-        while not {until}:
-            time.sleep(0.01)
-    return method(*arguments)
-
-owner.{method} = wait
-"""
 
 
 def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: Killed, tmp_path: Path) -> None:
@@ -215,7 +194,7 @@ def test_a_stopped_reproduction_does_not_average(tmp_path: Path) -> None:
     flags = [
         "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--hparams={SMALL}", "--train_size=300",
         "--vocab_size=340", "--train_steps=3", f"--data_dir={tmp_path / 'data'}", f"--output_dir={model}",
-        "--eval_decode_lines=20",
+        "--eval_decode_lines=20", *LOOKUP,
     ]  # fmt: skip
     evaluation = code_that_waits("t2t_repro.training.evaluation:Evaluator", "__call__", call=1, until=STOP_REQUESTED)
     process = start_program("reproduce", *flags, before=evaluation)

@@ -42,6 +42,8 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
                 training.checkpoints.save(2)
         return training.variables()
 
+    folder.hparams = replace(folder.hparams, attention_dropout=0.1, relu_dropout=0.1)
+    assert folder.hparams.layer_prepostprocess_dropout > 0
     whole = take(Training(folder), range(4))
     resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 2
