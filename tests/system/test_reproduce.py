@@ -1,16 +1,17 @@
-"""After a stop in training and a kill in decoding, t2t-reproduce resumes and repeats no finished work."""
+"""After a stop in training and a kill in decoding, t2t-reproduce resumes and repeats no finished work.
+
+The model is Lookup, which trains and decodes faster than a Transformer.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import sacrebleu
 
-from processes import start_program
+from processes import STOP_REQUESTED, code_that_waits, start_program
 from programs import run, succeed
 from t2t_repro.metrics.bleu import paper_bleu
 from t2t_repro.textfile import read_lines
@@ -18,6 +19,7 @@ from t2t_repro.textfile import read_lines
 SLIM = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=300"
 PUBLISHED = """
 from itertools import islice
+from lookup_model import Lookup
 from t2t_repro import registry
 from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
@@ -33,19 +35,15 @@ class Published(NumbersEnde):
 """
 
 
-def stop(flags: list[str], is_due: Callable[[], bool], number: signal.Signals) -> tuple[int, str]:
-    """Starts t2t-reproduce and sends it signal `number` as soon as `is_due()` is True.
+def stop(flags: list[str], before: str, number: signal.Signals) -> tuple[int, str]:
+    """Starts t2t-reproduce and sends it signal `number` when it waits in the code `before`, see `code_that_waits`.
 
     Returns the exit code and the messages of t2t-reproduce.
     """
-    process = start_program("reproduce", *flags)
-    deadline = time.monotonic() + 120
-    while not is_due() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    process = start_program("reproduce", *flags, before=before)
+    process.wait_for("waits\n")
     process.send_signal(number)
-    code = process.wait(120)
-    assert is_due(), process.errors
-    return code, process.errors
+    return process.wait(120), process.errors
 
 
 def times(*folders: Path) -> dict[str, int]:
@@ -66,22 +64,23 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     flags = [
         "--problem=published", "--row=base", f"--hparams={SLIM}", "--train_size=1000", "--vocab_size=400",
         "--decode_hparams=batch_size=100", "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}",
-        f"--output_dir={model}", f"--t2t_usr_dir={tmp_path / 'own'}", "--eval_decode_lines=0",
+        f"--output_dir={model}", "--model=lookup", f"--t2t_usr_dir={tmp_path / 'own'}", "--eval_decode_lines=0",
     ]  # fmt: skip
     planned = run("reproduce", *flags, "--dry_run")
     assert (planned.returncode, "run t2t-datagen" in planned.stderr) == (2, True)
-    code, messages = stop(flags, lambda: (model / "model.ckpt-10.index").exists(), signal.SIGTERM)
+    twelfth_step = code_that_waits("t2t_repro.training.step:TrainStep", "__call__", call=12, until=STOP_REQUESTED)
+    code, messages = stop(flags, twelfth_step, signal.SIGTERM)
     assert code == 130
     assert "saved after step " in messages
-    assert not (model / "model.ckpt-30.index").exists()
+    assert (model / "model.ckpt-10.index").exists() and not (model / "model.ckpt-30.index").exists()
 
     def unfinished() -> list[Path]:
         return list((model / "decoded").glob("second_part-30-*.txt.unfinished"))
 
-    code, messages = stop(
-        flags, lambda: any(path.read_bytes().count(b"\n") > 1 for path in unfinished()), signal.SIGKILL
-    )
+    third_line_of_second = code_that_waits("t2t_repro.decoding.journal:Journal", "add", call=500 + 3)
+    code, messages = stop(flags, third_line_of_second, signal.SIGKILL)
     assert code == -signal.SIGKILL
+    assert [path.read_bytes().count(b"\n") for path in unfinished()] == [1 + 2]
     assert "resuming after step " in messages
     assert not (model / "results.json").exists()
     done = {path: time for path, time in times(data, model).items() if path not in map(str, unfinished())}
