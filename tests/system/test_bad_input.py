@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from programs import SMALL, TrainedModel, command, refused, run, succeed, write_pairs
+from programs import LOOKUP, SMALL, TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.data.records import find_shards, index_path
 from t2t_repro.model_folder import ModelFolder
 
@@ -152,9 +152,8 @@ def test_a_damaged_shard_is_named_and_a_wrong_index_made_again(trained: TrainedM
     shard = bytearray(shards[2].read_bytes())
     shard[len(shard) // 2] ^= 1
     shards[2].write_bytes(shard)
-    result = run(
-        "trainer", *trained.flags, f"--data_dir={data}", f"--output_dir={tmp_path / 'm'}", "--train_steps=1000"
-    )
+    flags = [*trained.flags, f"--data_dir={data}", f"--output_dir={tmp_path / 'm'}", "--eval_decode_lines=0", *LOOKUP]
+    result = run("trainer", *flags, "--train_steps=1000")
     refused(result, f"{shards[2]}: record ", "is damaged (its checksum differs); run t2t-datagen again")
     assert f"{index_path(shards[0])}: does not match its shard; rebuilding it" in result.stderr
 
@@ -232,21 +231,21 @@ def test_a_full_disk_leaves_no_half_written_file(
     refused(generated, "cannot be written", "free space")
     assert not (tmp_path / "d").exists()
 
-    model = tmp_path / "m"
-    shutil.copytree(trained.folder, model)
+    model, flags = tmp_path / "m", [*trained.flags, "--output_dir=m", "--eval_decode_lines=0", *LOOKUP]
+    succeed("trainer", *flags, "--train_steps=40")
     before = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
     with largest_file(4_000):
-        result = run("trainer", *trained.flags, "--output_dir=m", "--train_steps=61", "--eval_decode_lines=0")
-    refused(result, "checkpoint 61 cannot be written", "free space")
+        result = run("trainer", *flags, "--train_steps=41")
+    refused(result, "checkpoint 41 cannot be written", "free space")
     after = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
     after["hparams.json"] = before["hparams.json"]
-    # The failed run may have added lines for step 61 to metrics.jsonl. A run that resumes from step 60 drops them.
+    # The failed run may have added lines for step 41 to metrics.jsonl. A run that resumes from step 40 drops them.
     assert after.pop("metrics.jsonl").startswith(before.pop("metrics.jsonl"))
     assert after == before
 
     with largest_file(4_000):
-        refused(run("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2"), "cannot be written")
-        refused(run("exporter", "--output_dir=m"), "cannot be written")
+        refused(run("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2", LOOKUP[0]), "cannot be written")
+        refused(run("exporter", "--output_dir=m", LOOKUP[0]), "cannot be written")
     assert not list((model / "averaged").iterdir())
     assert not list((model / "export").iterdir())
 

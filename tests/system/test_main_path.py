@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import SMALL, TrainedModel, command, refused, run, succeed
+from programs import LOOKUP, SMALL, TrainedModel, command, refused, run, succeed
 
 LINES = [
     "one thousand, nine hundred and fifty-one",
@@ -111,7 +111,7 @@ def test_a_compressed_corpus_gives_the_same_data(trained: TrainedModel, tmp_path
 def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
     succeed(
         "trainer", "--problem=numbers_ende_rev", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
-        "--train_steps=2", "--train_size=300", "--vocab_size=340", cwd=tmp_path,
+        "--train_steps=2", "--train_size=300", "--vocab_size=340", *LOOKUP, cwd=tmp_path,
     )  # fmt: skip
     model = tmp_path / "t2t_train" / "numbers_ende_rev-transformer_tiny"
     assert (model / "model.ckpt-2.index").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import TrainedModel, error, refused, run, succeed
+from programs import LOOKUP, TrainedModel, error, refused, run, succeed
 from t2t_repro.checkpoint_reader import checkpoints_in
 from t2t_repro.textfile import read_lines
 
@@ -31,14 +31,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(model: TrainedModel) -> None:
-    result = succeed("trainer", *model.flags, "--train_steps=61")
-    assert "resuming after step 60" in result.stderr
-    assert checkpoints_in(model.folder)[-1] == f"{model.folder}/model.ckpt-61"
-    succeed("avg-checkpoints", f"--output_dir={model.folder}", "--num_last_checkpoints=2")
+    folder = model.folder.with_name("lookup")
+    flags = [*model.flags, f"--output_dir={folder}", *LOOKUP]
+    succeed("trainer", *flags, "--train_steps=20")
+    result = succeed("trainer", *flags, "--train_steps=21")
+    assert "resuming after step 20" in result.stderr
+    assert checkpoints_in(folder)[-1] == f"{folder}/model.ckpt-21"
+    succeed("avg-checkpoints", f"--output_dir={folder}", "--num_last_checkpoints=2", LOOKUP[0])
     source, output = model.text / f"x{ODD}.en", model.text / f"{ODD}.de"
     source.write_text("one\ntwo\n")
-    decode = [f"--output_dir={model.folder}", "--decode_hparams=beam_size=1,extra_length=1"]
-    for checkpoint in (model.folder / "best", checkpoints_in(model.folder)[-1]):
+    decode = [f"--output_dir={folder}", "--decode_hparams=beam_size=1,extra_length=1", LOOKUP[0]]
+    for checkpoint in (folder / "best", checkpoints_in(folder)[-1]):
         flags = [*decode, f"--checkpoint_path={checkpoint}", f"--decode_from_file={source}"]
         result = succeed("decoder", *flags, f"--decode_to_file={output}")
         assert len(list(read_lines(str(output)))) == 2

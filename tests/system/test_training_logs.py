@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from programs import SMALL, TrainedModel, refused, run, succeed
+from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed
 from t2t_repro.data.records import Records, find_shards
 from terminals import terminal
 
@@ -123,7 +123,7 @@ def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tm
     # The learning rate is almost 0, so no later evaluation has a lower dev loss than the first.
     arguments = [
         *flags(trained, tmp_path / "m", "1e-30"), "--eval_decode_lines=0", "--early_stopping_patience=2",
-        "--local_eval_frequency=3", "--train_steps=100", "--save_checkpoints_secs=600",
+        "--local_eval_frequency=3", "--train_steps=100", "--save_checkpoints_secs=600", *LOOKUP,
     ]  # fmt: skip
     for _ in range(2):  # the second run must find that training has ended
         result = succeed("trainer", *arguments)
@@ -191,7 +191,7 @@ def test_a_dry_run_describes_the_training_and_writes_nothing(
 
 
 def test_a_terminal_shows_a_progress_bar(trained: TrainedModel, tmp_path: Path) -> None:
-    arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0"]
+    arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0", *LOOKUP]
     with terminal("trainer", *arguments, streams=["stderr"]) as screen:
         updates = screen.read().decode().split("\r")
     bars = [line for line in updates if "training:" in line and "target tokens/s" in line]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from clusters import tf_config
-from programs import SMALL, refused, run, succeed, write_pairs
+from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.vocabulary import Vocabulary
@@ -99,7 +99,7 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     count("problem", Problem, "__init__")
     count("vocabulary", Vocabulary, "__init__")
     count("description", Description, "load")
-    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0", *LOOKUP)
     succeed("trainer", *flags)
     assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
     loads.clear()
