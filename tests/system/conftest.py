@@ -12,7 +12,7 @@ from programs import SMALL, TrainedModel, succeed, write_pairs
 
 STEPS = 60
 DEV_LINES = 50
-TEST_LINES = 1000
+TEST_LINES = 400
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     """Returns a model trained for 60 steps, with a checkpoint every 20 steps. It translates number words badly.
 
     Tests must not change the model's files, because all tests and all processes of pytest-xdist share them. The text
-    folder has the training set, the dev set and a test set of 1,000 other numbers.
+    folder has the training set, the dev set and a test set of 400 other numbers.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -45,7 +45,7 @@ def translator(trained: TrainedModel) -> Translator:
 def test_translations_do_not_depend_on_their_batch(trained: TrainedModel, translator: Translator) -> None:
     texts = lines(trained.text / "test.en")
     expected = translator.translate(texts, batch_size=4000)
-    assert len({translation.text for translation in expected}) > 100
+    assert len({translation.text for translation in expected}) > 50
     order = list(range(len(texts)))
     random.Random(1).shuffle(order)
     translations = translator.translate([texts[number] for number in order], batch_size=300)

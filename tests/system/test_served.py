@@ -76,9 +76,9 @@ def ask_process(script: Sequence[str], request: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def batches(trained: TrainedModel) -> list[list[str]]:
-    """Returns the 1,000 test lines in batches of 100."""
-    lines = (trained.text / "test.en").read_text("utf-8").split("\n")
-    return [lines[start : start + 100] for start in range(0, 1000, 100)]
+    """Returns the 400 test lines in batches of 100."""
+    lines = (trained.text / "test.en").read_text("utf-8").split("\n")[:-1]
+    return [lines[start : start + 100] for start in range(0, len(lines), 100)]
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,8 @@ def expected(trained: TrainedModel) -> list[tuple[str, float]]:
         "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={trained.text / 'test.en'}",
         f"--decode_hparams={SHORT},write_beam_scores=true",
     )  # fmt: skip
-    rows = [line.split("\t") for line in result.stdout.split("\n")[:1000]]
-    assert len({text for text, _, _ in rows}) > 100
+    rows = [line.split("\t") for line in result.stdout.split("\n")[:-1]]
+    assert len({text for text, _, _ in rows}) > 50
     return [(text, float(score)) for text, score, _ in rows]
 
 
@@ -214,7 +214,7 @@ def test_a_server_can_warm_up(served: Served) -> None:
 
 def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[list[str]], tmp_path: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    lines = [line for batch in batches[:4] for line in batch]
+    lines = [line for batch in batches for line in batch]
     flags = [f"--output_dir={trained.folder}", f"--export_dir={tmp_path}", "--format=ctranslate2"]
     succeed("exporter", *flags)
     translator = ctranslate2.Translator(str(tmp_path / "1"), intra_threads=1)
