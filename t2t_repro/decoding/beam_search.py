@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID
-from t2t_repro.decoding.top_k import top_k
+from t2t_repro.decoding.top_k import argmax, top_k
 from t2t_repro.hparam import DecodeHParams
 
 MISSING = float("-inf")
@@ -150,8 +150,11 @@ def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[floa
 
 def advance_until_done(advance: Callable[[State], State], state: State) -> Hypotheses:
     """Calls `advance`, which decodes one position, until all sentences are done. Returns the sentences' outputs."""
-    # The loop needs shapes that fit all steps. Numbers of sentences and positions change, so only ranks are fixed.
+    # The loop needs shapes that fit all steps. Numbers of sentences and positions change, so only ranks are fixed. In
+    # the memory, only the number of sentences changes.
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * tensor.shape.rank), state)
+    memory_shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None, *tensor.shape[1:]]), state.memory)
+    shapes = shapes._replace(memory=memory_shapes)
     (state,) = tf.while_loop(
         lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
     )
@@ -200,36 +203,29 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     # C = 2K: at most one candidate of each of the K hypotheses has the end token, so at least K candidates have another
     # token. Greedy search (K = 1) needs only one candidate, because it stops when this candidate has the end token.
     count = 2 * beam_size if beam_size > 1 else 1
-    # Only the C best tokens of a hypothesis can be among a sentence's C candidates. So log-probabilities are computed
-    # only for these tokens and one more, which replaces `scoring.forbidden`: [R, K, V] --> [R, K, C + 1].
-    best_logits, tokens = top_k(logits, count + 1)
-    normalizer = log_normalizer(logits, best_logits, tokens) if scoring.normalize else 0.0
+    # Log-probabilities are computed only for the best tokens: logit - normalizer + the hypothesis's log-probability.
+    offsets = state.alive_log_probs[:, :, None]
+    if scoring.normalize:
+        offsets -= log_normalizer(logits)
     if scoring.adjust:
         logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
-        best_logits, tokens = top_k(logits, count + 1)
-    if scoring.forbidden is not None:
-        best_logits = tf.where(tokens == scoring.forbidden, MISSING, best_logits)
-    log_probs = best_logits - normalizer + state.alive_log_probs[:, :, None]
-
-    # The C best candidates of each sentence, of C + 1 (or V) for each of K hypotheses: [R, K * (C + 1)] --> [R, C]
-    per_hypothesis = tokens.shape[2] or tf.shape(tokens)[2]
-    flat_shape = [-1, beam_size * per_hypothesis]
-    log_probs, best = tf.math.top_k(tf.reshape(log_probs, flat_shape), count)
-    tokens = tf.gather(tf.reshape(tokens, flat_shape), best, batch_dims=1)
-    return Candidates(best // per_hypothesis, tokens, log_probs), cache
+    if scoring.forbidden is None:
+        log_probs, parents, tokens = top_k(logits, offsets, count)
+        return Candidates(parents, tokens, log_probs), cache
+    # At most K of the C + K best extensions have the forbidden token, one of each hypothesis.
+    log_probs, parents, tokens = top_k(logits, offsets, count + beam_size)
+    log_probs, best = tf.math.top_k(tf.where(tokens == scoring.forbidden, MISSING, log_probs), count)
+    parents, tokens = (tf.gather(indices, best, batch_dims=1) for indices in (parents, tokens))
+    return Candidates(parents, tokens, log_probs), cache
 
 
-def log_normalizer(logits: tf.Tensor, best_logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), float32 [R, K, 1].
-
-    Args:
-        logits: the logits of all V tokens, float32 [R, K, V].
-        best_logits, tokens: the largest logits and their tokens, [R, K, C], largest first.
-    """
+def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), [R, K, 1] for logits [R, K, V]."""
     # TensorFlow computes tf.nn.softmax in one pass over the vocabulary, but tf.reduce_logsumexp in four, which take
-    # twice as long.
-    best_probs = tf.gather(tf.nn.softmax(logits), tokens[:, :, :1], batch_dims=2)
-    return best_logits[:, :, :1] - tf.math.log(best_probs)
+    # twice as long. The largest logit's probability cannot underflow.
+    best = argmax(logits)[:, :, None]
+    probability = tf.gather(tf.nn.softmax(logits), best, batch_dims=2)
+    return tf.gather(logits, best, batch_dims=2) - tf.math.log(probability)
 
 
 def last_ids(state: State, hypotheses: int) -> tf.Tensor:
@@ -255,26 +251,27 @@ def remove_done(
 
     In the new state's cache, each hypothesis has the row of its parent, the earlier hypothesis that it extends.
     """
-    any_done = tf.reduce_any(is_done)
-    result = tf.cond(
-        any_done, lambda: add_outputs(state, parents, is_done, decode_hparams, scoring), lambda: state.result
-    )
-    # Keep the rows of the sentences that are not done: [R, ...] --> [R - D, ...]
-    remaining = tf.where(~is_done)[:, 0]
+    beam_size = tf.shape(parents)[1]
     keeps_order = parents.shape[1] == 1  # greedy search: the cache changes only when sentences are removed
     names = (*PER_SENTENCE, "cache") if keeps_order else PER_SENTENCE
     sentences = {name: getattr(state, name) for name in names}
-    sentences = tf.cond(
-        any_done,
-        lambda: tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences),
-        lambda: sentences,
-    )
+
+    def remove() -> tuple[Hypotheses, dict[str, Any], tf.Tensor]:
+        remaining = tf.where(~is_done)[:, 0]
+        # Keep the rows of the sentences that are not done: [R, ...] --> [R - D, ...]
+        rest = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences)
+        rows = tf.cast(remaining, tf.int32)[:, None] * beam_size + tf.gather(parents, remaining)
+        return add_outputs(state, parents, is_done, decode_hparams, scoring), rest, rows
+
+    def keep() -> tuple[Hypotheses, dict[str, Any], tf.Tensor]:
+        return state.result, sentences, tf.range(tf.shape(parents)[0])[:, None] * beam_size + parents
+
+    # The parents' rows of the cache, [R - D, K]. Row r * K + k of the cache is for hypothesis k of sentence r.
+    result, sentences, rows = tf.cond(tf.reduce_any(is_done), remove, keep)
     state = state._replace(result=result, **sentences)
     if keeps_order:
         return state
-    # Select the parents' rows of the cache. Row r * K + k is for hypothesis k of sentence r: [R * K] --> [(R - D) * K]
-    beam_size = tf.shape(parents, tf.int64)[1]
-    rows = tf.reshape(remaining[:, None] * beam_size + tf.cast(tf.gather(parents, remaining), tf.int64), [-1])
+    rows = tf.reshape(rows, [-1])
     return state._replace(cache=tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), state.cache))
 
 
