@@ -91,7 +91,9 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
         server_files.write_warmup(path, warmup_texts, servable_name, signatures)
         server_files.write_description(path, checkpoint, values.precision, params)
 
-    translator = Translator.from_folders([folder], [checkpoint], params, values.precision)
+    # Translator.from_folders would store the embedding twice, and so in the SavedModel.
+    model, max_length = folder.model(checkpoint, values.precision), folder.hparams.max_length
+    translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols)
     version = export(translator, export_dir, add_files)
     server_files.write_configs(export_dir, servable_name)
     return version

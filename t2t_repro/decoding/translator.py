@@ -30,6 +30,7 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
+from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
 from t2t_repro.precision import check_precision
 
@@ -99,12 +100,15 @@ class Translator:
         """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders.
 
         The other arguments are as for `from_dir`. This method does not check whether this machine has instructions for
-        the precision, because t2t-exporter makes translators for other machines.
+        the precision.
 
         Raises UserError if a checkpoint is damaged or the precision is unknown.
         """
         check_precision(precision)
         models = [folder.model(checkpoint, precision) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+        for model in models:
+            if isinstance(model, Transformer):
+                model.softmax.store_transposed()
         return cls(
             models[0] if len(models) == 1 else Ensemble(models),
             folders[0].vocabulary,

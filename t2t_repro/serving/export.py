@@ -46,7 +46,8 @@ class Served(tf.Module):
         self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)
         self._max_length = params.max_input_size or translator.max_length
         # TensorFlow saves only variables that are attributes of this object.
-        self._weights = [variable.value for variable in translator.model.trainable_variables]
+        copies = getattr(translator.model, "non_trainable_variables", [])
+        self._weights = [variable.value for variable in (*translator.model.trainable_variables, *copies)]
         self._tokenizer = tensorflow_text.SentencepieceTokenizer(
             model=translator.vocabulary.model, out_type=tf.int32, add_eos=False
         )

@@ -88,10 +88,10 @@ def test_a_translator_in_bfloat16_scores_almost_as_in_float32(trained: ModelFold
 def test_each_program_loads_the_model_in_its_precision(
     precision: str, trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def from_folders(folders: Any, checkpoints: Any, decode_hparams: Any, precision: str = "float32") -> None:
+    def model(folder: ModelFolder, checkpoint: str, precision: str = "float32") -> None:
         raise UserError(f"loads in {precision}")
 
-    monkeypatch.setattr(Translator, "from_folders", from_folders)
+    monkeypatch.setattr(ModelFolder, "model", model)
     (tmp_path / "x").write_text("the dog\n")
     flags = [f"--output_dir={trained.path}"] + ["--precision=bfloat16"] * (precision == "bfloat16")
     files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]

@@ -34,6 +34,17 @@ def test_logits_are_products_with_the_same_rows() -> None:
     np.testing.assert_allclose(layer.logits(x), x @ np.asarray(layer.table).T, atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_transposed_copy_gives_the_same_logits(precision: str) -> None:
+    layer = embedding(precision)
+    x = np.random.default_rng(0).normal(size=(2, 3, 9)).astype("float32")
+    expected = layer.logits(x)
+    layer.store_transposed()
+    np.testing.assert_allclose(layer.logits(x), expected, rtol=1e-2 if precision == "bfloat16" else 1e-5)
+    assert layer.transposed.dtype == layer.table.dtype
+    assert [weight.path for weight in layer.trainable_variables] == [layer.table.path]
+
+
 def test_bfloat16_rows_and_logits_are_returned_as_float32() -> None:
     layer = embedding("mixed_bfloat16")
     x = np.ones((1, 2, 9), "float32")

@@ -79,7 +79,9 @@ def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory:
     """Returns an untrained Transformer with its SavedModel. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
     hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
-    translator = Translator(Transformer(tiny_hparams, tiny_vocabulary.size), tiny_vocabulary, hparams, max_length=12)
+    model = Transformer(tiny_hparams, tiny_vocabulary.size)
+    model.softmax.store_transposed()  # as in Translator.from_folders
+    translator = Translator(model, tiny_vocabulary, hparams, max_length=12)
     return Server(translator, tmp_path_factory.mktemp("server"))
 
 
