@@ -171,19 +171,22 @@ def set_target_language(problem: Problem, language: str) -> None:
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
     """Returns the input lines with their prefixes and references.
 
-    Raises UserError if the files of inputs, prefixes and references have different numbers of lines.
+    Raises UserError if the files of inputs, prefixes and references have different numbers of lines, or if there are
+    references but no lines.
     """
+    name = values.decode_from_file or "standard input"
     if values.decode_from_file in program.STANDARD_STREAMS:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
+    if values.decode_reference and not texts:
+        raise UserError(f"{name}: no lines, so --decode_reference has nothing to score; omit it")
     columns = []
     for path in (prefix_file, values.decode_reference):
         column = list(read_lines(path)) if path else [""] * len(texts)
         if len(column) != len(texts):
             raise UserError(
-                f"{path} has {len(column):,} lines but {values.decode_from_file or 'standard input'} has "
-                f"{len(texts):,}; give one line for each input line"
+                f"{path} has {len(column):,} lines but {name} has {len(texts):,}; give one line for each input line"
             )
         columns.append(column)
     return list(zip(texts, *columns, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -17,6 +18,12 @@ class Stopped(Exception):  # noqa: N818, not an error
 def shortened(text: str, length: int = 80) -> str:
     """Returns the first `length` characters of `text`, and "..." if there are more. Keeps error messages short."""
     return text if len(text) <= length else f"{text[:length]}..."
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
+    text = str(error).strip()
+    return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:

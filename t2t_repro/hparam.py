@@ -238,6 +238,8 @@ class DecodeHParams:
             raise UserError(
                 "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true"
             )
+        if self.well_formed and self.prefix_file:
+            raise UserError("prefix_file cannot be combined with well_formed=true; omit one of them")
         if self.sampling_method not in SAMPLING_METHODS:
             raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)
         if self.is_random:

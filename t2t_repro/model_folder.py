@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,11 @@ class ModelFolder:
 
         Raises:
             UserError: an existing folder with checkpoints was trained on another problem or data, or with other
-                hparams.
+                hparams; or a file cannot be written, and the new files are deleted.
         """
         folder = Path(path)
-        new_files = [name for name in (origin.vocabulary, *DESCRIPTION) if not (folder / name).exists()]
+        files = cls.first_files(hparams, vocabulary, origin)
+        new_files = [name for name in files if not (folder / name).exists()]
         has_checkpoints = any(checkpoints_in(folder / place) for place in ("", "averaged", "best"))
         if has_checkpoints and (folder / "problem.json").exists():
             existing = cls(folder, problem)
@@ -131,11 +132,14 @@ class ModelFolder:
                     f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
                     f"{existing.hparams.train_steps:,}, so the learning rate jumps"
                 )
-        else:
-            vocabulary.save(folder / origin.vocabulary)
-        for name, values in zip(DESCRIPTION, (hparams, origin), strict=True):
-            with whole_file(folder / name, "w") as file:
-                file.write(to_json(values))
+            del files[origin.vocabulary]
+        try:
+            for name, contents in files.items():
+                with whole_file(folder / name) as file:
+                    file.write(contents)
+        except UserError:  # e.g. the disk is full
+            _discard(folder, new_files)
+            raise
         created = cls(folder, problem, vocabulary)
         created._created = new_files
         return created
@@ -153,14 +157,19 @@ class ModelFolder:
 
         Creates the folder if necessary.
 
-        Raises UserError if another run is using the folder.
+        Raises UserError if another run is using the folder, or if the folder cannot be written.
         """
-        Path(path).mkdir(parents=True, exist_ok=True)
         refusal = (
             f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
             "--output_dir"
         )
-        with locked(Path(path) / LOCK, refusal):
+        with contextlib.ExitStack() as stack:
+            try:
+                Path(path).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(Path(path) / LOCK, refusal))
+            except OSError as error:
+                reason = error.strerror or error
+                raise UserError(f"{path}: cannot be written ({reason}); choose another --output_dir") from None
             yield
 
     def description_files(self) -> list[Path]:
@@ -169,13 +178,7 @@ class ModelFolder:
 
     def discard(self) -> None:
         """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
-        for name in self._created:
-            (self.path / name).unlink(missing_ok=True)
-        # The lock file of a run is empty. A .lock with contents belongs to the user, and stays.
-        if (lock := self.path / LOCK).is_file() and not lock.stat().st_size:
-            lock.unlink()
-        with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
-            self.path.rmdir()
+        _discard(self.path, self._created)
 
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
         """Raises UserError if a run with these arguments may not resume the training of this folder's model.
@@ -284,6 +287,17 @@ class ModelFolder:
             )
 
 
+def _discard(folder: Path, names: Iterable[str]) -> None:
+    """Deletes files of a new model folder, and the folder if it is then empty."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    # The lock file of a run is empty. A .lock with contents belongs to the user, and stays.
+    if (lock := folder / LOCK).is_file() and not lock.stat().st_size:
+        lock.unlink()
+    with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
+        folder.rmdir()
+
+
 def find_checkpoint(path: str, flag: str) -> str:
     """Returns the path of the checkpoint that a flag names.
 
@@ -324,6 +338,8 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
             directions.
     """
     dirs, paths = _split_paths(output_dirs), _split_paths(checkpoint_paths)
+    if "" in dirs:
+        raise UserError(f"--output_dir={output_dirs}: the name of a folder is empty; remove the extra comma")
     if paths == [""]:
         paths = [""] * len(dirs)
     if len(paths) != len(dirs):

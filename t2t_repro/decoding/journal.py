@@ -47,6 +47,7 @@ class Journal:
             """The finished translations. A key is the number of a text, its value the text's translation."""
             self._file: IO[bytes] = open(self.path, "ab" if content else "wb")  # noqa: SIM115, closed by __exit__
             self._file.truncate(len(content))
+            self._is_empty = not self.done
             if not content:
                 self._file.write(head)
                 self._file.flush()
@@ -61,6 +62,7 @@ class Journal:
             fields["pieces"] = fields.pop("segments")
             self._file.write(json.dumps([number, fields]).encode() + b"\n")
             self._file.flush()
+            self._is_empty = False
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -72,6 +74,9 @@ class Journal:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Closes the journal. Deletes it if an error ended the decode before its first translation."""
+        if error is not None and self._is_empty:
+            self.delete()
         try:
             self._file.close()
         except OSError as close_error:

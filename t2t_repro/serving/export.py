@@ -19,6 +19,7 @@ from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import first_line
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.versions import new_version
 
@@ -200,5 +201,5 @@ def export(
             tf.saved_model.save(served, str(temporary), signatures=served.functions)
             add_files(temporary)
         except tf.errors.OpError as error:  # TensorFlow cannot write a file, e.g. on a full disk.
-            raise OSError(str(error).strip().splitlines()[0]) from None
+            raise OSError(first_line(error)) from None
     return version

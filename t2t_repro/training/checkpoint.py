@@ -11,12 +11,11 @@ import tensorflow as tf
 from t2t_repro import devices
 from t2t_repro.checkpoint_reader import assign_weights, plain_path, read_checkpoint, read_value, step_of
 from t2t_repro.data.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line
 from t2t_repro.model_folder import ModelFolder, find_checkpoint, hparams_fingerprint
 from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import (
     BEST,
-    first_line,
     keep_only,
     refuse_unreadable,
     set_aside,

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro.checkpoint_reader import CHECKPOINT, checkpoints_in
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line
 from t2t_repro.textfile import whole_file
 
 UNFINISHED = "unfinished-"
@@ -143,12 +143,6 @@ def refuse_unreadable(path: str) -> None:
                 f"{file}: cannot be read ({error.strerror or error}); check the disk and the permissions, then run the "
                 "same command again"
             ) from None
-
-
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
-    text = str(error).strip()
-    return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
 def _files(checkpoint: str) -> list[Path]:

@@ -227,6 +227,8 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
     assert "1 lines of more than 8 tokens: translated in segments" in result.stderr
     refused(run("decoder", *flags, f"--decode_hparams=prefix_file={tmp_path / 'short'}"), "short", "1 lines", "3")
     refused(run("decoder", *flags, f"--decode_reference={tmp_path / 'short'}"), "short", "1 lines", "3")
+    (tmp_path / "x.en").write_text("", "utf-8")
+    refused(run("decoder", *flags, f"--decode_reference={tmp_path / 'x.en'}"), "x.en: no lines, so --decode_reference")
 
 
 @pytest.fixture

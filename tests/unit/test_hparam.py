@@ -156,6 +156,7 @@ def test_values_out_of_range_are_refused(text: str, message: str) -> None:
             "repeat_ngram_size=2,repeat_ngram_penalty=inf,well_formed=true",
             "repeat_ngram_penalty=inf can forbid all trees",
         ),
+        ("well_formed=true,prefix_file=x", "prefix_file cannot be combined with well_formed=true; omit one of them"),
         ("sampling_method=randon", "unknown sampling_method 'randon'; did you mean 'random'?"),
         ("sampling_temp=0.5", "sampling_temp=0.5 needs sampling_method=random"),
         ("sampling_keep_top_k=5", "sampling_keep_top_k=5 needs sampling_method=random"),

@@ -92,6 +92,20 @@ def test_discard_deletes_only_what_create_has_added(
     assert [path.name for path in data.iterdir()] == ["vocab.model"]
 
 
+def test_a_folder_that_cannot_be_created_keeps_no_new_file(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
+    origin = Origin("numbers_ende", {}, "vocab.model", "0123456789ab", 1)
+    (tmp_path / "model" / "problem.json").mkdir(parents=True)  # cannot be replaced by a file
+    message = refused(ModelFolder.create, tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)
+    assert "problem.json: cannot be written" in message
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["problem.json"]
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "model"):
+        message = refused(ModelFolder.locked(path).__enter__)
+        assert message.startswith(f"{path}: cannot be written (") and message.endswith("; choose another --output_dir")
+
+
 def test_another_training_is_refused(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
@@ -299,6 +313,8 @@ def test_folders_that_do_not_belong_together_are_refused(folder: ModelFolder, ot
         message = refused(open_folders, str(folder.path), checkpoints)
         assert "--checkpoint_path" in message and f"names {len(checkpoints.split(','))}, --output_dir 1" in message
     assert "names 1, --output_dir 2" in refused(open_folders, f"{folder.path},{folder.path}", "a")
+    for paths in ("", f"{folder.path},", f",{folder.path}"):
+        assert f"--output_dir={paths}: the name of a folder is empty" in refused(open_folders, paths)
     assert "nowhere" in refused(open_folders, f"{folder.path},{folder.path.parent / 'nowhere'}")
     assert "model.ckpt-8" in refused(
         open_folders, f"{folder.path},{folder.path}", f"{folder.path}/model.ckpt-3,{folder.path}/model.ckpt-8"

@@ -59,6 +59,17 @@ def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
             assert reopen(output) == dict(list(DONE.items())[:count])  # the journal is not closed yet, as after a kill
 
 
+def test_an_error_before_the_first_translation_leaves_no_journal(output: Path, interrupted: Path) -> None:
+    for resume in (True, False):
+        with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume):
+            raise ZeroDivisionError
+        assert interrupted.exists() == resume
+    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True) as journal:
+        journal.add(0, EMPTY)
+        raise ZeroDivisionError
+    assert reopen(output) == {0: EMPTY}
+
+
 def test_a_journal_of_an_earlier_version_is_read(output: Path) -> None:
     """A journal in which the number of segments is called "pieces", as in earlier versions, is read."""
     with Journal(output, SETTINGS, resume=False):

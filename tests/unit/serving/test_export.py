@@ -220,7 +220,7 @@ def test_files_are_added_before_a_server_sees_the_version(copier: Translator, tm
 def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
     with largest_file(4096), pytest.raises(UserError, match="cannot be written") as error:
         export(copier, tmp_path)
-    assert "\n" not in str(error.value)
+    assert not {"\n", "{", "["} & set(str(error.value))
     assert not list(tmp_path.iterdir())
 
 
