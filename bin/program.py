@@ -58,6 +58,9 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         description: text that --help prints above the flags: the docstring of the program's module.
         argv: the program's name and its arguments; None for `sys.argv`.
     """
+    _open_closed_streams()
+    # These programs need TensorFlow. The user's environment or ~/.keras/keras.json may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     argv = list(sys.argv if argv is None else argv)
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
     try:
@@ -85,6 +88,18 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
             "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
         )
     return 2
+
+
+def _open_closed_streams() -> None:
+    """Opens /dev/null in place of each standard stream that is closed.
+
+    Otherwise Python would print messages for standard error on standard output, and a file that the program opens could
+    get the number of a closed stream and receive TensorFlow's messages.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _memory_shortage(error: Exception) -> str:

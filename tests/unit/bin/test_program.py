@@ -52,6 +52,21 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert capsys.readouterr().err == message
 
 
+def test_closed_streams_and_another_backend_of_keras_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    seen = []
+
+    def main(values: flags.FlagValues) -> None:
+        say("a message")
+        program.write_lines(["a line"])
+        seen.append((os.environ["KERAS_BACKEND"], sys.stdin.buffer.read(), sys.stdout is sys.stderr))
+
+    assert run(main) == 0
+    assert seen == [("tensorflow", b"", False)]
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
