@@ -181,7 +181,7 @@ def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
     """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
     tokens = sum(int((targets != 0).sum()) for _, targets in dev)
     loss, other, entropy = (
-        sum(parts) / tokens for parts in zip(*(run.measure(*micro_batch) for micro_batch in dev), strict=True)
+        sum(parts) / tokens for parts in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
     )
     return {
         "loss": round(loss, 3),
@@ -205,12 +205,12 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
         run = Run(variant, hparams)
     steps, start = TOKENS // hparams.batch_size, time.process_time()
     if isinstance(run, Run):
-        lines.append({"step": 0, "layers": run.layers(*dev[len(dev) // 2]), **measured(run, dev)})
+        lines.append({"step": 0, "layers": run.layers(*dev[len(dev) // 2][:2]), **measured(run, dev)})
     for batch in Pipeline(records["train"], hparams, SEED, EVAL_TOKENS, replicas=1).batches(0, steps):
         run.take_step(batch)
         if (batch.step + 1) % (steps // MEASURED_AT) == 0:
             seconds = {"cpu_seconds": round(time.process_time() - start)}
-            layers = {"layers": run.layers(*dev[len(dev) // 2])} if isinstance(run, Run) else {}
+            layers = {"layers": run.layers(*dev[len(dev) // 2][:2])} if isinstance(run, Run) else {}
             lines.append({"step": batch.step + 1, **layers, **measured(run, dev), **seconds})
             print(name, lines[-1], flush=True)
     return lines

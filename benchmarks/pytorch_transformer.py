@@ -153,7 +153,7 @@ class PyTorchRun:
             group["lr"] = hparams.learning_rate_constant * batch.step / hparams.learning_rate_warmup_steps
         self._adam.zero_grad()
         for micro_batch in batch.micro_batches:
-            sources, targets = (torch.from_numpy(ids).long() for ids in micro_batch)
+            sources, targets = (torch.from_numpy(ids).long() for ids in micro_batch[:2])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = self.model(sources, targets)
             (cross_entropy(logits, targets, hparams.label_smoothing) / batch.target_tokens).backward()

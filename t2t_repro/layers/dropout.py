@@ -1,50 +1,87 @@
-"""Dropout (section 5.4) whose masks depend only on the step's seed, so that a resumed run draws the same masks."""
+"""Dropout (section 5.4) whose masks belong to the examples of a training step.
+
+Whether an element is set to 0 depends only on the run's random seed, the step, the example, the place of the dropout in
+the model, and the element's position within the example. It does not depend on the other examples of the micro-batch,
+on the padding, or on the device. So a resumed run draws the same masks, and so does a run on another number of devices.
+
+Shapes: B batch, other dimensions as in the caller.
+"""
 
 from __future__ import annotations
 
-import keras
+import numpy as np
 from keras import ops
 
 from t2t_repro.layers.base import Tensor
 
+ODD = np.uint32(0x9E3779B1)
+"""An odd constant, by which numbers 0, 1, 2, ... are multiplied, so that they differ in many bits."""
 
-class Seeds(keras.random.SeedGenerator):
-    """A sequence of seeds, one for each call of `dropout` in the model, in the order of the calls.
+
+def hashed(x: Tensor) -> Tensor:
+    """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's lowbias32 (2018).
+
+    The function is a bijection. A change of one bit of a number changes each bit of its hash with probability 1/2.
+    """
+    x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(15))) * np.uint32(0x846CA68B)
+    return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16)))
+
+
+def numbers(count: Tensor) -> Tensor:
+    """Returns the numbers from 0 to `count` - 1, each multiplied by ODD: uint32 [count]."""
+    # Made as floats, because TensorFlow makes a range of integers on the CPU even if the model is on a GPU.
+    return ops.cast(ops.arange(count, dtype="float32"), "uint32") * ODD
+
+
+def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
+    """Returns a seed for each example of a micro-batch, uint32 [B], for `Seeds`.
 
     Args:
-        seed: int32 [2] from which all seeds of the sequence derive. The caller gives each micro-batch its own seed.
+        step_seed: uint32 [2], the run's random seed and the step.
+        examples: uint32 [B], the number of each example in the train split.
+    """
+    return hashed(ops.bitwise_xor(hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1])), examples))
+
+
+class Seeds:
+    """The seeds of all calls of `dropout` in the model, in the order of the calls.
+
+    Args:
+        seed: uint32 [B], the seed of each example in this step, see `example_seeds`.
     """
 
     def __init__(self, seed: Tensor) -> None:
-        # Keras's generator counts calls in a variable, which checkpoints would have to store and replicas would share.
-        # This class counts calls in Python while TensorFlow traces the graph. So each call of dropout has the same
-        # number in all steps, and only `seed` changes from step to step.
-        self._seed = seed
+        self._seed = ops.cast(seed, "uint32")
         self._count = 0
 
-    def next(self, ordered: bool = True) -> Tensor:
-        """Returns the seed [2] of the next call of `dropout`."""
+    def next(self) -> Tensor:
+        """Returns the seed of each example for the next call of `dropout`, uint32 [B]."""
+        # Calls are counted in Python while TensorFlow traces the graph. So each call of dropout has the same number in
+        # all steps.
         self._count += 1
-        seed = self._seed + ops.convert_to_tensor([0, self._count], dtype="int32")
-        return ops.cast(seed, "uint32") if keras.backend.backend() == "jax" else seed  # JAX requires uint32
+        return hashed(self._seed + np.uint32(self._count))
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     """Returns `x` with each element set to 0 with probability `rate`, and the other elements divided by 1 - rate.
 
+    The probability is exact to 1 in 65,536.
+
     Args:
-        x: floats of any shape.
+        x: floats [B, ..., C].
+        rate: probability from 0 to below 1.
         seeds: the seeds of this training step; None outside training, to return `x` unchanged.
     """
     if seeds is None or rate == 0.0:
         return x
-    # Random numbers take much of a step's time. So one 32-bit random number decides three elements. The number is
-    # shifted left by 0, 8 and 16 bits, and each result is compared with a threshold. After the last shift, 16 random
-    # bits remain, so that the probability of a 0 is exact to 1 in 65,536.
-    size = ops.size(x)
-    bits = keras.random.randint(((size + 2) // 3,), -(2**31), 2**31 - 1, dtype="int32", seed=seeds)
-    # The comparison uses floats, because TensorFlow compares int32 on the CPU even if the model is on a GPU.
-    threshold = rate * 2.0**32 - 2.0**31
-    is_kept = ops.concatenate([ops.cast(ops.left_shift(bits, shift), "float32") >= threshold for shift in (0, 8, 16)])
-    is_kept = ops.reshape(is_kept[:size], ops.shape(x))
+    shape = ops.shape(x)
+    row = seeds.next()
+    for length in shape[1:-1]:
+        row = hashed(ops.bitwise_xor(row[..., None], numbers(length)))
+    # Random numbers take much of a step's time. So each number of 32 bits decides two neighboring elements.
+    count = (shape[-1] + 1) // 2
+    pairs = hashed(ops.bitwise_xor(row[..., None], numbers(count)))
+    bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[..., : shape[-1]]
+    is_kept = bits >= np.uint16(round(rate * 2**16))
     return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

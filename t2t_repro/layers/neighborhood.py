@@ -31,7 +31,10 @@ class Blocks:
         self.length, self.reach, self.is_masked = length, r // 2, is_masked
         self.size = ops.minimum(ops.maximum(length, 1), max(self.reach, LEAST_BLOCK))
         self.count = (length + self.size - 1) // self.size
-        self.visible_blocks = 2 if is_masked else 3
+        # The block itself comes first. So if a sequence is a single block, a key's index is its position, on which
+        # dropout's masks depend.
+        self.distances = (0, -1) if is_masked else (0, -1, 1)
+        """Distances from a block to the blocks that its queries may see, in blocks."""
 
     def cut(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """Returns x [B, H, T, d] cut into blocks [B, H, N, L, d]. The last block is padded with `fill`."""
@@ -41,11 +44,11 @@ class Blocks:
     def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """Returns x [B, H, T, d] cut into blocks, each joined with its neighbor blocks: [B, H, N, M, d].
 
-        The M positions are the previous block, the block itself and, unless `is_masked`, the next block.
+        The M positions are those of the blocks at `self.distances`.
         """
-        padding = ((0, 0), (0, 0), (1, self.visible_blocks - 2), (0, 0), (0, 0))
+        padding = ((0, 0), (0, 0), (1, len(self.distances) - 2), (0, 0), (0, 0))
         x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
-        return ops.concatenate([x[:, :, i : i + self.count] for i in range(self.visible_blocks)], axis=3)
+        return ops.concatenate([x[:, :, 1 + i : 1 + i + self.count] for i in self.distances], axis=3)
 
     def bias(self, bias: Tensor | None) -> Tensor:
         """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that `bias` hides.
@@ -56,8 +59,10 @@ class Blocks:
             bias = ops.zeros((1, 1, 1, self.length))
         # The mask of the M keys of each block: [B, 1, 1, T] --> [B, 1, N, M, 1]
         keys = self.around(ops.swapaxes(bias, 2, 3), fill=ILLEGAL)
-        # Each key's position minus each query's position [L, M]. The first key is L positions before the first query.
-        distance = ops.arange(self.visible_blocks * self.size)[None, :] - self.size - ops.arange(self.size)[:, None]
+        # Each key's position minus each query's position [L, M].
+        block = ops.arange(self.size)
+        positions = ops.concatenate([block + i * self.size for i in self.distances])
+        distance = positions[None, :] - block[:, None]
         is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
         return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * ILLEGAL
 

@@ -63,7 +63,7 @@ class Model(Protocol):
         Args:
             inputs: source ids [B, S].
             targets: target ids [B, T].
-            seed: int32 [2] from which all dropout masks derive; None outside training, for no dropout.
+            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
         """
 
 

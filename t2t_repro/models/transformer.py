@@ -105,7 +105,7 @@ class Transformer(Layer):
         The logits of a position depend only on the targets before it.
 
         Args:
-            seed: int32 [2] from which all dropout masks derive; None outside training, for no dropout.
+            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
         """
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)

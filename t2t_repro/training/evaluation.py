@@ -120,7 +120,7 @@ class Evaluator:
         """
         total, correct, tokens = 0.0, 0, 0
         batches, measured = self._batches()
-        for inputs, targets in batches:
+        for inputs, targets, _ in batches:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
             batch_total, batch_correct = self._sums(inputs, targets)
@@ -140,7 +140,7 @@ class Evaluator:
         """
         if self._distinct_sources is None:
             return None
-        inputs, targets = self._distinct_sources
+        inputs, targets, _ = self._distinct_sources
         correct_pairs, _ = self._sums(inputs, targets)
         wrong_pairs, _ = self._sums(np.roll(inputs, 1, axis=0), targets)
         return (float(wrong_pairs) - float(correct_pairs)) / int((targets != 0).sum())

@@ -1,8 +1,8 @@
 """A training step: sums gradients over micro-batches and replicas, then updates the weights by Adam (section 5.3).
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand.
-So, apart from dropout, a step has the same result on any number of devices and with any number of micro-batches. A
-round consists of one micro-batch for each replica.
+Dropout's masks belong to the examples. So a step has the same result on any number of devices and with any number of
+micro-batches, except for rounding. A round consists of one micro-batch for each replica.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
 
 IDS = tf.TensorSpec([None, None], tf.int32)
-SEED = tf.TensorSpec([2], tf.int32)
+EXAMPLES = tf.TensorSpec([None], tf.uint32)
+STEP_SEED = tf.TensorSpec([2], tf.uint32)
 SCALAR = tf.TensorSpec([], tf.float32)
 
 ROUNDS_AT_ONCE = 2
@@ -123,8 +124,9 @@ class TrainStep:
 
     def _graph(self, function: Any, rounds: int) -> Any:
         """Returns `function` as a TensorFlow graph that computes `rounds` rounds of micro-batches of any shape."""
-        one_round = [[IDS] * self._replicas, [IDS] * self._replicas, [SEED] * self._replicas]
-        return tf.function(function, autograph=False, input_signature=[[one_round] * rounds, SCALAR, SCALAR])
+        one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
+        signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
+        return tf.function(function, autograph=False, input_signature=signature)
 
     def __call__(
         self, micro_batches: Sequence[MicroBatch], num_tokens: int, seed: Sequence[int], vote: bool = False
@@ -135,7 +137,7 @@ class TrainStep:
             micro_batches: the step's examples. The number of micro-batches must be a multiple of the number of
                 replicas.
             num_tokens: number of target tokens in the step; padding does not count.
-            seed: seed of the step's dropout.
+            seed: the run's random seed and the step, from which dropout's masks derive.
             vote: whether this worker wants to stop the run.
 
         Returns:
@@ -143,18 +145,18 @@ class TrainStep:
             method returns.
         """
         count, replicas = len(micro_batches), self._replicas
-        seeds = np.random.SeedSequence(list(seed)).generate_state(2 * count).astype(np.int32).reshape(count, 2)
+        step_seed = tf.constant(seed, tf.uint32)
         tokens, votes = tf.constant(num_tokens, tf.float32), tf.constant(vote, tf.float32)
-        rounds = []
-        for start in range(0, count, replicas):
-            inputs, targets = zip(*micro_batches[start : start + replicas], strict=True)
-            rounds.append([list(inputs), list(targets), list(seeds[start : start + replicas])])
+        rounds = [
+            [list(side) for side in zip(*micro_batches[start : start + replicas], strict=True)]
+            for start in range(0, count, replicas)
+        ]
         if len(rounds) <= ROUNDS_AT_ONCE:
-            return self._whole[len(rounds)](rounds, tokens, votes)
+            return self._whole[len(rounds)](rounds, step_seed, tokens, votes)
         if not self._sums:
             self._sums = self._zeros()
         for one_round in rounds:
-            self._accumulate([one_round], tokens, votes)
+            self._accumulate([one_round], step_seed, tokens, votes)
         return self._finish(votes)
 
     @staticmethod
@@ -175,17 +177,20 @@ class TrainStep:
                 for shape in ((), *(variable.shape for variable in self._model.trainable_variables))
             ]
 
-    def _gradients(self, rounds: Any, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _gradients(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns one replica's part of the step's loss, and that part's gradients multiplied by the loss scale.
 
         Args:
-            rounds: (inputs, targets, seed) of each of the replica's micro-batches.
+            rounds: (inputs, targets, examples) of each of the replica's micro-batches.
+            step_seed: the run's random seed and the step.
             tokens: number of target tokens in the whole step, by which the loss is divided.
         """
         with tf.GradientTape() as tape:
             losses = [
-                smoothed_cross_entropy(self._model(inputs, targets, seed), targets, self._label_smoothing)
-                for inputs, targets, seed in rounds
+                smoothed_cross_entropy(
+                    self._model(inputs, targets, example_seeds(step_seed, examples)), targets, self._label_smoothing
+                )
+                for inputs, targets, examples in rounds
             ]
             loss = tf.add_n(losses) / tokens
             scaled = loss * self._loss_scale.factor.value if self._loss_scale else loss
@@ -250,19 +255,19 @@ class TrainStep:
         """Runs `function` on each replica; returns the result of the first replica that belongs to this process."""
         return self._strategy.experimental_local_results(self._strategy.run(function, arguments))[0]
 
-    def _run_whole(self, rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-        def step(rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-            return self._update(*self._gradients(rounds, tokens), votes)
+    def _run_whole(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+        def step(rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+            return self._update(*self._gradients(rounds, step_seed, tokens), votes)
 
-        return self._on_replicas(step, self._distribute(rounds), tokens, votes)
+        return self._on_replicas(step, self._distribute(rounds), step_seed, tokens, votes)
 
-    def _run_accumulate(self, rounds: Any, tokens: tf.Tensor, votes: tf.Tensor) -> None:
-        def add(rounds: Any, tokens: tf.Tensor) -> None:
-            loss, gradients = self._gradients(rounds, tokens)
+    def _run_accumulate(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> None:
+        def add(rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> None:
+            loss, gradients = self._gradients(rounds, step_seed, tokens)
             for total, value in zip(self._sums, (loss, *gradients), strict=True):
                 total.assign_add(value)
 
-        self._on_replicas(add, self._distribute(rounds), tokens)
+        self._on_replicas(add, self._distribute(rounds), step_seed, tokens)
 
     def _run_finish(self, votes: tf.Tensor) -> tf.Tensor:
         def finish(votes: tf.Tensor) -> tf.Tensor:

@@ -29,10 +29,13 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams
 
 BATCH_SIZE, STEPS = 1024, 20
-HPARAMS = f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE}"
-"""Hparams overrides for a small model that keeps the paper's learning rates, which are tiny in the first steps. Adam
-turns even a gradient of rounding errors into a step of the whole learning rate, up or down. With high learning rates,
-such steps would make the weights of equal runs different."""
+HPARAMS = (
+    f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE},"
+    "attention_dropout=0.1,relu_dropout=0.1"
+)
+"""Hparams overrides for a small model with all kinds of dropout. It keeps the paper's learning rates, which are tiny in
+the first steps. Adam turns even a gradient of rounding errors into a step of the whole learning rate, up or down. With
+high learning rates, such steps would make the weights of equal runs different."""
 
 LOGICAL_DEVICES = """
 import tensorflow as tf
@@ -56,28 +59,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "data"
 
 
-def trainer_flags(data: Path, model: Path, *flags: str, dropout: float = 0.0) -> list[str]:
+def trainer_flags(data: Path, model: Path, *flags: str) -> list[str]:
     return [
         "--problem=text_files", "--hparams_set=transformer_base", *LOOKUP,
-        f"--hparams={HPARAMS},layer_prepostprocess_dropout={dropout}", f"--data_dir={data}", f"--output_dir={model}",
+        f"--hparams={HPARAMS}", f"--data_dir={data}", f"--output_dir={model}",
         "--eval_decode_lines=0", "--eval_steps=1", *flags,
     ]  # fmt: skip
 
 
-def start_two(
-    data: Path, model: Path, *flags: str, worker_flags: Sequence[str] = ("", ""), dropout: float = 0.0
-) -> list[Process]:
+def start_two(data: Path, model: Path, *flags: str, worker_flags: Sequence[str] = ("", "")) -> list[Process]:
     """Starts two t2t-trainer workers that train `model` together; the first one is the chief.
 
     Args:
         flags: flags of both workers.
         worker_flags: an additional flag for each worker; an empty string adds none.
-        dropout: the dropout rate of the hparams.
     """
     cluster = {"worker": clusters.free_addresses(2)}
     processes = []
     for index, flag in enumerate(worker_flags):
-        arguments = trainer_flags(data, model, *flags, *filter(None, [flag]), dropout=dropout)
+        arguments = trainer_flags(data, model, *flags, *filter(None, [flag]))
         processes.append(clusters.start_trainer(*arguments, config=clusters.tf_config(cluster, index=index)))
     return processes
 
@@ -152,7 +152,7 @@ def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
     def sizes(devices: int, limit: int) -> list[list[int]]:
         """Returns, for each step, the number of examples in each micro-batch. `limit` is --max_tokens_per_replica."""
         batches = Pipeline(records, HParams(batch_size=BATCH_SIZE), 1, limit, devices).batches(0, STEPS)
-        return [[len(inputs) for inputs, _ in batch.micro_batches] for batch in batches]
+        return [[len(cut.inputs) for cut in batch.micro_batches] for batch in batches]
 
     whole, two, four, accumulated, three = ([len(step) for step in sizes(*cut)] for cut in CUTS.values())
     assert {*whole, *two} == {2}
@@ -180,11 +180,11 @@ def first_new_checkpoint(model: Path, processes: list[Process]) -> int:
 def test_a_training_resumes_after_losing_a_worker_or_the_chief(data: Path, tmp_path: Path) -> None:
     flags = ["--train_steps=120", "--local_eval_frequency=10", "--max_tokens_per_replica=4096"]
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    for result in ended(*start_two(data, unbroken, *flags, dropout=0.1)):
+    for result in ended(*start_two(data, unbroken, *flags)):
         assert result.returncode == 0, result.stderr
 
     for victim in (1, 0):
-        both = start_two(data, broken, *flags, dropout=0.1)
+        both = start_two(data, broken, *flags)
         last = first_new_checkpoint(broken, both)
         both[victim].kill()
         results = ended(*both)
@@ -192,7 +192,7 @@ def test_a_training_resumes_after_losing_a_worker_or_the_chief(data: Path, tmp_p
         refused(results[1 - victim], "lost the connection to the other workers", "start all again")
         assert "grpc_status" not in results[1 - victim].stderr
 
-    both = start_two(data, broken, *flags, dropout=0.1)
+    both = start_two(data, broken, *flags)
     assert first_new_checkpoint(broken, both) > last
     both[1].send_signal(signal.SIGTERM)
     for result in ended(*both):
@@ -203,7 +203,7 @@ def test_a_training_resumes_after_losing_a_worker_or_the_chief(data: Path, tmp_p
         assert (broken / f"model.ckpt-{stopped}.index").exists()
         assert last < stopped < 120
 
-    chief, _ = ended(*start_two(data, broken, *flags, dropout=0.1))
+    chief, _ = ended(*start_two(data, broken, *flags))
     assert f"resuming after step {stopped}\n" in chief.stderr
     resumed = state(broken, 120)
     for name, value in state(unbroken, 120).items():

@@ -83,10 +83,10 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
 
     records = Records(find_shards(data_dir, problem.name, "train"), False)
     (batch,) = Pipeline(records, hparams, 1, 4096, 1).batches(0, 1)
-    inputs, targets = batch.micro_batches[0]
+    inputs, targets, _ = batch.micro_batches[0]
     tokens = np.count_nonzero(targets)
     step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
-    loss = TrainStep.read(step([(inputs, targets)], tokens, (1, 0))).loss
+    loss = TrainStep.read(step(batch.micro_batches[:1], tokens, (1, 0))).loss
     # An untrained model gives all tokens about the same probability, so its loss is about log(vocabulary size).
     assert 0.6 * math.log(vocabulary.size) < loss < 1.4 * math.log(vocabulary.size)
     loss_after = float(smoothed_cross_entropy(model(inputs, targets), targets, hparams.label_smoothing)) / tokens

@@ -46,14 +46,14 @@ def unpadded(micro_batches: Iterable[MicroBatch]) -> list[tuple[list[int], list[
     """Returns the pairs in micro-batches without padding. Asserts that zeros pad each row to the longest row."""
     batch_pairs = []
     for sides in micro_batches:
-        for ids in sides:
+        for ids in sides[:2]:
             assert ids.dtype == np.int32
             lengths = (ids != 0).sum(axis=1)
             np.testing.assert_array_equal(ids != 0, np.arange(ids.shape[1]) < lengths[:, None])
             assert ids.shape[1] == max(lengths, default=1)
         batch_pairs += [
             tuple(side[side != 0].tolist() for side in pair)  # type: ignore[misc]
-            for pair in zip(*sides, strict=True)
+            for pair in zip(*sides[:2], strict=True)
         ]
     return batch_pairs
 
@@ -105,9 +105,12 @@ def test_micro_batches_fit_the_devices_and_hold_the_same_pairs(records: Records,
     one, ours = pipeline(records, max_tokens=1000), pipeline(records, max_tokens=30, replicas=replicas)
     for whole, batch in zip(one.batches(0, 8), ours.batches(0, 8), strict=True):
         assert len(batch.micro_batches) % replicas == 0
-        assert all(ids.size <= 30 for sides in batch.micro_batches for ids in sides)
+        assert all(ids.size <= 30 for sides in batch.micro_batches for ids in sides[:2])
         assert unpadded(batch.micro_batches) == unpadded(whole.micro_batches)
-        assert all(ids.ndim == 2 for sides in batch.micro_batches for ids in sides)
+        assert all(ids.ndim == 2 for sides in batch.micro_batches for ids in sides[:2])
+        assert [pairs()[number] for sides in batch.micro_batches for number in sides.examples] == unpadded(
+            batch.micro_batches
+        )
 
 
 def test_longer_pairs_are_skipped_and_counted(records: Records) -> None:
@@ -178,11 +181,11 @@ def test_batches_equal_those_of_plain_reading(
             batch = next(batches)
             assert len(batch.micro_batches) == len(groups)
             for group, sides in zip(groups, batch.micro_batches, strict=True):
-                for side, ids in enumerate(sides):
+                for side, ids in enumerate(sides[:2]):
                     expected = padded([examples[number][side] for number in group])
                     assert ids.dtype == expected.dtype and ids.shape == expected.shape
                     assert ids.tobytes() == expected.tobytes()
-            assert batch.positions == sum(ids.size for sides in batch.micro_batches for ids in sides)
+            assert batch.positions == sum(ids.size for sides in batch.micro_batches for ids in sides[:2])
     assert next(batches, None) is None
 
 
@@ -224,12 +227,13 @@ def test_each_of_eight_workers_reads_only_its_share(shards_of_all_lengths: list[
             np.testing.assert_array_equal(batch.examples, whole_batch.examples)
             pairs = zip(batch.micro_batches, whole_batch.micro_batches, strict=True)
             for place, (sides, whole_sides) in enumerate(pairs):
-                for ids, whole_ids in zip(sides, whole_sides, strict=True):
+                for ids, whole_ids in zip(sides[:2], whole_sides[:2], strict=True):
                     if place % 16 in local:
                         np.testing.assert_array_equal(ids, whole_ids)
                         tokens += np.count_nonzero(ids)
                     else:
                         assert ids.shape == (0, 1)
+                np.testing.assert_array_equal(sides.examples, whole_sides.examples if place % 16 in local else [])
         assert tokens == records.lengths[:, records.numbers].sum()
         assert 0 < tokens < 1.5 / 8 * sum(batch.source_tokens + batch.target_tokens for batch in expected)
         numbers += records.numbers
@@ -273,7 +277,7 @@ def test_batches_once_hold_every_pair_once_shortest_first(records: Records, max_
     assert sorted(batch_pairs) == sorted(pairs())
     targets = [len(target) for _, target in batch_pairs]
     assert targets == sorted(targets)
-    assert all(ids.size <= max_tokens or len(ids) == 1 for sides in batches for ids in sides)
+    assert all(ids.size <= max_tokens or len(ids) == 1 for sides in batches for ids in sides[:2])
     if max_tokens == 10_000:
         assert len(batches) == 1
 

@@ -1,71 +1,126 @@
-"""Tests dropout: its rate, its scale, and that its masks depend only on the seed."""
+"""Tests dropout: its rate, its scale, that its masks belong to the examples, and that they look random."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.dropout import Seeds, dropout, example_seeds, hashed
+
+STEP_SEED = np.array([1, 2], np.uint32)
 
 
-def new_seeds(first: int = 1, second: int = 2) -> Seeds:
-    return Seeds(np.array([first, second], "int32"))
+def seeds_of(*examples: int, random_seed: int = 1, step: int = 2) -> Seeds:
+    return Seeds(example_seeds(np.array([random_seed, step], np.uint32), np.array(examples, np.uint32)))
 
 
-def dropped(size: int, rate: float, seeds: Seeds) -> np.ndarray:
-    return np.asarray(dropout(tf.ones(size), rate, seeds))
+def mask(shape: tuple[int, ...], rate: float, seeds: Seeds) -> np.ndarray:
+    """Returns which elements of a tensor of this shape are kept."""
+    return np.asarray(dropout(tf.ones(shape), rate, seeds)) > 0
+
+
+def lowbias32(x: int) -> int:
+    x = ((x ^ x >> 16) * 0x7FEB352D) % 2**32
+    x = ((x ^ x >> 15) * 0x846CA68B) % 2**32
+    return x ^ x >> 16
+
+
+def test_each_element_is_decided_by_16_bits_of_a_hash_of_its_place() -> None:
+    ours = mask((2, 3, 5), 0.3, seeds_of(7, 8))
+    for place, example in enumerate((7, 8)):
+        seed = lowbias32(lowbias32(lowbias32(1) ^ 2) ^ example)
+        for position, channel in itertools.product(range(3), range(5)):
+            row = lowbias32(lowbias32(seed + 1) ^ position * 0x9E3779B1 % 2**32)
+            pair = lowbias32(row ^ channel // 2 * 0x9E3779B1 % 2**32)
+            bits = pair >> 16 if channel % 2 else pair % 2**16
+            assert ours[place, position, channel] == (bits >= round(0.3 * 2**16))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
 def test_a_share_of_elements_is_dropped_and_the_rest_is_scaled(rate: float) -> None:
-    size = 600_000
-    ours = dropped(size, rate, new_seeds())
+    ours = np.asarray(dropout(tf.ones((64, 64, 128)), rate, seeds_of(*range(64))))
     assert set(np.unique(ours)) == {np.float32(0), np.float32(1 / (1 - rate))}
-    for third in np.split(ours, 3):
-        assert np.mean(third == 0) == pytest.approx(rate, abs=0.005)
-    assert ours.mean() == pytest.approx(1, abs=0.02)
+    deviation = (rate * (1 - rate) / 64) ** 0.5  # of the share in 64 elements
+    for axes in ((1, 2), (0, 2), (0, 1)):
+        shares = np.mean(ours == 0, axis=axes)
+        elements = ours.size // shares.size
+        assert np.abs(shares - rate).max() < 5 * deviation * (64 / elements) ** 0.5
 
 
-def test_elements_of_one_random_number_are_independent() -> None:
-    thirds = np.split(dropped(600_000, 0.1, new_seeds()) == 0, 3)
-    assert np.max(np.abs(np.corrcoef(thirds) - np.eye(3))) < 0.02
+def test_the_rate_is_exact_to_1_in_65_536() -> None:
+    dropped = sum(np.sum(~mask((64, 64, 256), 3 / 65536, seeds_of(*range(64), step=step))) for step in range(4))
+    assert dropped == pytest.approx(192, abs=5 * 192**0.5)
 
 
-@pytest.mark.parametrize("shape", [(1,), (2,), (4,), (5, 1), (7, 11), (0, 3), (3, 5, 7)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (2, 3), (4, 1, 8), (5, 1), (7, 11), (0, 3), (0, 4, 8), (3, 5, 7), (2, 4, 3, 5)]
+)
 def test_with_rate_one_half_the_rest_is_doubled(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
-    ours = np.asarray(dropout(x, 0.5, new_seeds()))
+    ours = np.asarray(dropout(x, 0.5, seeds_of(*range(shape[0]))))
     assert ours.shape == shape
     np.testing.assert_allclose(ours, np.where(ours == 0, 0, 2 * x))
 
 
 def test_without_seeds_or_rate_nothing_changes() -> None:
-    x = tf.ones([10])
+    x = tf.ones([10, 2])
     assert dropout(x, 0.5, None) is x
-    assert dropout(x, 0.0, new_seeds()) is x
+    assert dropout(x, 0.0, seeds_of(*range(10))) is x
 
 
-def test_the_same_seed_gives_the_same_masks_in_a_graph_and_eagerly() -> None:
-    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([2], tf.int32)])
-    def graph(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        seeds = Seeds(seed)
+def test_masks_are_the_same_in_a_graph_and_eagerly() -> None:
+    signature = [tf.TensorSpec([None, 4, None, None]), tf.TensorSpec([None], tf.uint32)]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def graph(x: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
+        seeds = Seeds(example_seeds(tf.constant(STEP_SEED), examples))
         return tf.stack([dropout(x, 0.5, seeds), dropout(x, 0.5, seeds)])
 
-    for seeds in (new_seeds(), new_seeds()):
-        eager = [dropped(100, 0.5, seeds), dropped(100, 0.5, seeds)]
-        np.testing.assert_array_equal(graph(tf.ones(100), tf.constant([1, 2])), eager)
+    for shape in ((3, 4, 5, 7), (2, 4, 1, 2)):
+        examples = np.arange(shape[0], dtype=np.uint32)
+        seeds = seeds_of(*examples)
+        eager = [mask(shape, 0.5, seeds), mask(shape, 0.5, seeds)]
+        np.testing.assert_array_equal(np.asarray(graph(tf.ones(shape), tf.constant(examples))) > 0, eager)
 
 
-def test_each_dropout_and_each_seed_has_its_own_mask() -> None:
-    seeds = new_seeds()
-    masks = [dropped(10_000, 0.5, seeds) for _ in range(3)]
-    masks += [dropped(10_000, 0.5, other) for other in (new_seeds(3, 2), new_seeds(1, 100), new_seeds(2, 1))]
-    for i, one in enumerate(masks):
-        for other in masks[:i]:
-            assert np.mean(one == other) == pytest.approx(0.5, abs=0.03)
+def test_a_mask_belongs_to_its_example() -> None:
+    for length in (4, 5):
+        small, large = mask((3, 2, length, length), 0.5, seeds_of(5, 6, 7)), mask((2, 2, 9, 9), 0.5, seeds_of(7, 5))
+        np.testing.assert_array_equal(large[::-1, :, :length, :length], small[::2])
+
+
+def test_masks_of_different_places_examples_and_steps_are_independent() -> None:
+    seeds, shape = seeds_of(*range(16)), (16, 64, 64)
+    masks = {f"place {place}": mask(shape, 0.5, seeds) for place in range(3)}
+    for name, other in {
+        "other examples": seeds_of(*range(16, 32)),
+        "next step": seeds_of(*range(16), step=3),
+        "other run": seeds_of(*range(16), random_seed=2),
+        "run and step exchanged": seeds_of(*range(16), random_seed=2, step=1),
+    }.items():
+        masks[name] = mask(shape, 0.5, other)
+    first = masks["place 0"]
+    masks |= {"next position": np.roll(first, 1, 1), "next channel": np.roll(first, 1, 2)}
+    masks |= {"next pair of channels": np.roll(first, 2, 2), "next example": np.roll(first, 1, 0)}
+    masks["exchanged"] = np.swapaxes(first, 1, 2)
+    correlation = np.corrcoef([one.reshape(-1) for one in masks.values()])
+    worst = np.unravel_index(np.argmax(np.abs(correlation - np.eye(len(masks)))), correlation.shape)
+    assert abs(correlation[worst]) < 5 / first.size**0.5, [list(masks)[i] for i in worst]
+
+
+def test_hashes_of_neighbors_look_random() -> None:
+    numbers = np.asarray(hashed(np.arange(2**18, dtype=np.uint32)))
+    assert len(np.unique(numbers)) == 2**18
+    for shift in range(0, 32, 8):
+        counts = np.bincount(numbers >> shift & 255, minlength=256)
+        assert np.sum((counts - 2**10) ** 2 / 2**10) < 255 + 5 * 510**0.5  # chi-square with 255 degrees of freedom
+    bits = (numbers[:, None] >> np.arange(32) & 1).astype(np.float32)
+    correlation = np.corrcoef(np.concatenate([bits[1:], bits[:-1]], axis=1).T)
+    assert np.abs(correlation - np.eye(64)).max() < 5.5 / 2**9
 
 
 def test_the_dtype_is_kept() -> None:
-    ours = dropout(tf.ones([9], tf.bfloat16), 0.5, new_seeds())
-    assert ours.dtype == tf.bfloat16
+    assert dropout(tf.ones([9, 3], tf.bfloat16), 0.5, seeds_of(*range(9))).dtype == tf.bfloat16

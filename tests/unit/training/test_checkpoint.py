@@ -37,7 +37,7 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
     def take(training: Training, steps: range) -> dict[str, np.ndarray]:
         step = TrainStep(training.model, training.optimizer, 0.1, training.strategy)
         for number in steps:
-            step([(IDS, IDS[::-1])], 5, (7, number))
+            step([(IDS, IDS[::-1], np.arange(len(IDS)))], 5, (7, number))
             if number == 1:
                 training.checkpoints.save(2)
         return training.variables()

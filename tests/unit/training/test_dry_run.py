@@ -57,11 +57,11 @@ def number(text: str) -> int:
 
 def test_the_facts_describe_the_plan(records: Records) -> None:
     text, epoch = described(records, 10_000), batches(records, 10_000)
-    examples = sum(len(inputs) for batch in epoch for inputs, _ in batch.micro_batches)
+    examples = sum(len(inputs) for batch in epoch for inputs, *_ in batch.micro_batches)
     assert 0 < examples < 500
     tokens = [batch.target_tokens for batch in epoch]
-    positions = sum(ids.size for batch in epoch for sides in batch.micro_batches for ids in sides)
-    filled = sum(int((ids != 0).sum()) for batch in epoch for sides in batch.micro_batches for ids in sides)
+    positions = sum(ids.size for batch in epoch for sides in batch.micro_batches for ids in sides[:2])
+    filled = sum(int((ids != 0).sum()) for batch in epoch for sides in batch.micro_batches for ids in sides[:2])
     assert min(tokens) < max(tokens) and filled < positions
     for line in (
         f"examples              {examples} an epoch; {500 - examples} longer than 14 tokens are skipped",
@@ -83,7 +83,7 @@ def test_the_table_counts_the_micro_batches(records: Records, max_tokens: int, r
     assert f"micro-batches         at most {max_tokens:,} positions (--max_tokens_per_replica)\n" in text
     largest: dict[int, list[int]] = {}
     for batch in epoch:
-        positions = max(ids.size for sides in batch.micro_batches for ids in sides)
+        positions = max(ids.size for sides in batch.micro_batches for ids in sides[:2])
         largest.setdefault(len(batch.micro_batches), []).append(positions)
     expected = [
         [f"{count}", f"{len(sizes)}", f"{len(sizes) / len(epoch):.1%}", f"{max(sizes)}", "positions"]
@@ -106,7 +106,7 @@ def test_memory_is_that_of_the_largest_micro_batches_computed_together(
     assert accumulates == any(len(batch.micro_batches) > 2 * replicas for batch in epoch)
     worst = 0
     for batch in epoch:
-        shapes = [(*inputs.shape, targets.shape[1]) for inputs, targets in batch.micro_batches if inputs.size]
+        shapes = [(*inputs.shape, targets.shape[1]) for inputs, targets, _ in batch.micro_batches if inputs.size]
         sizes = [size.activations(HPARAMS, VOCAB, shape, precision) for shape in shapes]
         if len(batch.micro_batches) <= replicas or len(batch.micro_batches) > 2 * replicas:
             worst = max(worst, *sizes)
@@ -145,7 +145,7 @@ def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monke
     text = described(records, 60)
     micro_batches = [cut for batch in epoch[:3] for cut in batch.micro_batches]
     filled, positions = (
-        sum(count(ids) for sides in micro_batches for ids in sides)
+        sum(count(ids) for sides in micro_batches for ids in sides[:2])
         for count in (np.count_nonzero, lambda ids: ids.size)
     )
     assert f"{1 - filled / positions:.1%} of all positions of the first 3 steps" in text

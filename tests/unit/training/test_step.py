@@ -15,14 +15,15 @@ import tensorflow as tf
 from processes import Process
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.dropout import Seeds, dropout, example_seeds
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import LossScale, TrainStep, adam, out_of_memory
 
 VOCAB = 12
 ONE = tf.distribute.MirroredStrategy(["/cpu:0"])
-EMPTY: MicroBatch = (np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32))
+EMPTY = MicroBatch(np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
+DROPOUT = {"layer_prepostprocess_dropout": 0.1, "attention_dropout": 0.1, "relu_dropout": 0.1}
 Run = Callable[[list[list[MicroBatch]]], tuple[list[float], list[np.ndarray]]]
 
 
@@ -39,7 +40,7 @@ TOKENS = sum(map(len, TARGETS))
 
 
 def micro_batch(*numbers: int) -> MicroBatch:
-    return padded([SOURCES[n] for n in numbers]), padded([TARGETS[n] for n in numbers])
+    return MicroBatch(padded([SOURCES[n] for n in numbers]), padded([TARGETS[n] for n in numbers]), np.array(numbers))
 
 
 def values(model: Any) -> list[np.ndarray]:
@@ -60,7 +61,7 @@ def close(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
 def model(tiny_hparams: HParams) -> Transformer:
     keras.utils.set_random_seed(1)
     with ONE.scope():
-        return Transformer(replace(tiny_hparams, layer_prepostprocess_dropout=0.0), VOCAB)
+        return Transformer(replace(tiny_hparams, **DROPOUT), VOCAB)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,10 @@ def descend(model: Transformer) -> Run:
 
 def test_a_step_follows_the_gradient_of_the_loss_per_token(model: Transformer, descend: Run) -> None:
     _, before = descend([])
+    inputs, targets, examples = micro_batch(0, 1, 2, 3, 4)
+    seed = example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
     with tf.GradientTape() as tape:
-        loss = smoothed_cross_entropy(model(*micro_batch(0, 1, 2, 3, 4)), micro_batch(0, 1, 2, 3, 4)[1], 0.1) / TOKENS
+        loss = smoothed_cross_entropy(model(inputs, targets, seed), targets, 0.1) / TOKENS
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     [ours], after = descend([[micro_batch(0, 1, 2, 3, 4)]])
     assert ours == pytest.approx(float(loss), rel=1e-5)
@@ -142,7 +145,7 @@ class Half:
     def __init__(self, hparams: HParams) -> None:
         keras.utils.set_random_seed(1)
         with ONE.scope():
-            self.model = Transformer(replace(hparams, layer_prepostprocess_dropout=0.0), VOCAB, 0, "mixed_float16")
+            self.model = Transformer(replace(hparams, **DROPOUT), VOCAB, 0, "mixed_float16")
             self.optimizer = adam(hparams)
             self.scale = LossScale()
         self.step = TrainStep(self.model, self.optimizer, 0.1, ONE, self.scale)
@@ -199,7 +202,7 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import LossScale, TrainStep, adam
 
 hparams = HParams(
-    num_hidden_layers=1, hidden_size=16, filter_size=16, num_heads=2, layer_prepostprocess_dropout=0.0,
+    num_hidden_layers=1, hidden_size=16, filter_size=16, num_heads=2, attention_dropout=0.1, relu_dropout=0.1,
     learning_rate_constant=0.1, learning_rate_warmup_steps=4, optimizer_adam_epsilon=1e-3,
 )
 random = np.random.default_rng(0)
@@ -216,7 +219,8 @@ def run(devices, cuts, precision="float32"):
     step = TrainStep(model, optimizer, 0.1, strategy, scale)
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
-        micro_batches = list(zip(np.split(source, cuts[number]), np.split(target, cuts[number])))
+        sides = source, target, np.arange(6)
+        micro_batches = list(zip(*(np.split(side, cuts[number]) for side in sides)))
         losses.append(TrainStep.read(step(micro_batches, target.size, (1, number))).loss)
     if scale:  # the next gradient overflows: all replicas skip the step and halve the scale
         before = [variable.numpy() for variable in model.trainable_variables]
@@ -250,10 +254,7 @@ def test_two_replicas_take_the_same_steps() -> None:
 
 
 class Rows:
-    """A model that looks up the logits of each position in a table of weights, by the target's id.
-
-    The seed decides which logits dropout sets to 0.
-    """
+    """A model that looks up the logits of each position in a table of weights, by the target's id. Dropout follows."""
 
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
@@ -288,23 +289,24 @@ def test_the_optimizer_is_adam() -> None:
         np.testing.assert_allclose(variable, value, rtol=1e-5)
 
 
-def test_the_seed_decides_dropout_in_each_micro_batch() -> None:
+def test_the_seed_and_the_example_decide_dropout() -> None:
     model = Rows(rate=0.5)
     [table] = values(model)
     step = descent(model, 0.0)
 
-    def after(seed: tuple[int, int], micro_batches: list[MicroBatch]) -> np.ndarray:
+    def change(seed: tuple[int, int], *micro_batches: MicroBatch) -> np.ndarray:
         model.trainable_variables[0].assign(table)
         step(micro_batches, TOKENS, seed)
-        return values(model)[0]
+        return values(model)[0] - table
 
-    whole, twice = [micro_batch(0, 1, 2, 3, 4)], [micro_batch(0), micro_batch(0)]
-    np.testing.assert_array_equal(after((1, 5), whole), after((1, 5), whole))
-    np.testing.assert_array_equal(after((1, 5), twice), after((1, 5), twice))
+    whole = change((1, 5), micro_batch(0, 1, 2, 3, 4))
+    close([whole], [change((1, 5), micro_batch(3, 4), micro_batch(1), micro_batch(2, 0))])
+    close([whole], [change((1, 5), micro_batch(4, 3, 2), EMPTY, micro_batch(0, 1))])
     for other in ((1, 6), (2, 5), (5, 1)):
-        assert not np.array_equal(after((1, 5), whole), after(other, whole))
-    once = after((1, 5), [micro_batch(0)]) - table
-    assert not np.allclose(after((1, 5), twice) - table, 2 * once)
+        assert not np.allclose(change(other, micro_batch(0, 1, 2, 3, 4)), whole)
+    first = change((1, 5), micro_batch(0))
+    close([2 * first], [change((1, 5), micro_batch(0), micro_batch(0))])
+    assert not np.allclose(change((1, 5), micro_batch(0)._replace(examples=np.array([9]))), first)
 
 
 def test_the_error_for_a_full_device_names_the_flag_and_half_the_positions() -> None:
