@@ -69,7 +69,8 @@ def train(devices: int, processes: int, limit: int, rate: float) -> tuple[np.nda
         ]  # fmt: skip
         program = f"import sys\nsys.argv = {arguments}\n{PROGRAM.format(devices)}"
         started = [subprocess.Popen([sys.executable, "-c", program], env=each) for each in cluster(processes)]
-        if any([process.wait() for process in started]):
+        exit_codes = [process.wait() for process in started]
+        if any(exit_codes):
             sys.exit(f"{folder}: the training failed")
     weights = read_checkpoint(str(checkpoint)).weights
     losses = [line["train_loss"] for line in read_metrics(folder) if "train_loss" in line]
@@ -87,14 +88,21 @@ def main(argv: list[str]) -> None:
             other_weights, other_losses = train(*run, rate)
             difference, loss = np.abs(other_weights - weights), np.abs(other_losses / losses - 1).max()
             devices, processes, limit = run
-            rows.append(
-                f"| {rate} | {processes} | {devices} | {limit:,} | {difference.max():.1e} | {(difference > 1e-6).sum()} "
-                f"| {loss:.1e} |"
-            )
+            cells = [
+                rate,
+                processes,
+                devices,
+                limit,
+                f"{difference.max():.1e}",
+                (difference > 1e-6).sum(),
+                f"{loss:.1e}",
+            ]
+            rows.append(f"| {' | '.join(map(str, cells))} |")
     print(f"{len(weights):,} weights, {STEPS.value} steps\n")
     print(
-        "| dropout | processes | devices of each | positions of a micro-batch, at most | largest difference of a weight "
-        "| weights that differ by more than 1e-6 | largest relative difference of a step's loss |\n"
+        "| dropout | processes | devices of each | positions of a micro-batch, at most "
+        "| largest difference of a weight | weights that differ by more than 1e-6 "
+        "| largest relative difference of a step's loss |\n"
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
     print("\n".join(rows))

@@ -30,8 +30,7 @@ def hashed(x: Tensor) -> Tensor:
 
 def numbers(count: Tensor) -> Tensor:
     """Returns the numbers from 0 to `count` - 1, each multiplied by ODD: uint32 [count]."""
-    # Made as floats, because TensorFlow makes a range of integers on the CPU even if the model is on a GPU.
-    return ops.cast(ops.arange(count, dtype="float32"), "uint32") * ODD
+    return ops.cast(ops.arange(count), "uint32") * ODD
 
 
 def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
