@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,18 +104,19 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         max_tokens_per_replica=config.max_tokens_per_replica,
     )
     folder = _open_folder(run, at_end)
-    model, step = _build(run, folder)
-    checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
-    run.say(_summary(run, pipeline, model))
-    if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
-        # No error, because a run that began on another machine must be able to resume here.
-        run.say(
-            f"warning: {devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here"
-        )
-    start = _restore(run, checkpoints, model)
-    if run.is_chief and start < hparams.train_steps:
-        _check_disk(run, folder, model)
-    refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
+    with _discarded_on_error(run, folder):
+        model, step = _build(run)
+        checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
+        run.say(_summary(run, pipeline, model))
+        if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
+            # No error, because a run that began on another machine must be able to resume here.
+            device = devices.names()[0]
+            run.say(f"warning: {device} has no bfloat16 instructions, so --precision=float32 trains faster here")
+        start = _restore(run, checkpoints, model)
+        if run.is_chief and start < hparams.train_steps:
+            _warn_of_full_disk(run, model)
+        refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
+        decoder = _dev_decoder(run, model) if config.eval_decode_lines else None
     dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
     return Prepared(
         run,
@@ -125,7 +127,7 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         checkpoints,
         start,
         evaluator=Evaluator(model, run.data.records["dev"], dev_tokens, config.eval_steps),
-        decoder=_dev_decoder(run, model) if config.eval_decode_lines else None,
+        decoder=decoder,
         logs=Logs(folder, start, workers()) if run.is_chief else None,
     )
 
@@ -199,20 +201,23 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
         )
 
 
-def _build(run: Run, folder: ModelFolder) -> tuple[Model, TrainStep]:
-    """Returns a new model, and the object that trains it.
+@contextlib.contextmanager
+def _discarded_on_error(run: Run, folder: ModelFolder) -> Iterator[None]:
+    """Returns a context in which a UserError makes the chief delete the files that it has created in the folder."""
+    try:
+        yield
+    except UserError:
+        if run.is_chief:
+            folder.discard()
+        raise
 
-    If the model cannot be built, the chief deletes the files that it has created in the model folder.
-    """
+
+def _build(run: Run) -> tuple[Model, TrainStep]:
+    """Returns a new model, and the object that trains it."""
     keras.utils.set_random_seed(run.random_seed)
     data, precision = run.data, run.config.precision
     with run.strategy.scope():
-        try:
-            model = make_model(run.hparams, data.vocabulary.size, data.problem.target_space_id, precision)
-        except UserError:
-            if run.is_chief:
-                folder.discard()
-            raise
+        model = make_model(run.hparams, data.vocabulary.size, data.problem.target_space_id, precision)
         optimizer = adam(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
     return model, TrainStep(model, optimizer, run.hparams.label_smoothing, run.strategy, loss_scale)
@@ -232,19 +237,14 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
     return start
 
 
-def _check_disk(run: Run, folder: ModelFolder, model: Model) -> None:
+def _warn_of_full_disk(run: Run, model: Model) -> None:
     """Warns the user if the disk will be full before the end of the run.
 
     Raises:
-        UserError: if the disk cannot hold the next checkpoints. The files created in the model folder are deleted.
+        UserError: if the disk cannot hold the next checkpoints.
     """
     need = DiskNeed.of(parameter_count(model), run.hparams, run.config)
-    try:
-        warning = refuse_full_disk(folder.path, need, run.config.keep_checkpoint_max)
-    except UserError:
-        folder.discard()
-        raise
-    if warning:
+    if warning := refuse_full_disk(Path(run.output_dir), need, run.config.keep_checkpoint_max):
         run.say(warning)
 
 

@@ -82,6 +82,12 @@ def test_a_full_disk_is_refused_before_training(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_warm_start_from_nothing_leaves_no_folder(data_dir: Path, tmp_path: Path) -> None:
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=2", f"--warm_start_from={data_dir}")
+    refused(run("trainer", *flags), f"--warm_start_from={data_dir}: no checkpoint in this folder; give a checkpoint")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
