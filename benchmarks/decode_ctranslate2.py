@@ -5,11 +5,11 @@
 
 The script exports the model like t2t-exporter --format=ctranslate2. In each repetition, every engine translates the
 lines once, one engine after the other. Speeds are medians of wall time over the repetitions, with the smallest and the
-largest value; loading a model and building graphs do not count. So measure on an idle machine. The last column is the
-share of lines that an engine translates like the first one. The script fails if this share is below --min_equal for
-CTranslate2's float32. CTranslate2 lacks t2t-decoder's length penalty; with --alpha=0 no search has one
-(docs/ctranslate2.md). CTranslate2 reads the environment variable CT2_USE_MKL, which can change its speed: run the
-script with 0 and with 1.
+largest value; loading a model and building graphs do not count. So measure on an idle machine, or with --cpu_time and
+one thread. The last column is the share of lines that an engine translates like the first one. The script fails if this
+share is below --min_equal for CTranslate2's float32. CTranslate2 lacks t2t-decoder's length penalty; with --alpha=0 no
+search has one (docs/ctranslate2.md). CTranslate2 reads the environment variable CT2_USE_MKL, which can change its
+speed: run the script with 0 and with 1.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ THREADS = flags.DEFINE_integer("threads", 1, "CPU threads of each engine", lower
 ONE_AT_A_TIME = flags.DEFINE_boolean("one_at_a_time", False, "translate each line by itself")
 PRECISIONS = flags.DEFINE_list("precisions", ["float32"], "precisions of t2t-decoder: float32, bfloat16")
 QUANTIZATIONS = flags.DEFINE_list("quantizations", ["float32", "int8"], "types of the weights in CTranslate2")
+CPU_TIME = flags.DEFINE_boolean("cpu_time", False, "measure CPU time of all threads instead of wall time")
 REPETITIONS = flags.DEFINE_integer("repetitions", 5, "number of measurements of each engine", lower_bound=1)
 MIN_EQUAL = flags.DEFINE_float("min_equal", 0.95, "smallest share of equal lines in float32")
 
@@ -101,10 +102,11 @@ def theirs(quantization: str) -> Engine:
 
 
 def measure(engine: Engine, lines: list[str]) -> tuple[list[str], int, float]:
-    """Returns the engine's translations, their number of tokens, and the seconds of wall time."""
-    start = time.perf_counter()
+    """Returns the engine's translations, their number of tokens, and the seconds of wall time or CPU time."""
+    clock = time.process_time if CPU_TIME.value else time.perf_counter
+    start = clock()
     parts = [engine([line]) for line in lines] if ONE_AT_A_TIME.value else [engine(lines)]
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     return [text for texts, _ in parts for text in texts], sum(tokens for _, tokens in parts), seconds
 
 
@@ -127,7 +129,7 @@ def main(argv: list[str]) -> None:
     print(
         f"{MODEL.value}: {len(lines)} lines{' one at a time' if ONE_AT_A_TIME.value else ''}, beam {BEAM_SIZE.value}, "
         f"alpha {ALPHA.value}, {THREADS.value} threads, {REPETITIONS.value} repetitions, "
-        f"CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}\n"
+        f"{'CPU' if CPU_TIME.value else 'wall'} time, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}\n"
     )
     print("| engine | lines/s | output tokens/s | tokens/s of the first row = 1 | equal lines |")
     print("| --- | ---: | ---: | ---: | ---: |")
