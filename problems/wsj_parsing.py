@@ -155,7 +155,10 @@ class WsjParsing(Problem):
         """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1."""
         if self.was_reversed:
             return super().scores(outputs, references)
-        gold, test = ([list(parse_trees([line], "tree")) for line in lines] for lines in (references, outputs))
+        gold, test = (
+            [list(parse_trees([line], name, number)) for number, line in enumerate(lines, 1)]
+            for name, lines in (("references", references), ("outputs", outputs))
+        )
         summary = evalb.summarise(evalb.score(*pair) for pair in zip(gold, test, strict=True))
         signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
         names = {"F1": summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,

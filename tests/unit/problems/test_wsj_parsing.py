@@ -290,6 +290,12 @@ def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
         problem().scores(PARSED[:3], GOLD)
 
 
+def test_a_wrong_reference_is_named_by_its_line() -> None:
+    tree = "(TOP (S (NN dog)))"
+    with pytest.raises(UserError, match=r"^references:2: 'dog' is outside a tree; fix the brackets$"):
+        problem().scores([tree, tree], [tree, "dog"])
+
+
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:
     sentences = ["The dog bit the man in the leg", "No. 7 barks ."]
     scores = registry.problem("wsj_parsing_rev").scores(sentences, sentences)
