@@ -30,8 +30,9 @@ class Lookup:
 
     def __call__(self, inputs: Any, targets: Any, seed: Any = None) -> Any:
         """Returns the logits [B, T, V] of target ids [B, T] for source ids [B, S]."""
-        memory = dropout(self.encode(inputs), self.rate, None if seed is None else Seeds(seed))
-        return self.decode(targets, memory)
+        seeds = None if seed is None else Seeds(seed)
+        memory = dropout(self.encode(inputs), self.rate, seeds)
+        return dropout(self.decode(targets, memory), self.rate, seeds)
 
     def encode(self, inputs: Any) -> Any:
         """Returns the memory [B, V]: the mean of the source tokens' logits."""
