@@ -156,7 +156,8 @@ def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer
     expected = Translator(transformer, folder.vocabulary, translator.decode_hparams)
     [ours], [theirs] = (each.translate(["the cat"])[0].hypotheses for each in (translator, expected))
     assert ours.ids == theirs.ids
-    assert ours.score == pytest.approx(theirs.score, rel=1e-5)  # the logits come from the transposed embedding
+    assert translator.model.softmax.transposed is not None  # for faster logits, whose last bits differ
+    assert ours.score == pytest.approx(theirs.score, rel=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, RANDOM], ids=["best", "random"])
