@@ -186,10 +186,12 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
     best = shlex.quote(", ".join(checkpoints_in(folder.path / "best")))
-    return (
-        f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto average and decode: t2t-avg-checkpoints "
-        f"{flag} && t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
-    )
+    decode = f"t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+    if folder.hparams.num_last_checkpoints == 1:
+        purpose, commands = "decode", decode
+    else:
+        purpose, commands = "average and decode", f"t2t-avg-checkpoints {flag} && {decode}"
+    return f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto {purpose}: {commands}"
 
 
 def run() -> None:

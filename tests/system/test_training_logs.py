@@ -30,6 +30,7 @@ def flags(trained: TrainedModel, folder: Path, rate: str = "2.0") -> list[str]:
         rate: value of the hparam learning_rate_constant.
     """
     hparams = SMALL.replace("learning_rate_constant=2.0", f"learning_rate_constant={rate}")
+    hparams += ",num_last_checkpoints=3"
     return [*trained.flags, f"--output_dir={folder}", f"--hparams={hparams}", "--local_eval_frequency=10"]
 
 

@@ -9,6 +9,7 @@ from absl import flags
 
 from t2t_repro.bin import t2t_trainer
 from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training import loop
 from t2t_repro.training.config import RunConfig
 
@@ -29,3 +30,13 @@ def test_only_the_default_number_of_decoded_lines_has_a_time_limit(
     assert configs == [
         RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=lines, limits_decoding=is_limited)
     ]
+
+
+@pytest.mark.parametrize("num_last_checkpoints", [1, 5])
+def test_the_next_commands_average_only_if_the_hparams_do(
+    folder: ModelFolder, num_last_checkpoints: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "hparams", HParams(num_last_checkpoints=num_last_checkpoints))
+    commands = t2t_trainer.next_commands(folder, "")
+    assert ("t2t-avg-checkpoints" in commands) == ("to average" in commands) == (num_last_checkpoints > 1)
+    assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands

@@ -90,6 +90,8 @@ def test_small_sets_are_small(name: str, width: int) -> None:
     hparams = registry.hparams(name)
     assert (hparams.num_hidden_layers, hparams.hidden_size, hparams.filter_size) == (2, width, 4 * width)
     assert hparams.learning_rate_warmup_steps < hparams.train_steps
+    # The learning rate ends at 0, so the last checkpoint is better than an average.
+    assert hparams.learning_rate_schedule.endswith("linear_decay") and hparams.num_last_checkpoints == 1
 
 
 def test_every_set_has_a_docstring_and_returns_hparams() -> None:
