@@ -118,8 +118,8 @@ def transformer_tiny() -> HParams:
 
     At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
     epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because the rate
-    of the paper's equation 3 would still be high at the end of a short training run. So the last checkpoint is the best,
-    and averaging it with earlier ones would not help.
+    of the paper's equation 3 would still be high at the end of a short training run. So the last checkpoint is the
+    best, and averaging it with earlier ones would not help.
     """
     return replace(
         transformer_base(),

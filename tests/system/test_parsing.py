@@ -17,9 +17,9 @@ def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
     for program, *flags in (
         ("datagen", "--problem=wsj_parsing", f"--tmp_dir={tmp_path / 'tmp'}", f"--data_dir={data}", "--vocab_size=400",
          "--train_sections=02"),
-        ("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--hparams={SMALL},num_last_checkpoints=5",
-         f"--data_dir={data}", f"--output_dir={model}", "--train_steps=6", "--local_eval_frequency=1",
-         "--eval_decode_lines=0"),
+        ("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny",
+         f"--hparams={SMALL},num_last_checkpoints=5", f"--data_dir={data}", f"--output_dir={model}", "--train_steps=6",
+         "--local_eval_frequency=1", "--eval_decode_lines=0"),
         ("avg-checkpoints", f"--output_dir={model}", "--nocompare"),  # averages 5 checkpoints, as the hparams say
         ("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}",
          "--decode_hparams=beam_size=2,extra_length=10"),
