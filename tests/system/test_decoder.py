@@ -30,7 +30,7 @@ TIE = 1e-5
 
 
 def lines(path: Path) -> list[str]:
-    return path.read_text("utf-8").split("\n")[:-1]
+    return path.read_bytes().decode().split("\n")[:-1]  # a "\r" within a line stays
 
 
 def joined(texts: list[str]) -> str:

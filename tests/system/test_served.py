@@ -222,6 +222,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     pieces = tokenizer.encode(lines, out_type=str)
     for beam_size in (1, 4):
         translations: dict[int, tuple[str, float]] = {}
+        at_limit = set()
         for length in set(map(len, pieces)):  # one call per length, because max_decoding_length depends on it
             numbers = [number for number, line in enumerate(pieces) if len(line) == length]
             results = translator.translate_batch(
@@ -230,14 +231,18 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
             )  # fmt: skip
             pairs = [(tokenizer.decode(result.hypotheses[0]), result.scores[0]) for result in results]
             translations |= dict(zip(numbers, pairs, strict=True))
+            lengths = [len(result.hypotheses[0]) for result in results]
+            at_limit |= {number for number, each in zip(numbers, lengths, strict=True) if each == length + 1 + 5}
         ours = Translator.from_dir(str(trained.folder), beam_size=beam_size, alpha=0.0, extra_length=5)
         expected = ours.translate(lines)
         # CTranslate2 stops a beam search as soon as it has enough finished hypotheses, so it may miss the best
-        # hypothesis. If CTranslate2's translation differs from ours, our translation must have the higher score.
+        # hypothesis. If CTranslate2's translation differs from ours, our translation must have the higher score. At the
+        # length limit, CTranslate2 prefers a better unfinished hypothesis, but we prefer a finished one.
+        assert beam_size == 1 or len(at_limit) < 0.9 * len(lines)
         differences = [
             translation.score - translations[number][1]
             for number, translation in enumerate(expected)
-            if translation.text != translations[number][0]
+            if translation.text != translations[number][0] and (beam_size == 1 or number not in at_limit)
         ]
         assert len(differences) <= (0 if beam_size == 1 else 0.03 * len(lines))
         assert min(differences, default=1.0) > TIE

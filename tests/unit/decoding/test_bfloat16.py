@@ -17,6 +17,7 @@ from programs import refused, run
 from t2t_repro import devices
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding import beam_pipeline, journal
+from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -120,11 +121,12 @@ def test_a_wrong_precision_is_one_line(trained: ModelFolder, tmp_path: Path, mon
 def test_an_interrupted_decode_resumes_only_in_its_precision(
     trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*arguments: Any) -> None:
+    def interrupt(count: int, stream: Any, journal: journal.Journal, label: str) -> None:
+        journal.add(0, Translation((Hypothesis("the dog", -1.0),)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(journal, "translate_all", interrupt)
-    (tmp_path / "x").write_text("the dog\n")
+    (tmp_path / "x").write_text("the dog\na cat\n")
     flags = [f"--output_dir={trained.path}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
     assert run("decoder", *flags, "--precision=bfloat16").returncode == 130
     refused(run("decoder", *flags, "--resume"), "y.unfinished belongs to another input, model")
