@@ -40,6 +40,7 @@ check: $(INSTALLED)
 	mkdir -p .mypy_tree/t2t_repro
 	ln -s $(CURDIR)/t2t_repro/* $(CURDIR)/problems $(CURDIR)/hparams $(CURDIR)/bin .mypy_tree/t2t_repro/
 	cd .mypy_tree && ../$(BIN)/mypy --config-file ../pyproject.toml -p t2t_repro
+	cd .mypy_tree && MYPYPATH=../benchmarks ../$(BIN)/mypy --config-file ../pyproject.toml ../benchmarks/*.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

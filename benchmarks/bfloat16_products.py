@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import tensorflow as tf
+from spread import spread
 
 SHAPES = ((512, 512, 2048), (128, 512, 8000))
 """The products [m, k] @ [k, n], as (m, k, n): a layer of the base model in training; logits of 128 hypotheses."""
@@ -37,8 +37,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     for shape in SHAPES:
         for dtype in (tf.float32, tf.bfloat16):
-            times = milliseconds(*shape, dtype)
-            print(f"{shape} {dtype.name}: {np.median(times):.1f} ms ({min(times):.1f} to {max(times):.1f})")
+            print(f"{shape} {dtype.name}: {spread(milliseconds(*shape, dtype))} ms")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import ctranslate2
 import numpy as np
 import sentencepiece
 from absl import app, flags
+from spread import spread
 
 from t2t_repro import devices
 from t2t_repro.data.text_rules import one_line
@@ -108,11 +109,6 @@ def measure(engine: Engine, lines: list[str]) -> tuple[list[str], int, float]:
     parts = [engine([line]) for line in lines] if ONE_AT_A_TIME.value else [engine(lines)]
     seconds = clock() - start
     return [text for texts, _ in parts for text in texts], sum(tokens for _, tokens in parts), seconds
-
-
-def spread(values: np.ndarray) -> str:
-    """Returns the median with the smallest and the largest value."""
-    return f"{np.median(values):,.1f} ({values.min():,.1f} to {values.max():,.1f})"
 
 
 def main(argv: list[str]) -> None:

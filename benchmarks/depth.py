@@ -179,9 +179,9 @@ class Run:
 
 def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
     """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
-    tokens = sum(int((targets != 0).sum()) for _, targets in dev)
+    tokens = sum(int((targets != 0).sum()) for _, targets, _ in dev)
     loss, other, entropy = (
-        sum(parts) / tokens for parts in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
+        sum(values) / tokens for values in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
     )
     return {
         "loss": round(loss, 3),

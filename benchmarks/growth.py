@@ -10,6 +10,7 @@ leaves its temporary data in FOLDER.
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import statistics
@@ -29,11 +30,11 @@ from results import Results
 from commands import run
 from t2t_repro import devices
 from t2t_repro.data import batching
-from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.data.pipeline import MicroBatch, Pipeline
 from t2t_repro.data.records import Records, chunk, find_shards, shard_path, write_chunks
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.model import make_model
+from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import TrainStep, adam
 
 matplotlib.use("Agg")
@@ -76,16 +77,17 @@ def shape(width: int = 128, depth: int = 2) -> HParams:
 def time_training(length: int = 16, **size: int) -> list[float]:
     """Returns microseconds of a training step for each target token. A step has `TOKENS` tokens on each side."""
     hparams = shape(**size)
-    model = make_model(hparams, VOCAB_SIZE)
+    model = Transformer(hparams, VOCAB_SIZE)
     step = TrainStep(model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
     ids = sentences(TOKENS // length, length)
-    step([(ids, ids)], TOKENS, (1, 0))
-    return repeat(lambda: step.read(step([(ids, ids)], TOKENS, (1, 1))), 1e6 / TOKENS)
+    micro_batches = [MicroBatch(ids, ids, np.arange(len(ids)))]
+    step(micro_batches, TOKENS, (1, 0))
+    return repeat(lambda: step.read(step(micro_batches, TOKENS, (1, 1))), 1e6 / TOKENS)
 
 
 def time_decoding(length: int = 16, beam_size: int = 4) -> list[float]:
     """Returns milliseconds for each of `SENTENCES` sentences. Sources and outputs have the same length."""
-    model, params = make_model(shape(), VOCAB_SIZE), DecodeHParams(beam_size=beam_size, extra_length=0)
+    model, params = Transformer(shape(), VOCAB_SIZE), DecodeHParams(beam_size=beam_size, extra_length=0)
     search = tf.function(lambda ids: generate_outputs(model, params, Sources(ids)).ids, autograph=False)
     ids = tf.constant(sentences(SENTENCES, length))
     assert search(ids).shape[2] == length
@@ -169,7 +171,7 @@ def draw_panel(axis: Any, panel: Panel, results: Results) -> None:
     """
     times = []
     for size in panel.sizes:
-        values = results.measure(f"{panel.title}; {panel.label}: {size}", lambda size=size: panel.measure(size))
+        values = results.measure(f"{panel.title}; {panel.label}: {size}", functools.partial(panel.measure, size))
         times.append(statistics.median(values))
         axis.errorbar(size, times[-1], [[times[-1] - min(values)], [max(values) - times[-1]]], fmt="oC0", capsize=3)
         label = f"{float(f'{times[-1]:.3g}'):,g}"

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import tensorflow as tf
 from absl import app, flags
+from tensorflow.compat.v1 import Event, SessionLog
 
 from commands import run
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
@@ -35,7 +36,6 @@ from t2t_repro.model_folder import LOCK
 from t2t_repro.training import metrics_log, tensorboard_log
 from t2t_repro.training.checkpoint_files import UNFINISHED
 from t2t_repro.training.metrics_log import read_metrics
-from t2t_repro.training.tensorboard_log import Event, SessionLog
 
 TRAIN = flags.DEFINE_string("train", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
 DEV = flags.DEFINE_string("dev", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
@@ -156,9 +156,9 @@ def content(model: Path) -> dict[str, object]:
         values[f"metrics.jsonl: {kind} {line['step']}"] = {k: line[k] for k in line if k not in TIMES}
     values["metrics.jsonl: lines"] = len(read_metrics(model))
     points: dict[str, dict[int, bytes]] = collections.defaultdict(dict)
-    for path in sorted((model / tensorboard_log.FOLDER).iterdir()):
+    for event_file in sorted((model / tensorboard_log.FOLDER).iterdir()):
         try:
-            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            for record in tf.data.TFRecordDataset(str(event_file)).as_numpy_iterator():
                 event = Event.FromString(record)
                 # A resumed t2t-trainer writes a START event with the number of its first step. TensorBoard then drops
                 # the old points of this step and of later steps, because t2t-trainer takes these steps again.
@@ -225,8 +225,12 @@ def time_to_first_step(work: Path) -> None:
             start_time = time.monotonic()
             log = copy / metrics_log.FILE
             size = log.stat().st_size
+
+            def has_grown(log: Path = log, size: int = size) -> bool:
+                return log.stat().st_size > size
+
             arguments = flags_of(copy, 2 * high, evaluation=high)
-            killed(copy, arguments, lambda log=log, size=size: log.stat().st_size > size)
+            killed(copy, arguments, has_grown)
             taken[step].append(time.monotonic() - start_time)
             shutil.rmtree(copy)
     for step, seconds in taken.items():

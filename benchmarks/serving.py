@@ -24,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from spread import spread
 
 from t2t_repro import devices
 from t2t_repro.decoding.translator import Translator
@@ -48,7 +49,10 @@ Engine = Callable[[Sequence[str]], list[str]]
 
 
 def decoders() -> dict[str, Engine]:
-    """Returns t2t-decoder's translator as engines: all lines together, and as many at a time as there are clients."""
+    """Returns two engines, by name, that use t2t-decoder's translator.
+
+    The first engine translates all lines together, the second as many lines at a time as there are clients.
+    """
     translator = Translator.from_dir(OUTPUT_DIR.value)
 
     def together(lines: Sequence[str]) -> list[str]:
@@ -112,11 +116,6 @@ def measure(engine: Engine, lines: Sequence[str]) -> tuple[list[str], float, flo
     cpu, wall = time.process_time(), time.perf_counter()
     outputs = engine(lines)
     return outputs, len(lines) / (time.process_time() - cpu), len(lines) / (time.perf_counter() - wall)
-
-
-def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Returns median (lowest to highest)."""
-    return f"{np.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
 def main(argv: list[str]) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from absl import app, flags
+from spread import spread
 
 OUTPUT_DIR = flags.DEFINE_multi_string("output_dir", [], "model folder")
 REPETITIONS = flags.DEFINE_integer("repetitions", 5, "number of runs of each command", lower_bound=1)
@@ -51,11 +51,6 @@ def measure(command: list[str]) -> tuple[float, float]:
     return wall, cpu_seconds() - cpu_start
 
 
-def spread(seconds: list[float]) -> str:
-    """Returns median (lowest to highest)."""
-    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
-
-
 def main(argv: list[str]) -> None:
     """Prints the table."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -73,7 +68,7 @@ def main(argv: list[str]) -> None:
     print("| command | first line, wall s | CPU s |\n| --- | ---: | ---: |")
     for name, measured in times.items():
         wall, cpu = zip(*measured, strict=True)
-        print(f"| {name} | {spread(list(wall))} | {spread(list(cpu))} |")
+        print(f"| {name} | {spread(wall, 2)} | {spread(cpu, 2)} |")
 
 
 if __name__ == "__main__":

@@ -156,9 +156,9 @@ def describe_predictions(walk: Walk) -> str:
     """Returns a table with a column for each position: the token that the decoder reads, and the one it predicts."""
     probabilities = np.asarray(ops.softmax(walk.model(walk.inputs, walk.targets)))[0]
     predicted = probabilities.argmax(axis=1)
-    reads = ["zeros", *walk.pieces(walk.targets[0, :-1])]
+    reads = ["zeros", *walk.pieces(walk.targets[0, :-1].tolist())]
     shown = [f"{row.max():.4f}" for row in probabilities]
-    rows = [["reads", *reads], ["predicts", *walk.pieces(predicted)], ["with probability", *shown]]
+    rows = [["reads", *reads], ["predicts", *walk.pieces(predicted.tolist())], ["with probability", *shown]]
     return table(["position", *range(len(predicted))], rows)
 
 
@@ -354,13 +354,9 @@ def main(argv: list[str]) -> None:
         draw(walk)
     page = PAGE.read_text("utf-8")
     for name in re.findall(r"<!-- measured: (\w+) -->", page):
-        block = BLOCKS[name](walk)
-        page = re.sub(
-            rf"(<!-- measured: {name} -->\n).*?(<!-- end -->)",
-            lambda match, block=block: f"{match[1]}{block}\n{match[2]}",
-            page,
-            flags=re.DOTALL,
-        )
+        before, start, rest = page.partition(f"<!-- measured: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        page = f"{before}{start}{BLOCKS[name](walk)}\n{end}{after}"
     PAGE.write_text(page, "utf-8")
 
 

@@ -24,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from spread import spread
 
 from t2t_repro import devices, registry
 from t2t_repro.data.dataset import Data, load_data
@@ -35,7 +36,7 @@ from t2t_repro.training.distribution import make_strategy
 from t2t_repro.training.loop import Loop
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.preparation import Run, prepare
-from t2t_repro.training.step import IDS, SCALAR, SEED, adam
+from t2t_repro.training.step import EXAMPLES, IDS, SCALAR, adam
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "folder that t2t-datagen wrote", required=True)
 PROBLEM = flags.DEFINE_string("problem", "text_files", "name of the problem")
@@ -59,12 +60,12 @@ def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
     model, optimizer = make_model(hparams, vocab_size, precision=PRECISION.value), adam(hparams)
     optimizer.build(model.trainable_variables)
 
-    @tf.function(autograph=False, input_signature=[[[IDS, IDS, SEED]] * 2, SCALAR])
+    @tf.function(autograph=False, input_signature=[[[IDS, IDS, EXAMPLES]] * 2, SCALAR])
     def step(micro_batches: Any, tokens: Any) -> Any:
         with tf.GradientTape() as tape:
             losses = [
-                smoothed_cross_entropy(model(inputs, targets, seed), targets, hparams.label_smoothing)
-                for inputs, targets, seed in micro_batches
+                smoothed_cross_entropy(model(inputs, targets, examples), targets, hparams.label_smoothing)
+                for inputs, targets, examples in micro_batches
             ]
             loss = tf.add_n(losses) / tokens
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
@@ -72,8 +73,7 @@ def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
         return loss
 
     def take(batch: Batch) -> None:
-        seed = tf.constant([batch.step, 1], tf.int32)
-        step([[*sides, seed] for sides in batch.micro_batches], float(batch.target_tokens)).numpy()
+        step(list(map(list, batch.micro_batches)), float(batch.target_tokens)).numpy()
 
     return take
 
@@ -124,14 +124,9 @@ def run_trainer(data: Data, hparams: HParams) -> np.ndarray:
     run = Run(WORK.value, data, hparams, 1, config, make_strategy())
     with contextlib.ExitStack() as at_end:
         prepared = prepare(run, at_end)
-        timed = TimedPipeline(prepared.pipeline.batches, bare_step(hparams, data.vocabulary.size))
+        timed: Any = TimedPipeline(prepared.pipeline.batches, bare_step(hparams, data.vocabulary.size))
         Loop(dataclasses.replace(prepared, pipeline=timed)).run()
     return np.array(timed.times[FIRST_STEPS:-1])
-
-
-def spread(values: np.ndarray, digits: int) -> str:
-    """Returns median (lowest to highest)."""
-    return f"{np.median(values):,.{digits}f} ({values.min():,.{digits}f} to {values.max():,.{digits}f})"
 
 
 def main(argv: list[str]) -> None:
