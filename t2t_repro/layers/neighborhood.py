@@ -29,7 +29,11 @@ class Blocks:
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
         self.length, self.reach, self.is_masked = length, r // 2, is_masked
-        self.size = ops.minimum(ops.maximum(length, 1), max(self.reach, LEAST_BLOCK))
+        most = max(self.reach, LEAST_BLOCK)
+        if isinstance(length, int):  # JAX knows all lengths when it traces the model, and needs sizes that are ints
+            self.size = min(max(length, 1), most)
+        else:
+            self.size = ops.minimum(ops.maximum(length, 1), most)
         self.count = (length + self.size - 1) // self.size
         # The block itself comes first. So if a sequence is a single block, a key's index is its position, on which
         # dropout's masks depend.
