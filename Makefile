@@ -5,6 +5,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 INSTALLED := .venv/installed
+JAX := .venv/jax
 DEMO := demo
 
 .PHONY: demo test check format clean
@@ -13,6 +14,12 @@ $(INSTALLED): setup.py pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --progress-bar off --quiet --upgrade pip
 	$(BIN)/pip install --progress-bar off --quiet --editable ".[test]"
+	touch $@
+
+# The packages of the extra "jax", only for tests/system/test_jax.py. In .venv itself, every process that imports
+# TensorFlow would also import JAX.
+$(JAX)/installed: $(INSTALLED)
+	$(BIN)/pip install --progress-bar off --quiet --no-compile --upgrade --target $(JAX) "jax>=0.10,<1" "optax>=0.2.8,<0.3"
 	touch $@
 
 demo: $(INSTALLED)
@@ -29,7 +36,7 @@ demo: $(INSTALLED)
 	$(BIN)/python benchmarks/demo_serving.py $(DEMO)/model/export/1 \
 		"three hundred and forty-two" "seventeen thousand and six" "nine hundred and ninety-nine thousand, nine hundred and ninety-nine"
 
-test: check
+test: check $(JAX)/installed
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # mypy sees the packages where setup.py puts them: problems/, hparams/ and bin/ inside t2t_repro/.

@@ -11,6 +11,8 @@ PROGRAMS = (
 EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
 """Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
+JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
+"""The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
 PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
 """Packages with which the scripts in benchmarks/ compare this one."""
 
@@ -46,6 +48,7 @@ setup(
         "tqdm>=4.66,<5",
     ],
     extras_require=EXTRAS
+    | JAX
     | {
         "benchmarks": PEERS,
         "test": [

@@ -82,7 +82,12 @@ def requirements(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
     texts = [path.read_text("utf-8") for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py")]]
     extras = {extra for text in texts for extra in re.findall(r'install [^`\n]*"(?:\.|/?t2t_repro)\[(\w+)\]', text)}
-    assert {"beam", "benchmarks", "ctranslate2", "test"} <= extras <= requirements.keys()
+    assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= requirements.keys()
+
+
+def test_make_installs_the_packages_of_the_extra_jax() -> None:
+    [extra] = re.findall(r'"jax": \[(.*?)\]', (ROOT / "setup.py").read_text("utf-8"))
+    assert extra.replace(", ", " ") in (ROOT / "Makefile").read_text("utf-8")
 
 
 def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str, set[str]]) -> None:

@@ -1,0 +1,105 @@
+"""Computes with JAX the values that tests/system/test_jax.py compares with those of TensorFlow and tensor2tensor.
+
+Usage: python jax_process.py FOLDER, in a process in which JAX can be imported, but not TensorFlow. FOLDER holds
+hparams.json, the data directory "data", and the program train_jax.py of docs/jax.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import runpy
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from keras import ops
+
+from golden_model import golden_model, load
+from t2t_repro import layers, models, registry
+from t2t_repro.data.dataset import load_data
+from t2t_repro.hparam import HParams, from_json
+from t2t_repro.models.model import make_model
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.training.loss import smoothed_cross_entropy
+
+GREEDY_LENGTH = 8
+"""Number of positions of greedy search. JAX compiles each position separately, so more positions take longer."""
+
+
+def greedy(model: Transformer, inputs: np.ndarray) -> tuple[Any, Any]:
+    """Returns the ids [B, GREEDY_LENGTH] of greedy search by `decode_step`, and the log-probability of each id."""
+    memory, cache = model.encode(inputs), model.start(len(inputs))
+    ids, log_probs = [ops.zeros(len(inputs), "int32")], []
+    for t in range(GREEDY_LENGTH):
+        logits, cache = model.decode_step(ids[-1][:, None], t, cache, memory)
+        step_log_probs = ops.log_softmax(logits[:, 0])
+        ids.append(ops.argmax(step_log_probs, axis=1))
+        log_probs.append(ops.max(step_log_probs, axis=1))
+    return ops.stack(ids[1:], axis=1), ops.stack(log_probs, axis=1)
+
+
+def golden_values() -> dict[str, Any]:
+    """Returns values of the model with tensor2tensor's weights: logits, losses, gradients, outputs of greedy search."""
+    model, golden, beam = golden_model(), load("model_v1_postnorm_fwd"), load("model_v1_postnorm_beam")
+    inputs, targets, variables = golden["inputs"], golden["targets"], model.trainable_variables
+    tokens = (targets != 0).sum()
+
+    def loss_and_logits(weights: list[Any]) -> tuple[Any, Any]:
+        logits, _ = model.stateless_call(weights, [], inputs, targets)
+        return smoothed_cross_entropy(logits, targets, 0.1) / tokens, logits
+
+    @jax.jit
+    def compute(weights: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        (loss, logits), gradients = jax.value_and_grad(loss_and_logits, has_aux=True)(weights)
+        eval_loss = smoothed_cross_entropy(logits, targets, 0.0) / tokens
+        return {"train_loss": loss, "eval_loss": eval_loss, "logits": logits}, gradients
+
+    values, gradients = compute([variable.value for variable in variables])
+    ids, log_probs = jax.jit(partial(greedy, model))(beam["inputs"])
+    values |= {"greedy ids": ids, "greedy log-probabilities": log_probs}
+    return values | {variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)}
+
+
+def decoded(model: Any) -> dict[str, Any]:
+    """Returns the logits [1, 6, V] of a target by `decode_step`, and by `decode`."""
+    memory, targets = model.encode(np.array([[7, 8, 1]])), np.array([[4, 5, 6, 7, 8, 1]])
+    previous, cache, logits = np.pad(targets, ((0, 0), (1, 0))), model.start(1), []
+    for t in range(targets.shape[1]):
+        step_logits, cache = model.decode_step(previous[:, t : t + 1], t, cache, memory)
+        logits.append(step_logits)
+    return {"by steps": ops.concatenate(logits, axis=1), "at once": model.decode(targets, memory)}
+
+
+def save(path: Path, tensors: dict[str, Any]) -> None:
+    """Writes tensors to a file that numpy.load reads."""
+    np.savez(path, **{name: np.asarray(tensor) for name, tensor in tensors.items()})
+
+
+def main(folder: Path) -> None:
+    """Writes the values into files in `folder`, and runs train_jax.py."""
+    for package in (layers, models):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    save(folder / "golden.npz", golden_values())
+
+    hparams = from_json(HParams, (folder / "hparams.json").read_text("utf-8"), "hparams.json")
+    data_dir, steps = str(folder / "data"), str(hparams.train_steps)
+    keras.utils.set_random_seed(1)  # as in train_jax.py
+    model = make_model(hparams, load_data(data_dir, "text_files").vocabulary.size)
+    save(folder / "initial.npz", {variable.path: variable.value for variable in model.trainable_variables})
+    save(folder / "decoded.npz", jax.jit(partial(decoded, model))())
+
+    registry.register_hparams("jax_test")(lambda: hparams)
+    sys.argv = ["train_jax.py", data_dir, "text_files", "jax_test", steps, str(folder / "model")]
+    example = runpy.run_path(str(folder / "train_jax.py"), run_name="__main__")
+    sizes = [example["padded"](*[np.ones((size, 1), np.int32)] * 2, np.arange(size))[0].shape for size in range(300)]
+    save(folder / "training.npz", {"losses": example["losses"], "sizes": sizes})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
