@@ -34,6 +34,7 @@ class Results:
         """
         if name not in self.read():
             measurements = measure()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(f"{self._path}.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in self.read().items()]

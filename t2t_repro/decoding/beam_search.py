@@ -5,6 +5,9 @@ hypotheses, which end with the end token. A sentence is done when none of its al
 hypotheses any more, or when it reaches its length limit. The search then removes the sentence from the batch, so that
 short sentences do not wait for the longest one. The outputs of a sentence do not depend on the other sentences.
 
+Tokens and indices are int64. On a GPU, TensorFlow would run most operations of int32 on the CPU, and copy their inputs
+and outputs at each position.
+
 Shapes: B sentences at the start, R sentences that are not done, K beam size, C candidates per sentence, t positions
 decoded so far, V vocabulary, n outputs per sentence, L longest limit. D of the R sentences are done after a step.
 """
@@ -46,7 +49,7 @@ class Hypotheses(NamedTuple):
     """The n outputs of each sentence and their scores. Beam search puts the best output first."""
 
     ids: tf.Tensor
-    """Token ids, int32 [B, n, L]. Each output includes its end token and is padded with 0."""
+    """Token ids, int [B, n, L]. Each output includes its end token and is padded with 0."""
     scores: tf.Tensor
     """float32 [B, n]: log-probability / length penalty + `Scoring.bonus`; -inf for outputs that do not exist."""
 
@@ -57,15 +60,15 @@ class State(NamedTuple):
     t: tf.Tensor
     """int32 [], number of positions decoded so far."""
     rows: tf.Tensor
-    """int32 [R], the index in the original batch of each sentence that is not done."""
+    """int64 [R], the index in the original batch of each sentence that is not done."""
     limits: tf.Tensor
-    """int32 [R], maximum output length of each sentence, counting the end token."""
+    """int64 [R], maximum output length of each sentence, counting the end token."""
     alive_ids: tf.Tensor
-    """int32 [R, K, t], tokens of the alive hypotheses."""
+    """int64 [R, K, 1 + t], for each alive hypothesis a 0, then its tokens."""
     alive_log_probs: tf.Tensor
     """float32 [R, K], log-probabilities of the alive hypotheses; in beam search, best first."""
     finished_ids: tf.Tensor
-    """int32 [R, K, t], tokens of the finished hypotheses, padded with 0."""
+    """int64 [R, K, 1 + t], for each finished hypothesis a 0, then its tokens, padded with 0."""
     finished_scores: tf.Tensor
     """float32 [R, K], scores of the finished hypotheses; in beam search, best first."""
     cache: Any
@@ -84,9 +87,9 @@ class Candidates(NamedTuple):
     """The C best hypotheses that extend an alive hypothesis of a sentence by one token, best first."""
 
     parents: tf.Tensor
-    """int32 [R, C], index of the alive hypothesis that each candidate extends."""
+    """int64 [R, C], index of the alive hypothesis that each candidate extends."""
     tokens: tf.Tensor
-    """int32 [R, C], the token that each candidate adds."""
+    """int64 [R, C], the token that each candidate adds."""
     log_probs: tf.Tensor
     """float32 [R, C], log-probability of each candidate, including its new token."""
 
@@ -108,7 +111,7 @@ def beam_search(
     Args:
         cache: tensors [B * K, ...] with a row for each hypothesis, which `scoring.step` reads and extends.
         memory: tensors [B, ...] with a row for each sentence, which `scoring.step` reads.
-        limits: int32 [B], 1 or more: the maximum length of each sentence's outputs, counting the end token.
+        limits: int [B], 1 or more: the maximum length of each sentence's outputs, counting the end token.
         decode_hparams: the search uses `beam_size` (K), `alpha` and `num_best` (n).
     """
 
@@ -133,16 +136,16 @@ def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[floa
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
     return State(
         t=tf.constant(0),
-        rows=tf.range(batch),
-        limits=limits,
-        alive_ids=tf.zeros([batch, beam_size, 0], tf.int32),
+        rows=tf.cast(tf.range(batch), tf.int64),
+        limits=tf.cast(limits, tf.int64),
+        alive_ids=tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64)),
         alive_log_probs=tf.tile(tf.constant([log_probs]), [batch, 1]),
-        finished_ids=tf.zeros([batch, beam_size, 0], tf.int32),
+        finished_ids=tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64)),
         finished_scores=tf.fill([batch, beam_size], MISSING),
         cache=cache,
         memory=memory,
         result=Hypotheses(
-            ids=tf.zeros([batch, num_best, tf.maximum(tf.reduce_max(limits), 0)], tf.int32),
+            ids=tf.zeros([batch, num_best, tf.cast(tf.maximum(tf.reduce_max(limits), 0), tf.int32)], tf.int64),
             scores=tf.fill([batch, num_best], MISSING),
         ),
     )
@@ -165,13 +168,13 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
     """Decodes one position. Keeps the K best alive and the K best finished hypotheses of each sentence.
 
     Returns:
-        The new state, and the parents, int32 [R, K]: the index of the old hypothesis that each new alive hypothesis
+        The new state, and the parents, int64 [R, K]: the index of the old hypothesis that each new alive hypothesis
         extends. The rows of the new state's cache are still in the order of the old hypotheses.
     """
     beam_size = decode_hparams.beam_size
     candidates, cache = find_candidates(state, scoring, beam_size)
     is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
-    # The tokens of the candidates: [R, K, t] --> [R, C, t + 1]
+    # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
     ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
     ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
 
@@ -183,7 +186,7 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
     if scoring.bonus:
         scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
     finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), beam_size)
-    finished_ids = tf.concat([tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]]), ids], axis=1)  # [R, K + C, t + 1]
+    finished_ids = tf.concat([with_padding(state.finished_ids), ids], axis=1)  # [R, K + C, 2 + t]
 
     state = state._replace(
         t=state.t + 1,
@@ -208,7 +211,7 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     if scoring.normalize:
         offsets -= log_normalizer(logits)
     if scoring.adjust:
-        logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+        logits = scoring.adjust(logits, state.alive_ids[:, :, 1:], state.t, state.memory)
     if scoring.forbidden is None:
         log_probs, parents, tokens = top_k(logits, offsets, count)
         return Candidates(parents, tokens, log_probs), cache
@@ -229,10 +232,14 @@ def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
 
 
 def last_ids(state: State, hypotheses: int) -> tf.Tensor:
-    """Returns int32 [R, K], the last token of each of the K alive hypotheses, or 0 at the first position."""
-    ids = tf.pad(state.alive_ids, [[0, 0], [0, 0], [1, 0]], constant_values=PAD_ID)[:, :, -1]
+    """Returns int64 [R, K], the last token of each of the K alive hypotheses, or 0 at the first position."""
     # The graph must know K: with it, shapes of the model's tensors are constants and cost no operations.
-    return tf.ensure_shape(ids, [None, hypotheses])
+    return tf.ensure_shape(state.alive_ids[:, :, -1], [None, hypotheses])
+
+
+def with_padding(ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids [R, K, 1 + t] with a 0 added to each row. On a GPU, TensorFlow cannot pad int64."""
+    return tf.concat([ids, tf.zeros_like(ids[:, :, :1])], axis=2)
 
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
@@ -241,7 +248,7 @@ def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
     # the score is this log-probability divided by the length penalty, which is largest at the length limit.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
     worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
-    return (state.t >= state.limits) | (worst_of_best > best_possible)
+    return (tf.cast(state.t, tf.int64) >= state.limits) | (worst_of_best > best_possible)
 
 
 def remove_done(
@@ -251,8 +258,8 @@ def remove_done(
 
     In the new state's cache, each hypothesis has the row of its parent, the earlier hypothesis that it extends.
     """
-    beam_size = tf.shape(parents)[1]
-    keeps_order = parents.shape[1] == 1  # greedy search: the cache changes only when sentences are removed
+    beam_size = parents.shape[1]
+    keeps_order = beam_size == 1  # greedy search: the cache changes only when sentences are removed
     names = (*PER_SENTENCE, "cache") if keeps_order else PER_SENTENCE
     sentences = {name: getattr(state, name) for name in names}
 
@@ -260,11 +267,12 @@ def remove_done(
         remaining = tf.where(~is_done)[:, 0]
         # Keep the rows of the sentences that are not done: [R, ...] --> [R - D, ...]
         rest = tf.nest.map_structure(lambda tensor: tf.gather(tensor, remaining), sentences)
-        rows = tf.cast(remaining, tf.int32)[:, None] * beam_size + tf.gather(parents, remaining)
+        rows = remaining[:, None] * beam_size + tf.gather(parents, remaining)
         return add_outputs(state, parents, is_done, decode_hparams, scoring), rest, rows
 
     def keep() -> tuple[Hypotheses, dict[str, Any], tf.Tensor]:
-        return state.result, sentences, tf.range(tf.shape(parents)[0])[:, None] * beam_size + parents
+        rows = tf.cast(tf.range(tf.shape(parents)[0]), tf.int64)
+        return state.result, sentences, rows[:, None] * beam_size + parents
 
     # The parents' rows of the cache, [R - D, K]. Row r * K + k of the cache is for hypothesis k of sentence r.
     result, sentences, rows = tf.cond(tf.reduce_any(is_done), remove, keep)
@@ -294,12 +302,14 @@ def add_outputs(
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
     is_finished = tf.concat([finished_scores > MISSING, tf.zeros_like(alive_scores, tf.bool)], axis=1)
-    group = tf.where(is_finished, 0, tf.where(scores > MISSING, 1, 2))
-    order = tf.argsort(group, stable=True)[:, : decode_hparams.num_best]
-    ids, scores = tf.gather(ids, order, batch_dims=1), tf.gather(scores, order, batch_dims=1)
+    group = tf.where(is_finished, 0.0, tf.where(scores > MISSING, 1.0, 2.0))
+    order = tf.argsort(group, stable=True)
+    count = decode_hparams.num_best
+    ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
 
-    # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, t] --> [D, n, L]
-    ids = tf.pad(ids, [[0, 0], [0, 0], [0, tf.shape(state.result.ids)[2] - state.t]])
+    # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t] --> [D, n, L]
+    padding = tf.zeros([tf.shape(ids)[0], count, tf.shape(state.result.ids)[2] - state.t], tf.int64)
+    ids = tf.concat([ids[:, :, 1:], padding], axis=2)
     rows = tf.gather(state.rows, done)[:, None]
     return Hypotheses(
         tf.tensor_scatter_nd_update(state.result.ids, rows, ids),

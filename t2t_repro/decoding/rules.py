@@ -20,9 +20,9 @@ def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf
     Args:
         logits: the model's logits. The prefix's token keeps its logit in this tensor even if other rules forbid it.
         adjusted: the logits after other rules, used for sentences whose prefix has no token at position t.
-        prefix: int32 [R, P], the tokens with which each sentence's outputs must begin, padded with 0.
+        prefix: int64 [R, P + 1], the tokens with which each sentence's outputs must begin, padded with at least one 0.
     """
-    forced = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(t, tf.shape(prefix)[1])]  # [R]: prefix token at t, or 0
+    forced = prefix[:, tf.minimum(t, tf.shape(prefix)[1] - 1)]  # [R]: prefix token at t, or 0
     # [R, V]: 0 for the prefix token, -inf for all other tokens
     mask = tf.one_hot(forced, tf.shape(logits)[2], on_value=0.0, off_value=float("-inf"))
     return tf.where(forced[:, None, None] == PAD_ID, adjusted, logits + mask[:, None])
@@ -32,7 +32,7 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     """Returns the logits [R, K, V], lowered by `penalty` for tokens that would repeat an n-gram of their hypothesis.
 
     Args:
-        ids: int32 [R, K, t], the tokens of the hypotheses.
+        ids: int64 [R, K, t], the tokens of the hypotheses.
         size: n, the number of tokens in an n-gram, at least 1.
     """
     shape, length = tf.shape(logits), tf.shape(ids)[2]
@@ -45,9 +45,9 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     # Each token that ends a matching n-gram gets the penalty. If a token ends several matching n-grams, the maximum
     # gives the token only one penalty. Matches [R, K, W] --> penalties [R * K * V] --> [R, K, V]
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
-    hypotheses = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
+    starts = tf.reshape(tf.range(shape[0] * shape[1]) * shape[2], [shape[0], shape[1], 1])
     penalties = tf.math.unsorted_segment_max(
-        tf.where(is_match, penalty, 0.0), hypotheses * shape[2] + endings, shape[0] * shape[1] * shape[2]
+        tf.where(is_match, penalty, 0.0), tf.cast(starts, tf.int64) + endings, shape[0] * shape[1] * shape[2]
     )
     return logits - tf.reshape(tf.maximum(penalties, 0.0), shape)
 

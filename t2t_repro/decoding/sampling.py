@@ -25,6 +25,7 @@ from t2t_repro.decoding.beam_search import (
     length_penalty,
     remove_done,
     start_state,
+    with_padding,
 )
 from t2t_repro.hparam import DecodeHParams
 
@@ -65,33 +66,34 @@ def sample(
         logits, cache = scoring.step(last_ids(state, count), state.t, state.cache, state.memory)
         normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0
         if scoring.adjust:
-            logits = scoring.adjust(logits, state.alive_ids, state.t, state.memory)
+            logits = scoring.adjust(logits, state.alive_ids[:, :, 1:], state.t, state.memory)
         # Draw the next token of each output, padding for outputs that have ended: [R, K, V] --> [R, K]
         is_alive = state.alive_log_probs > MISSING
-        tokens = tf.where(is_alive, draw(logits, state.memory["random"][:, :, state.t], decode_hparams), PAD_ID)
+        drawn = draw(logits, state.memory["random"][:, :, state.t], decode_hparams)
+        tokens = tf.where(is_alive, drawn, tf.constant(PAD_ID, tf.int64))
         log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - normalizer
         is_end = is_alive & (tokens == EOS_ID)
-        # Append the tokens to the outputs: [R, K, t] --> [R, K, t + 1]
+        # Append the tokens to the outputs: [R, K, 1 + t] --> [R, K, 2 + t]
         ids = tf.concat([state.alive_ids, tokens[:, :, None]], axis=2)
-        finished_ids = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]])
         state = state._replace(
             t=state.t + 1,
             alive_ids=ids,
             alive_log_probs=tf.where(is_alive & ~is_end, log_probs, MISSING),
-            finished_ids=tf.where(is_end[:, :, None], ids, finished_ids),
+            finished_ids=tf.where(is_end[:, :, None], ids, with_padding(state.finished_ids)),
             finished_scores=tf.where(is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores),
             cache=cache,
         )
         # A sentence is done at its length limit, or when all its outputs have ended: bool [R]
-        is_done = (state.t >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)
-        parents = tf.range(count)[None] + tf.zeros_like(tokens)  # [R, K]: each output is its own parent
+        is_done = (tf.cast(state.t, tf.int64) >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)
+        # Each output is its own parent: [R, K]
+        parents = tf.tile(tf.range(count, dtype=tf.int64)[None], [tf.shape(tokens)[0], 1])
         return remove_done(state, parents, is_done, decode_hparams, scoring)
 
     return advance_until_done(advance, start_state(cache, memory, limits, [0.0] * count, count))
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns the next token of each output, int32 [R, K], drawn at random from the softmax of the logits.
+    """Returns the next token of each output, int64 [R, K], drawn at random from the softmax of the logits.
 
     Args:
         logits: [R, K, V].
@@ -112,7 +114,7 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
     # Draw the first token whose cumulative probability is larger than the threshold. If rounding has made the threshold
     # equal to the total probability, draw the last token whose probability is not 0.
     index = tf.minimum(
-        tf.math.count_nonzero(cumulative <= threshold, axis=2, dtype=tf.int32),
-        tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2, dtype=tf.int32),
+        tf.math.count_nonzero(cumulative <= threshold, axis=2),
+        tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2),
     )
-    return index if tokens is None else tf.gather(tokens, index, batch_dims=2)
+    return index if tokens is None else tf.cast(tf.gather(tokens, index, batch_dims=2), tf.int64)

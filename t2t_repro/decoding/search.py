@@ -37,7 +37,7 @@ class Sources(NamedTuple):
 def generate_outputs(
     model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, tree_rules: TreeRules | None = None
 ) -> Hypotheses:
-    """Returns n = decode_hparams.num_best outputs of each source.
+    """Returns n = decode_hparams.num_best outputs of each source, with ids of int32.
 
     They are found by beam search or, if `decode_hparams.is_random`, drawn at random.
 
@@ -45,25 +45,28 @@ def generate_outputs(
         tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
     """
     inputs, prefix, random, words = sources
+    inputs = tf.cast(inputs, tf.int64)
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
-    limits = tf.math.count_nonzero(inputs, axis=1, dtype=tf.int32) + decode_hparams.extra_length
+    limits = tf.math.count_nonzero(inputs, axis=1) + decode_hparams.extra_length
     memory, cache = {"model": model.encode(inputs)}, {"model": model.start(hypotheses)}
     if prefix is not None:
-        memory["prefix"] = prefix
-        limits += tf.math.count_nonzero(prefix, axis=1, dtype=tf.int32)
+        memory["prefix"] = tf.cast(tf.pad(prefix, [[0, 0], [0, 1]]), tf.int64)
+        limits += tf.math.count_nonzero(memory["prefix"], axis=1)
     if tree_rules:
         # Every source has room for a tree, even if extra_length is 0 or the end of a long source was dropped.
-        limits = tf.maximum(limits, tf.math.count_nonzero(words, axis=1, dtype=tf.int32) + MIN_EXTRA)
-        memory |= {"words": tf.pad(words, [[0, 0], [0, 1]]), "limits": limits}
+        limits = tf.maximum(limits, tf.math.count_nonzero(words, axis=1) + MIN_EXTRA)
+        memory |= {"words": tf.pad(words, [[0, 0], [0, 1]]), "limits": tf.cast(limits, tf.int32)}
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
         cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token
     scoring = _scoring(model, decode_hparams, tree_rules, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
-        return sample(scoring, cache, memory, limits, decode_hparams)
-    return beam_search(scoring, cache, memory, limits, decode_hparams)
+        found = sample(scoring, cache, memory, limits, decode_hparams)
+    else:
+        found = beam_search(scoring, cache, memory, limits, decode_hparams)
+    return Hypotheses(tf.cast(found.ids, tf.int32), found.scores)
 
 
 def _scoring(
@@ -90,7 +93,7 @@ def _scoring(
         if ngram_size:
             allowed = without_repeats(allowed, ids, ngram_size, decode_hparams.repeat_ngram_penalty)
         if tree_rules:
-            allowed = tree_rules.mask(allowed, ids, t, memory)
+            allowed = tree_rules.mask(allowed, tf.cast(ids, tf.int32), t, memory)
         return with_prefix(logits, allowed, memory["prefix"], t) if has_prefix else allowed
 
     def bonus(cache: Any, memory: Any) -> tf.Tensor:
@@ -112,9 +115,10 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
 
     Returns:
         Log-probabilities in nats, float32 [B, T], 0 for padding. And for each target token the position of the source
-        token with the largest attention weight in the last decoder layer, averaged over its heads: int32 [B, T], or
+        token with the largest attention weight in the last decoder layer, averaged over its heads: int64 [B, T], or
         [B, 0] if the model has no attention.
     """
+    inputs, targets = tf.cast(inputs, tf.int64), tf.cast(targets, tf.int64)
     weights: list[tf.Tensor] = []
     if model.has_attention:
         logits = model.decode(targets, model.encode(inputs), save_weights_to=weights)  # [B, T, V], for all V tokens
@@ -125,7 +129,7 @@ def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple
         log_probs -= tf.reduce_logsumexp(logits, axis=2)
     if weights:
         # The mean over the heads, then the position of the largest weight: [B, H, T, S] --> [B, T, S] --> [B, T]
-        attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2, output_type=tf.int32)
+        attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2)
     else:
-        attention = tf.zeros([tf.shape(targets)[0], 0], tf.int32)
+        attention = tf.zeros([tf.shape(targets)[0], 0], tf.int64)
     return tf.where(targets == PAD_ID, 0.0, log_probs), attention

@@ -20,5 +20,5 @@ def padding_bias(ids: Tensor) -> Tensor:
 
 def causal_bias(length: Tensor) -> Tensor:
     """Returns a mask [1, 1, T, T] that hides all later positions from each position."""
-    positions = ops.arange(length, dtype="float32")
+    positions = ops.cast(ops.arange(length), "float32")
     return ops.cast(positions[None, :] > positions[:, None], "float32")[None, None] * ILLEGAL

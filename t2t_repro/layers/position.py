@@ -46,5 +46,5 @@ class LearnedPositions(Layer):
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
         """Returns the vectors [1, length, D] of `length` positions, from position `start` on."""
-        positions = ops.minimum(start + ops.arange(length), self.table.shape[0] - 1)
+        positions = ops.minimum(ops.cast(start + ops.arange(length), "int64"), self.table.shape[0] - 1)
         return ops.take(self.table, positions, axis=0)[None]

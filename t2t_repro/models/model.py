@@ -4,7 +4,7 @@ A `Model` can be trained, and can score targets. A `DecodingModel` can also gene
 interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, H heads,
-V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+V vocabulary. Ids are int64: 0 for padding, 1 for the end of a text.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class KerasModel:
         )
         self.is_normalized = bool(getattr(model, "is_normalized", False))
         try:  # call the model once, because most Keras models create their variables at their first call
-            logits = self(ops.ones((1, 3), "int32"), ops.ones((1, 2), "int32"))
+            logits = self(ops.ones((1, 3), "int64"), ops.ones((1, 2), "int64"))
         except Exception as error:
             raise UserError(f"model {name!r} fails at its first call ({_describe(error)}); correct it there") from error
         if tuple(logits.shape) != (1, 2, vocab_size):

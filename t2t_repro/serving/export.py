@@ -94,7 +94,7 @@ class Served(tf.Module):
         """
         inputs = self._clean(inputs)
         not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
-        sources = tf.gather_nd(inputs, not_empty)
+        sources = tf.gather(inputs, not_empty[:, 0])
         best = self._search(sources, self._decode(sources), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {

@@ -103,7 +103,7 @@ class Evaluator:
             """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
             logits = model(inputs, targets)
             # If several tokens have the largest logit, as often in bfloat16, argmax predicts the one of lowest id.
-            predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            predicted = tf.argmax(logits, axis=-1)
             correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
             return smoothed_cross_entropy(logits, targets, 0.0), correct
 

@@ -21,7 +21,7 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
 
     Args:
         logits: float32 [B, T, V], the model's unnormalized log-probability of each token at each target position.
-        targets: int32 [B, T], token ids, padded with 0.
+        targets: int [B, T], token ids, padded with 0.
         label_smoothing: e in the paragraph above; 0 gives the negative log-likelihood.
     """
     vocab_size = logits.shape[-1]

@@ -20,7 +20,8 @@ from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
 
-IDS = tf.TensorSpec([None, None], tf.int32)
+IDS = tf.TensorSpec([None, None], tf.int64)
+"""Token ids. On a GPU, TensorFlow runs operations of int64 there, but most operations of int32 on the CPU."""
 EXAMPLES = tf.TensorSpec([None], tf.uint32)
 STEP_SEED = tf.TensorSpec([2], tf.uint32)
 SCALAR = tf.TensorSpec([], tf.float32)

@@ -37,7 +37,7 @@ class Copier(ModelWithoutCache):
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         memory = tf.pad(memory, [[0, 0], [0, 100]])[:, t, None]
-        ids_to_write = tf.where(memory <= EOS_ID, self.last, memory) + tf.zeros_like(ids)
+        ids_to_write = tf.where(memory <= EOS_ID, tf.constant(self.last, memory.dtype), memory) + tf.zeros_like(ids)
         return 30.0 * tf.one_hot(ids_to_write, self.vocab_size), cache
 
 

@@ -80,15 +80,15 @@ def search_graph(
     """
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * vocab + ids)
+        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * vocab + ids)
         logits = tf.gather(memory, prefixes, batch_dims=1)
         if is_vocab_known:
             logits = tf.ensure_shape(logits, [None, None, vocab])
         return logits, tf.reshape(prefixes, [-1])
 
-    @tf.function(input_signature=[tf.TensorSpec([None] * 3, tf.float32), tf.TensorSpec([None], tf.int32)])
+    @tf.function(input_signature=[tf.TensorSpec([None] * 3, tf.float32), tf.TensorSpec([None], tf.int64)])
     def run(memory: tf.Tensor, limits: tf.Tensor) -> Hypotheses:
-        cache = tf.zeros([tf.shape(limits)[0] * beam_size], tf.int32)
+        cache = tf.zeros([tf.shape(limits)[0] * beam_size], tf.int64)
         return beam_search(Scoring(step), cache, memory, limits, DecodeHParams(beam_size, alpha, n=num_best))
 
     return run  # type: ignore[no-any-return]
@@ -100,7 +100,7 @@ def search(
     """Returns the hypotheses that beam search finds, for one sentence per table."""
     vocab = tables[0].shape[1] if tables else VOCAB
     memory = np.stack(tables) if tables else np.zeros((0, vocab ** (LIMIT + 2), vocab), "float32")
-    return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int32))
+    return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int64))
 
 
 def outputs(result: Hypotheses, limits: Sequence[int] | None = None) -> list[list[Output]]:
@@ -225,7 +225,7 @@ def test_an_output_can_end_at_once(beam_size: int) -> None:
 @pytest.mark.parametrize("vocab", [2, 3])
 def test_the_vocabulary_can_be_smaller_than_the_beam(vocab: int, is_vocab_known: bool) -> None:
     tables = [table(seed, vocab) for seed in range(5)]
-    result = search_graph(8, 0.6, 3, vocab, is_vocab_known)(np.stack(tables), np.full(5, 3, np.int32))
+    result = search_graph(8, 0.6, 3, vocab, is_vocab_known)(np.stack(tables), np.full(5, 3, np.int64))
     for sentence, sentence_table in zip(outputs(result), tables, strict=True):
         assert_same(sentence, all_outputs(sentence_table, 3, 0.6)[:3])
 
@@ -266,18 +266,18 @@ class Hooks:
 
         def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             self.steps += 1
-            prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+            prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
             return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
 
         def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
             assert ids.shape == (*logits.shape[:2], int(t))
-            powers = VOCAB ** tf.range(t - 1, -1, -1)
-            return logits - tf.gather(self.penalties, VOCAB**t + tf.reduce_sum(ids * powers, axis=2))
+            powers = tf.cast(VOCAB ** tf.range(t - 1, -1, -1), tf.int64)
+            return logits - tf.gather(self.penalties, tf.cast(VOCAB**t, tf.int64) + tf.reduce_sum(ids * powers, axis=2))
 
         def bonus(cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
             return tf.gather(self.bonuses, tf.reshape(cache, [tf.shape(memory)[0], beam_size]))
 
-        cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], limit)
+        cache, limits = tf.zeros([len(tables) * beam_size], tf.int64), tf.fill([len(tables)], limit)
         scoring = Scoring(step, normalize, adjust, bonus)
         return beam_search(scoring, cache, np.stack(tables), limits, DecodeHParams(beam_size, ALPHA, n=num_best))
 
@@ -307,13 +307,13 @@ def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: 
     tables = np.stack([table(seed, spread=2.0) for seed in range(12)])
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(t == 0, 1, tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
         return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
         return logits + tf.one_hot(forbidden, VOCAB, -math.inf, 0.0)
 
-    cache, limits = tf.zeros([len(tables) * beam_size], tf.int32), tf.fill([len(tables)], LIMIT)
+    cache, limits = tf.zeros([len(tables) * beam_size], tf.int64), tf.fill([len(tables)], LIMIT)
     decode_hparams = DecodeHParams(beam_size, ALPHA)
     with_forbidden, with_adjust = (
         outputs(beam_search(scoring, cache, tables, limits, decode_hparams), [LIMIT] * len(tables))

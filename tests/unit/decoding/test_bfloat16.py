@@ -156,7 +156,7 @@ def test_an_exported_model_has_half_the_size(tiny_vocabulary: Vocabulary, tmp_pa
             self.trainable_variables = [keras.Variable(np.ones([300, 64]), dtype="bfloat16")]
 
         def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-            return inputs + 0 * tf.cast(tf.reduce_sum(self.trainable_variables[0].value), tf.int32)
+            return inputs + 0 * tf.cast(tf.reduce_sum(self.trainable_variables[0].value), tf.int64)
 
     version = export(Translator(Weighted(), tiny_vocabulary, DecodeHParams(beam_size=1)), tmp_path)
     (data,) = (version / "variables").glob("variables.data*")

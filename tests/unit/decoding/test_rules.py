@@ -20,7 +20,7 @@ def logits(seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("t", range(5))
 def test_a_prefix_allows_only_its_own_token(t: int) -> None:
     prefixes = [[4, 2, 3], [1], []]
-    padded_prefixes = np.array([prefix + [0] * (3 - len(prefix)) for prefix in prefixes], np.int32)
+    padded_prefixes = np.array([prefix + [0] * (4 - len(prefix)) for prefix in prefixes], np.int64)
     model_logits, adjusted = logits(), logits(1)
     result = with_prefix(model_logits, adjusted, padded_prefixes, tf.constant(t)).numpy()
     for row, prefix in enumerate(prefixes):
@@ -33,7 +33,7 @@ def test_a_prefix_allows_only_its_own_token(t: int) -> None:
 
 
 def test_an_empty_prefix_changes_nothing() -> None:
-    result = with_prefix(logits(1), logits(), np.zeros((R, 0), np.int32), tf.constant(0))
+    result = with_prefix(logits(1), logits(), np.zeros((R, 1), np.int64), tf.constant(0))
     np.testing.assert_array_equal(result, logits())
 
 
@@ -45,7 +45,7 @@ def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
 @tf.function(
     input_signature=[
         tf.TensorSpec([None, None, None], tf.float32),
-        tf.TensorSpec([None, None, None], tf.int32),
+        tf.TensorSpec([None, None, None], tf.int64),
     ],
     autograph=False,
 )
@@ -61,7 +61,7 @@ def test_each_token_that_completes_a_repetition_has_one_penalty() -> None:
             for penalty in (0.5, math.inf):
                 before = logits(t)
                 # Only three different tokens occur, so that many n-grams occur more than once.
-                ids = random.integers(2, 5, (R, K, t)).astype(np.int32)
+                ids = random.integers(2, 5, (R, K, t)).astype(np.int64)
                 if size == 2 and penalty == 0.5:
                     after = without_repeated_pairs(before, ids).numpy()
                 else:
@@ -75,7 +75,7 @@ def test_each_token_that_completes_a_repetition_has_one_penalty() -> None:
 
 
 def test_repetitions_of_one_example() -> None:
-    ids = np.array([[[2, 3, 2, 3, 2]]], np.int32)
+    ids = np.array([[[2, 3, 2, 3, 2]]], np.int64)
     for size, expected in ((1, [2, 3]), (2, [3]), (3, [3]), (4, [3]), (5, [])):
         result = without_repeats(np.zeros((1, 1, V), np.float32), ids, size, 1.5).numpy()[0, 0]
         assert result.tolist() == [-1.5 if token in expected else 0 for token in range(V)]

@@ -52,7 +52,7 @@ def sampled(
         return tf.gather(TABLE, ids), cache
 
     batch, count, _ = random.shape
-    cache, limits = tf.zeros([batch * count]), np.broadcast_to(np.array(limits, np.int32), [batch])
+    cache, limits = tf.zeros([batch * count]), np.broadcast_to(np.array(limits, np.int64), [batch])
     hooks = Scoring(**({"step": step} | (scoring or {})))
     return sample(hooks, cache, {"random": random}, limits, hparams(count, **options))
 

@@ -165,7 +165,7 @@ class AnswerTable(Copier):
         super().__init__(words.size)
         pairs = encoded(words, answers)
         assert len({sum(source) for source, _ in pairs}) == len(pairs)
-        self.answers = np.zeros((max(sum(source) for source, _ in pairs) + 1, 100), np.int32)
+        self.answers = np.zeros((max(sum(source) for source, _ in pairs) + 1, 100), np.int64)
         for source, target in pairs:
             self.answers[sum(source), : len(target)] = target
 

@@ -1,0 +1,131 @@
+"""On a GPU, all operations run there except those on text, and few tensors are copied between host and device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gpu_graphs
+import pytest
+import tensorflow as tf
+
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.serving.export import Served
+from t2t_repro.training.evaluation import Evaluator
+from t2t_repro.training.step import LossScale, TrainStep, adam
+
+HPARAMS = HParams(num_hidden_layers=1, hidden_size=16, filter_size=32, num_heads=2)
+ALL_DROPOUT = replace(HPARAMS, attention_dropout=0.1, relu_dropout=0.1)
+OTHERS = replace(
+    ALL_DROPOUT,
+    norm_before=True,
+    pos="emb",
+    self_attention_neighborhood=4,
+    use_target_space_embedding=True,
+    shared_embedding_and_softmax_weights=False,
+)
+IDS = tf.TensorSpec([None, None], tf.int32)
+VOCAB_SIZE = 8000
+
+# The copies between host and device that are allowed, for models of one layer. Lengths and the position are known on
+# the host, and are copied to the device without waiting. Only copies to the host wait.
+LENGTH, INPUTS = "call: Range int32 to device", "call: Placeholder int32 to device"
+SEARCH = Counter(
+    {
+        INPUTS: 1,
+        "call: Pad int32 to device": 1,  # the prefixes
+        LENGTH: 2,
+        "position: BroadcastTo int32 to device": 1,
+        "position: AddV2 int32 to device": 1,
+        "position: Reshape int32 to device": 1,  # with repeat_ngram_size
+        "position: Any bool to host": 1,  # whether a sentence is done
+        "if no sentence is done: Range int32 to device": 1,
+        "if a sentence is done: Switch int32 to device": 1,  # the position again
+        "call: Cast int32 to host": 2,  # the longest limit and the outputs
+    }
+)
+SEARCHES = {
+    "beam 4": DecodeHParams(beam_size=4),
+    "greedy": DecodeHParams(beam_size=1),
+    "with penalties": DecodeHParams(4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2),
+    "random": DecodeHParams(sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9),
+}
+RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor"}
+"""Operations without a GPU kernel that a served model needs, because a tokenizer gives lists of different lengths."""
+
+
+def train_step(precision: str, hparams: HParams) -> TrainStep:
+    model, scale = Transformer(hparams, VOCAB_SIZE, 1, precision), LossScale() if precision == "mixed_float16" else None
+    return TrainStep(model, adam(hparams), 0.1, tf.distribute.get_strategy(), scale)
+
+
+def graph_of(function: Callable[..., Any], *specs: tf.TensorSpec) -> Any:
+    """Returns the graph that TensorFlow runs for a function of tensors."""
+    return gpu_graphs.optimized(tf.function(function, autograph=False, input_signature=specs).get_concrete_function())
+
+
+def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
+    assert gpu_graphs.without_kernel(graph) == set()
+    assert gpu_graphs.copies(graph) <= Counter(allowed)
+
+
+@pytest.mark.parametrize(
+    ("precision", "hparams", "allowed"),
+    [
+        ("float32", ALL_DROPOUT, {LENGTH: 18}),
+        ("mixed_bfloat16", OTHERS, {LENGTH: 19, "call: Less bool to device": 2, "call: Greater bool to device": 2}),
+        ("mixed_float16", ALL_DROPOUT, {LENGTH: 18, "call: IsFinite bool to host": 1}),
+    ],
+)
+def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed: dict[str, int]) -> None:
+    step = train_step(precision, hparams)
+    assert_runs_on_gpu(gpu_graphs.optimized(step._whole[1].get_concrete_function()), allowed)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
+    model, decode_hparams = Transformer(HPARAMS, VOCAB_SIZE, precision="bfloat16"), SEARCHES[name]
+    random = tf.TensorSpec([None, decode_hparams.num_best, None])
+    graph = graph_of(
+        lambda ids, prefix, random: generate_outputs(model, decode_hparams, Sources(ids, prefix, random)),
+        IDS, IDS, random,
+    )  # fmt: skip
+    assert_runs_on_gpu(graph, SEARCH)
+
+
+def test_scoring_runs_on_a_gpu() -> None:
+    model = Transformer(HPARAMS, VOCAB_SIZE)
+    graph = graph_of(lambda inputs, targets: target_log_probs(model, inputs, targets), IDS, IDS)
+    assert_runs_on_gpu(graph, {INPUTS: 2, LENGTH: 3})
+
+
+def test_an_evaluation_runs_on_a_gpu() -> None:
+    evaluator = Evaluator(Transformer(HPARAMS, VOCAB_SIZE, precision="mixed_bfloat16"), [], 1)  # type: ignore[arg-type]
+    assert_runs_on_gpu(gpu_graphs.optimized(evaluator._sums.get_concrete_function()), {LENGTH: 3})
+
+
+def test_a_served_model_does_only_text_on_the_host(tiny_vocabulary: Vocabulary) -> None:
+    model = Transformer(HPARAMS, tiny_vocabulary.size)
+    served = Served(Translator(model, tiny_vocabulary, DecodeHParams(beam_size=4), max_length=100))
+    for function in served.functions.values():
+        assert gpu_graphs.without_kernel(gpu_graphs.optimized(function.get_concrete_function())) <= RAGGED
+
+
+def test_copies_are_found() -> None:
+    """Integers of 32 bits are added on the host, so that their sum is copied to the device, and the mean back."""
+
+    def function(ids: tf.Tensor) -> tf.Tensor:
+        mean = tf.reduce_mean(tf.cast(ids + 1, tf.float32))
+        return tf.pad(tf.cast(ids, tf.int64), [[0, 0], [0, tf.cast(mean, tf.int32)]])
+
+    graph = graph_of(function, IDS)
+    assert gpu_graphs.without_kernel(graph) == {"Pad"}
+    assert gpu_graphs.copies(graph) == Counter(
+        {INPUTS: 1, "call: AddV2 int32 to device": 1, "call: Cast int32 to host": 1}
+    )
