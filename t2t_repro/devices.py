@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,8 +28,8 @@ FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
 
 BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
-BFLOAT16_GPU = (8, 0)
-"""Lowest compute capability of NVIDIA GPUs that multiply bfloat16 matrices."""
+AMPERE = (8, 0)
+"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16 and TF32."""
 
 
 def let_memory_grow() -> None:
@@ -77,12 +78,25 @@ def memory_shortage(error: BaseException) -> str:
     return re.sub(r"\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
-def use_exact_float32() -> None:
-    """Switches TF32 off, so that GPUs multiply float32 matrices in full precision.
+def use_tf32(is_on: bool) -> None:
+    """Switches TF32 on or off. It has no effect on CPUs, and on GPUs before Ampere.
 
-    With TF32, GPUs since Ampere round the 23-bit mantissa of each factor to 10 bits.
+    With TF32, GPUs multiply float32 matrices several times as fast, but round each factor's mantissa from 23 to 10
+    bits. TensorFlow switches it on by default.
     """
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.experimental.enable_tensor_float_32_execution(is_on)
+
+
+def multiplies_tf32() -> bool:
+    """Returns True if TensorFlow uses GPUs, and all of them multiply TF32 matrices."""
+    gpus = tf.config.get_visible_devices("GPU")
+    return bool(gpus) and _are_since_ampere(gpus)
+
+
+def _are_since_ampere(gpus: list[Any]) -> bool:
+    """Returns False if the compute capability of one of the GPUs is known and lower than AMPERE."""
+    capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
+    return all(capability is None or capability >= AMPERE for capability in capabilities)
 
 
 def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
@@ -94,8 +108,7 @@ def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
         cpu_information: file in which Linux describes the processor. If it is missing, the result is True.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
-        capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
-        return all(capability is None or capability >= BFLOAT16_GPU for capability in capabilities)
+        return _are_since_ampere(gpus)
     return not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(cpu_information.read_text().split())
 
 

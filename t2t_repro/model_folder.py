@@ -259,7 +259,7 @@ class ModelFolder:
 
         if self.hparams.model == "transformer":
             self._refuse_larger_model(content, checkpoint)
-        devices.use_exact_float32()
+        devices.use_tf32(False)
         with zero_weights():
             model = make_model(self.hparams, self.vocabulary.size, self.problem.target_space_id, precision)
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")

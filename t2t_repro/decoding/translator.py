@@ -58,7 +58,6 @@ class Translator:
         max_length: int = 0,
         tree_symbols: TreeSymbols | None = None,
     ) -> None:
-        devices.use_exact_float32()
         self.model: Any = model
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length

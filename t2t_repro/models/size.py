@@ -107,7 +107,7 @@ def step_memory(
     Args:
         vocab_size: number of entries in the vocabulary that source and target share.
         shapes: shapes of the micro-batches that a device computes at the same time.
-        precision: "float32", or a precision with 16 bits in matrix products.
+        precision: "float32" or "tf32", or a precision with 16 bits in matrix products.
         accumulates: true if the device computes further micro-batches of the step afterwards and sums all gradients.
     """
     weights = FLOAT32 * parameters(hparams, vocab_size)
@@ -125,7 +125,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     examples, source, target = shape
     width, heads = hparams.hidden_size, hparams.num_heads
     channels = hparams.key_channels + hparams.value_channels
-    product = FLOAT32 if precision == "float32" else 2
+    product = FLOAT32 if precision in ("float32", "tf32") else 2
     is_cast = product != FLOAT32
 
     # Bytes that a residual connection keeps per position: the dropout mask, three tensors of the layer norm (centered

@@ -31,6 +31,11 @@ class RunConfig:
     worker_gpu: int = 0
     """Number of GPUs to use on each machine; 0 uses all."""
     precision: str = "float32"
-    """Either "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits."""
+    """Number type of matrix products: "float32", "tf32", "mixed_bfloat16" or "mixed_float16"."""
     warm_start_from: str = ""
     """Model folder or checkpoint from which to take the initial weights; if empty, the weights are random."""
+
+    @property
+    def model_precision(self) -> str:
+        """The precision with which to make the model. In TF32, a GPU multiplies the float32 tensors of a model."""
+        return "float32" if self.precision == "tf32" else self.precision

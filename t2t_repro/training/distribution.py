@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import devices
 from t2t_repro.errors import UserError
 from t2t_repro.progress import say
 
@@ -38,7 +37,6 @@ def make_strategy(worker_gpu: int = 0) -> Any:
         UserError: if this machine has fewer GPUs than `worker_gpu`, TF_CONFIG is wrong, another process uses this
             worker's port, or another worker does not start.
     """
-    devices.use_exact_float32()
     addresses, index = _cluster()
     _choose_gpus(worker_gpu)
     if len(addresses) == 1:

@@ -73,7 +73,8 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
         parameters = size.parameters(hparams, vocab_size)
     else:
         devices.hide_gpus()  # a dry run must not allocate their memory
-        parameters = parameter_count(make_model(hparams, vocab_size, data.problem.target_space_id, config.precision))
+        model = make_model(hparams, vocab_size, data.problem.target_space_id, config.model_precision)
+        parameters = parameter_count(model)
     disk = to_text([DiskNeed.of(parameters, hparams, config).table()], COLUMNS)
     return "\n\n".join([describe(hparams, vocab_size, parameters, pipeline, hardware), disk])
 

@@ -112,6 +112,8 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
             # No error, because a run that began on another machine must be able to resume here.
             device = devices.names()[0]
             run.say(f"warning: {device} has no bfloat16 instructions, so --precision=float32 trains faster here")
+        if config.precision == "tf32" and not devices.multiplies_tf32():
+            run.say(f"warning: {devices.names()[0]} has no TF32, so this run computes in float32")
         start = _restore(run, checkpoints, model)
         if run.is_chief and start < hparams.train_steps:
             _warn_of_full_disk(run, model)
@@ -215,7 +217,8 @@ def _discarded_on_error(run: Run, folder: ModelFolder) -> Iterator[None]:
 def _build(run: Run) -> tuple[Model, TrainStep]:
     """Returns a new model, and the object that trains it."""
     keras.utils.set_random_seed(run.random_seed)
-    data, precision = run.data, run.config.precision
+    data, precision = run.data, run.config.model_precision
+    devices.use_tf32(run.config.precision == "tf32")
     with run.strategy.scope():
         model = make_model(run.hparams, data.vocabulary.size, data.problem.target_space_id, precision)
         optimizer = adam(run.hparams)

@@ -11,10 +11,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.decoding import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams
-from t2t_repro.training.distribution import make_strategy
 
 
 @pytest.mark.parametrize(
@@ -42,17 +39,6 @@ def test_the_memory_limit_is_the_machines_or_a_control_groups(
         machine = 1024 * int(file.readline().split()[1])
     limit = devices.memory_limit(tmp_path / "cgroup", tmp_path / "memberships")
     assert limit == (expected or pytest.approx(machine, rel=0.02))
-
-
-@pytest.mark.parametrize(
-    "compute",
-    [make_strategy, lambda: Translator(None, None, DecodeHParams())],
-    ids=["training", "decoding"],
-)
-def test_float32_is_exact(compute: Callable[[], Any]) -> None:
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    compute()
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()
 
 
 class Gpus:
@@ -124,6 +110,7 @@ def test_bfloat16_needs_a_processor_with_its_instructions(
     if processor:
         (tmp_path / "cpuinfo").write_text(f"{processor}\n")
     assert devices.multiplies_bfloat16(tmp_path / "cpuinfo") == is_supported
+    assert not devices.multiplies_tf32()
 
 
 @pytest.mark.parametrize(
@@ -137,6 +124,7 @@ def test_bfloat16_needs_a_gpu_with_its_instructions(
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     (tmp_path / "cpuinfo").write_text("flags: avx2\n")
     assert devices.multiplies_bfloat16(tmp_path / "cpuinfo") == is_supported
+    assert devices.multiplies_tf32() == is_supported
     devices.require_precision("float32")
     with nullcontext() if is_supported else pytest.raises(UserError, match="bfloat16: Some GPU has no bfloat16 instru"):
         devices.require_precision("bfloat16")

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from checkpoints import refused
 from models import weights_of, write_checkpoint
+from t2t_repro import devices
 from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
@@ -230,7 +231,9 @@ def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16"])
 def test_the_model_has_the_weights_of_the_checkpoint(folder: ModelFolder, precision: str) -> None:
     written = write(folder, 3)
+    devices.use_tf32(True)
     model = folder.model(folder.checkpoint(), precision)
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
     assert model.dtype_policy.name == precision
     for expected, variable in zip(written.trainable_variables, model.trainable_variables, strict=True):
         assert variable.path == expected.path

@@ -128,17 +128,27 @@ def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest
     assert requests == [(40, 100, range(2, 4))]
 
 
-@pytest.mark.parametrize(("has_instructions", "warnings"), [(False, 1), (True, 0)])
-def test_training_in_bfloat16_without_its_instructions_is_reported(
-    has_instructions: bool, warnings: int, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("precision", "warning"),
+    [
+        ("mixed_bfloat16", "warning: {} has no bfloat16 instructions, so --precision=float32 trains faster here\n"),
+        ("tf32", "warning: {} has no TF32, so this run computes in float32\n"),
+        ("float32", ""),
+    ],
+)
+@pytest.mark.parametrize("is_supported", [False, True])
+def test_a_precision_that_the_device_does_not_support_is_reported(
+    is_supported: bool, precision: str, warning: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: has_instructions)
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: is_supported)
+    monkeypatch.setattr(devices, "multiplies_tf32", lambda: is_supported)
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
     )  # ends the run before its first step
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--precision=mixed_bfloat16"))
-    line = f"warning: {devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here\n"
-    assert result.stderr.count(line) == warnings
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", f"--precision={precision}"))
+    warnings = [line for line in result.stderr.splitlines(keepends=True) if line.startswith("warning: ")]
+    assert warnings == ([] if is_supported or not warning else [warning.format(devices.names()[0])])
+    assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
 
 
 class FakeEvaluator:
