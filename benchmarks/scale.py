@@ -1,0 +1,159 @@
+"""Estimates what limits a training run on 1 to 512 GPUs. See docs/scale.md.
+
+    python benchmarks/scale.py --work=FOLDER [--gpu_tokens=82059] [--gpu_links=200] [--network=12.5] [--launch=4]
+
+The script measures on one core how long it takes to prepare a step's input and to plan an epoch, and counts the
+operations of a step and the bytes that GPUs exchange. The flags are the speed of the hardware, which was not available.
+The script prints Markdown tables, and leaves its random data in FOLDER.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+from absl import app, flags
+
+from t2t_repro import registry
+from t2t_repro.data import batching
+from t2t_repro.data.pipeline import MicroBatch, Pipeline
+from t2t_repro.data.records import Records, chunk, find_shards, shard_path, write_chunks
+from t2t_repro.hparam import HParams
+from t2t_repro.models import size
+
+WORK = flags.DEFINE_string("work", None, "folder of random data", required=True)
+GPU_TOKENS = flags.DEFINE_float("gpu_tokens", 82_059, "target tokens per second of a big model on one GPU")
+GPU_LINKS = flags.DEFINE_float("gpu_links", 200, "GB/s of an all-reduce between the GPUs of a machine")
+NETWORK = flags.DEFINE_float("network", 12.5, "GB/s of the network of a machine; 12.5 are 100 Gbit/s")
+LAUNCH = flags.DEFINE_float("launch", 4, "microseconds in which the host starts an operation on a GPU")
+PLAN = flags.DEFINE_integer("plan", 0, "for the script's own use: plans an epoch of so many pairs")
+
+VOCAB_SIZE, MEAN_LENGTH, GPUS_OF_A_MACHINE, RECORDS = 37_000, 28, 8, 2_000_000
+WITHOUT_WORK = {
+    "_Arg", "_Retval", "Const", "Identity", "NoOp", "ReadVariableOp", "Reshape", "Shape", "StridedSlice", "Pack",
+    "BroadcastGradientArgs", "Range", "ExpandDims", "Squeeze",
+}  # fmt: skip
+"""Operations that compute nothing on a GPU: they read or describe tensors, or compute shapes on the host."""
+GPUS, BATCH_SIZES, PAIRS = (1, 8, 64, 512), (25_000, 400_000), (1_000_000, 10_000_000, 36_000_000)
+
+
+def random_lengths(count: int) -> np.ndarray:
+    """Returns lengths of random pairs, int32 [2, count], distributed like those of WMT: mean 28."""
+    draw = np.random.default_rng(1)
+    source = draw.lognormal(3.2, 0.55, count)
+    return np.clip([source, source * draw.normal(1.0, 0.15, count)], 2, 250).astype(np.int32)
+
+
+def records() -> Records:
+    """Returns random records, which are written at the first call."""
+    folder = Path(WORK.value)
+    path = shard_path(folder, "random", "train", 0, 1)
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        ids = np.random.default_rng(1).integers(3, VOCAB_SIZE, 500).tolist()
+        rows = random_lengths(RECORDS // 20).T.tolist()
+        contents, index = chunk(([*ids[: a - 1], 1], [*ids[: b - 1], 1]) for a, b in rows)
+        write_chunks(path, ((contents, index.copy()) for _ in range(20)))
+    return Records(find_shards(folder, "random", "train"))
+
+
+def input_seconds(data: Records, batch_size: int, gpus: int) -> float:
+    """Returns the CPU seconds in which the process of one machine prepares its part of a step."""
+    pipeline = Pipeline(data, HParams(batch_size=batch_size), 1, 4096, gpus)
+    local, steps = range(min(gpus, GPUS_OF_A_MACHINE)), 40
+    batches = pipeline.batches(0, pipeline.steps_per_epoch, local)
+    next(batches)
+    start = time.process_time()
+    for _ in range(steps):
+        next(batches)
+    return (time.process_time() - start) / steps
+
+
+def print_plan(pairs: int) -> None:
+    """Plans an epoch. Prints its CPU seconds, and the bytes of memory that the plan and the lengths take at most."""
+    before = peak_memory()
+    lengths = random_lengths(1000).repeat(pairs // 1000, axis=1)
+    start = time.process_time()
+    batching.plan(lengths, 25_000, 256, 1, 0)
+    print(time.process_time() - start, peak_memory() - before)
+
+
+def peak_memory() -> int:
+    """Returns the largest memory that this process has had, in bytes."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+
+def plan(pairs: int) -> tuple[float, float]:
+    """Returns what `print_plan` prints in a new process."""
+    command = [sys.executable, *sys.argv, f"--plan={pairs}"]
+    seconds, memory = map(float, subprocess.check_output(command, text=True).split())
+    return seconds, memory
+
+
+def operations() -> int:
+    """Returns how many operations a GPU runs in a training step of a model with 6 layers and two micro-batches."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    from t2t_repro.models.transformer import Transformer
+    from t2t_repro.training.step import TrainStep, adam
+
+    hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)  # the width does not change the number
+    model = Transformer(hparams, 100)
+    step = TrainStep(model, adam(hparams), 0.1, tf.distribute.get_strategy())
+    ids = np.ones((2, 3), np.int64)
+    context.enable_graph_collection()
+    step([MicroBatch(ids, ids, np.arange(2))] * 2, 12, (1, 0))
+    graphs = [graph.post_optimization_graph.node for graph in context.export_run_metadata().function_graphs]
+    return sum(node.op not in WITHOUT_WORK for node in max(graphs, key=len))
+
+
+def all_reduce_seconds(parameters: int, gpus: int) -> float:
+    """Returns the seconds in which GPUs sum gradients in float32, first within machines and then between them."""
+    within, machines = min(gpus, GPUS_OF_A_MACHINE), -(-gpus // GPUS_OF_A_MACHINE)
+    traffic = [2 * (count - 1) / count * 4 * parameters for count in (within, machines)]
+    return traffic[0] / (GPU_LINKS.value * 1e9) + traffic[1] / (NETWORK.value * 1e9)
+
+
+def main(argv: list[str]) -> None:
+    """Prints the tables."""
+    if PLAN.value:
+        print_plan(PLAN.value)
+        return
+    data, count = records(), operations()
+    hparams = {name: registry.hparams(f"transformer_{name}") for name in ("base", "big")}
+    flops = {name: size.step_flops(hparams[name], VOCAB_SIZE, MEAN_LENGTH, MEAN_LENGTH) for name in hparams}
+    launch = count * LAUNCH.value * 1e-6
+    print(f"operations in a step: {count:,}, started in {1e3 * launch:.0f} ms\n")
+    columns = ["model", "tokens a step", "GPUs", "compute, ms", "exchange, ms", "input, ms", "tokens/s", "of ideal"]
+    print(f"| {' | '.join(columns)} | limit |\n| --- |{' ---: |' * 7} --- |")
+    for batch_size in BATCH_SIZES:
+        inputs = {gpus: input_seconds(data, batch_size, gpus) for gpus in GPUS}
+        for name, model in hparams.items():
+            speed = GPU_TOKENS.value * flops["big"] / flops[name] * hparams[name].batch_size / hparams["big"].batch_size
+            for gpus in GPUS:
+                compute = batch_size / gpus / speed
+                exchange = all_reduce_seconds(size.parameters(model, VOCAB_SIZE), gpus)
+                parts = {"compute": compute, "start of operations": launch, "input": inputs[gpus]}
+                limit = max(parts, key=lambda part: parts[part])
+                step = parts[limit] + exchange
+                limit = "exchange" if exchange > parts[limit] else limit
+                milliseconds = [f"{1e3 * part:.1f}" for part in (compute, exchange, inputs[gpus])]
+                cells = [name, f"{batch_size:,}", str(gpus), *milliseconds, f"{batch_size / step:,.0f}"]
+                print(f"| {' | '.join([*cells, f'{compute / step:.0%}', limit])} |")
+    print("\n| pairs | plan of an epoch, s | memory, GB |\n| ---: | ---: | ---: |")
+    for pairs in PAIRS:
+        seconds, memory = plan(pairs)
+        print(f"| {pairs:,} | {seconds:.1f} | {memory / 1e9:.1f} |")
+    print(f"| 1,000,000,000 (by proportion) | {seconds * 1e9 / pairs:.0f} | {memory * 1e9 / pairs / 1e9:.0f} |")
+
+
+if __name__ == "__main__":
+    app.run(main)
