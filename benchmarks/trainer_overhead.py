@@ -5,7 +5,7 @@
 
 The script runs the trainer's loop: input, step, log, progress line and the checks after each step. Before or after each
 of its steps, the script takes a bare step with the same micro-batches: one TensorFlow graph with the forward and
-backward passes of a second model, and Keras's Adam. It prints the milliseconds of both and their ratio, by CPU time and
+backward passes of a second model, and Adam. It prints the milliseconds of both and their ratio, by CPU time and
 by wall time, as median over 5 parts of the run (lowest to highest). The first steps, in which TensorFlow builds the
 graphs, and the last step, after which the trainer saves and evaluates, do not count. FOLDER must not exist.
 """
@@ -69,7 +69,10 @@ def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
             ]
             loss = tf.add_n(losses) / tokens
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        optimizer.apply([tf.convert_to_tensor(gradient) for gradient in gradients], model.trainable_variables)
+        step_size = optimizer.step_size()
+        for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+            optimizer.update(variable.value, tf.convert_to_tensor(gradient), step_size)
+        optimizer.iterations.assign_add(1)
         return loss
 
     def take(batch: Batch) -> None:

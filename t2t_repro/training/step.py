@@ -33,9 +33,40 @@ consists of two blocks of examples (see `data.batching`). With one replica, a bl
 a step has two rounds."""
 
 
-def adam(hparams: HParams) -> Any:
-    """Returns Keras's Adam with the learning rate schedule, beta1, beta2 and epsilon of `hparams`."""
-    return keras.optimizers.Adam(
+class Adam(keras.optimizers.Adam):
+    """Keras's Adam with a faster update: one operation for each weight instead of fifteen."""
+
+    def step_size(self) -> tf.Tensor:
+        """Returns the learning rate times sqrt(1 - beta2^t) / (1 - beta1^t), where t is the step, from 1."""
+        t = tf.cast(self.iterations.value + 1, tf.float32)
+        return tf.convert_to_tensor(self.learning_rate) * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
+
+    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        """Updates a weight, its momentum and its velocity. Does not count the step.
+
+        Args:
+            variable: the weight, a variable of TensorFlow.
+            step_size: the result of `step_size` in this step.
+        """
+        index = self._get_variable_index(variable)  # Keras has no public names for these variables.
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            # TensorFlow multiplies the rate by sqrt(1 - beta2_power) / (1 - beta1_power), which `step_size` contains.
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=step_size,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+
+def adam(hparams: HParams) -> Adam:
+    """Returns Adam with the learning rate schedule, beta1, beta2 and epsilon of `hparams`."""
+    return Adam(
         learning_rate=Schedule(hparams),
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
@@ -100,14 +131,14 @@ class TrainStep:
 
     Args:
         model: called as model(inputs, targets, seed) -> logits.
-        optimizer: a Keras optimizer.
+        optimizer: the optimizer, which need not be built.
         label_smoothing: see `smoothed_cross_entropy`.
         strategy: a `tf.distribute` strategy.
         loss_scale: loss scale for "mixed_float16"; None for other precisions.
     """
 
     def __init__(
-        self, model: Any, optimizer: Any, label_smoothing: float, strategy: Any, loss_scale: LossScale | None = None
+        self, model: Any, optimizer: Adam, label_smoothing: float, strategy: Any, loss_scale: LossScale | None = None
     ) -> None:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
@@ -214,29 +245,28 @@ class TrainStep:
         norm = tf.linalg.global_norm(gradients)
         is_finite = tf.math.is_finite(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
-        context.merge_call(self._apply, args=(gradients, rate, is_finite))
+        context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(), is_finite))
         step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
         self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
         return tf.stack([sums[0], norm, sums[1], scale, rate])
 
-    def _apply(self, strategy: Any, gradients: list[Any], rate: Any, is_finite: Any) -> None:
+    def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, is_finite: Any) -> None:
         """Updates each weight by its gradient, which is already summed over all replicas.
 
         Must be called in TensorFlow's cross-replica context.
         """
 
-        def update(variable: Any, gradient: tf.Tensor, rate: tf.Tensor, is_finite: tf.Tensor) -> None:
+        def update(variable: Any, gradient: tf.Tensor, step_size: tf.Tensor, is_finite: tf.Tensor) -> None:
             def apply() -> None:
-                self._optimizer.update_step(gradient, variable, rate)
+                self._optimizer.update(variable, gradient, step_size)
 
             if self._loss_scale:
                 tf.cond(is_finite, apply, lambda: None)
             else:
                 apply()
 
-        # Keras's apply() is not called here, because it would sum the gradients over the replicas a second time.
         for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
-            strategy.extended.update(variable.value, update, args=(gradient, rate, is_finite), group=False)
+            strategy.extended.update(variable.value, update, args=(gradient, step_size, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 

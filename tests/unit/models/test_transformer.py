@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import TrainStep
+from t2t_repro.training.step import Adam, TrainStep
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VOCAB = 20
@@ -334,7 +334,7 @@ def test_a_restricted_model_learns() -> None:
     with strategy.scope():
         changes = {"self_attention_neighborhood": 4, "attention_dropout": 0.1, "num_hidden_layers": 1}
         model = build(changes, "mixed_bfloat16")
-        step = TrainStep(model, keras.optimizers.Adam(0.01), 0.1, strategy)
+        step = TrainStep(model, Adam(0.01), 0.1, strategy)
     losses = [
         TrainStep.read(step([(*long_pair(40, 37), np.arange(2))], 2 * 37, (1, number))).loss for number in range(25)
     ]

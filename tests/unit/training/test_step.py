@@ -18,7 +18,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Seeds, dropout, example_seeds
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.step import LossScale, TrainStep, adam, out_of_memory
+from t2t_repro.training.step import Adam, LossScale, TrainStep, adam, out_of_memory
 
 VOCAB = 12
 ONE = tf.distribute.MirroredStrategy(["/cpu:0"])
@@ -47,9 +47,16 @@ def values(model: Any) -> list[np.ndarray]:
     return [variable.value.numpy() for variable in model.trainable_variables]
 
 
+class Descent(Adam):
+    """Subtracts the gradient from the weight."""
+
+    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        variable.assign_sub(gradient)
+
+
 def descent(model: Any, label_smoothing: float) -> TrainStep:
     with ONE.scope():
-        return TrainStep(model, keras.optimizers.SGD(1.0), label_smoothing, ONE)
+        return TrainStep(model, Descent(), label_smoothing, ONE)
 
 
 def close(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
@@ -199,7 +206,7 @@ tf.config.set_logical_device_configuration(
 )
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import LossScale, TrainStep, adam
+from t2t_repro.training.step import Adam, LossScale, TrainStep, adam
 
 hparams = HParams(
     num_hidden_layers=1, hidden_size=16, filter_size=16, num_heads=2, attention_dropout=0.1, relu_dropout=0.1,
@@ -281,7 +288,8 @@ def test_the_optimizer_is_adam() -> None:
     value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
     gradients = np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]])
     for t, gradient in enumerate(gradients, 1):
-        optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
+        optimizer.update(variable.value, tf.constant(gradient, tf.float32), optimizer.step_size())
+        optimizer.iterations.assign_add(1)
         m = 0.8 * m + 0.2 * gradient
         v = 0.95 * v + 0.05 * gradient**2
         rate = 4**-0.5 * min(t**-0.5, t * 2**-1.5)
