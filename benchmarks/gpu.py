@@ -126,11 +126,10 @@ def measure_training(size: str, precision: str) -> dict[str, Any]:
 
 def measure_jax(size: str, precision: str) -> dict[str, Any]:
     """Returns the speed of the training step in docs/jax.md."""
-    import jax
-
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text("utf-8")
     program: dict[str, Any] = {"__name__": "program"}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], program)
+    jax = program["jax"]
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "float32")
     hparams = hparams_of(size)
     model = make_model(hparams, VOCAB_SIZE.value, 0, "float32" if precision == "tf32" else precision)
