@@ -259,7 +259,7 @@ def print_tables(results: dict[str, Any]) -> None:
         if name.startswith(("train", "decode")):
             speed = f"{values['tokens_per_second']:,.0f}" if "error" not in values else values["error"]
             memory = f"{values['peak_bytes'] / 1e9:.1f}" if values.get("peak_bytes") else ""
-            published = A100.get(name.partition(": ")[2], "")
+            published = "" if HPARAMS.value else A100.get(name.partition(": ")[2], "")
             print(f"| {name} | {speed} | {memory} | {published} | {values.get('device', '')} |")
     if BACKEND.value == "tensorflow":
         print(f"\n{comparison(results)}")
