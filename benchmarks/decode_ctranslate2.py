@@ -113,7 +113,7 @@ def measure(engine: Engine, lines: list[str]) -> tuple[list[str], int, float]:
 
 def main(argv: list[str]) -> None:
     """Prints the table."""
-    devices.set_threads(THREADS.value, THREADS.value)
+    devices.set_threads(1, THREADS.value)
     lines = list(itertools.islice((line for line in read_lines(LINES.value) if line.strip()), COUNT.value))
     engines = {f"t2t-decoder {precision}": ours(precision) for precision in PRECISIONS.value}
     engines |= {f"CTranslate2 {quantization}": theirs(quantization) for quantization in QUANTIZATIONS.value}

@@ -114,6 +114,7 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     from t2t_repro.decoding.translator import Translator
 
     devices.use_one_gpu(values.shard_id)
+    devices.share_cores()
     devices.require_precision(values.precision)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
     translator = Translator.from_folders(

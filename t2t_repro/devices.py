@@ -26,6 +26,9 @@ MEMORY_SHORTAGE = re.compile(
 FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
 """Matches messages of the ResourceExhaustedError that TensorFlow raises if a disk is full."""
 
+MAX_BATCHES = 8
+"""Maximum number of batches that a decoding translates at the same time. Each of them needs memory."""
+
 BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
 AMPERE = (8, 0)
@@ -133,6 +136,20 @@ def set_threads(intra_op: int, inter_op: int) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
     if inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+
+
+def share_cores() -> None:
+    """Makes the batches of a decoding run side by side, each on one CPU core. Has no effect if there is a GPU.
+
+    Two batches on two cores take less time than one after the other with both cores for each of its operations. On
+    machines with many cores, at most `MAX_BATCHES` batches run at a time, and share the cores. This function has no
+    effect if TensorFlow has already computed something.
+    """
+    cores = len(os.sched_getaffinity(0))
+    batches = min(cores, MAX_BATCHES)
+    if not tf.config.get_visible_devices("GPU"):
+        with contextlib.suppress(RuntimeError):
+            set_threads(cores // batches, batches)
 
 
 def names() -> list[str]:

@@ -6,7 +6,9 @@ In shapes, B is the number of texts, R the number of texts in a batch, and S the
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,15 +60,18 @@ def run_in_batches(
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
+    If TensorFlow may run several operations at the same time (see `devices.set_threads`), as many batches run at the
+    same time.
+
     Args:
-        run: function that returns the results for the items of one batch.
+        run: function that returns the results for the items of one batch. It is called by several threads.
         lengths: number of tokens of each item.
         batch_size: largest number of tokens in a batch; see `batches`.
 
     Raises UserError if a batch of a single item does not fit in memory.
     """
 
-    def run_batch(batch: list[int]) -> Iterator[tuple[int, Result]]:
+    def run_batch(batch: list[int]) -> list[tuple[int, Result]]:
         try:
             results = run([items[index] for index in batch])
         except tf.errors.OpError as error:
@@ -79,14 +84,19 @@ def run_in_batches(
                     "shorten it, use a smaller beam_size or extra_length, or end other programs that use the device"
                 ) from None
         else:
-            yield from zip(batch, results, strict=True)
-            return
+            return list(zip(batch, results, strict=True))
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
-        yield from run_batch(batch[: len(batch) // 2])
-        yield from run_batch(batch[len(batch) // 2 :])
+        return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
-    for batch in batches(lengths, batch_size):
-        yield from run_batch(batch)
+    count = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
+    running: deque[Future[list[tuple[int, Result]]]] = deque()
+    with ThreadPoolExecutor(count) as pool:
+        for batch in batches(lengths, batch_size):
+            if len(running) == count:
+                yield from running.popleft().result()
+            running.append(pool.submit(run_batch, batch))
+        for future in running:
+            yield from future.result()
 
 
 def graph_run_in_batches(

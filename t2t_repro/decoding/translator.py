@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -62,6 +63,7 @@ class Translator:
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._search_graphs: dict[Any, Any] = {}
+        self._lock = threading.Lock()
         self._score_graph = tf.function(
             lambda inputs, targets: target_log_probs(model, inputs, targets),
             autograph=False,
@@ -281,13 +283,14 @@ class Translator:
         """
         tree_rules = self.tree_rules(decode_hparams)
         key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
-        if key not in self._search_graphs:
-            specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
-            self._search_graphs[key] = tf.function(
-                lambda arrays: generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules),
-                autograph=False,
-                input_signature=[specs],
-            )
+        with self._lock:
+            if key not in self._search_graphs:
+                specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
+                self._search_graphs[key] = tf.function(
+                    lambda arrays: generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules),
+                    autograph=False,
+                    input_signature=[specs],
+                )
         return self._search_graphs[key](arrays)
 
     def _score_all(

@@ -93,6 +93,21 @@ def test_nothing_changes_without_gpus_or_after_tensorflow_has_computed(
 
 
 @pytest.mark.parametrize(
+    ("cores", "gpus", "threads"),
+    [(1, [], (1, 1)), (2, [], (1, 2)), (20, [], (2, 8)), (20, ["a"], None)],
+)
+def test_batches_share_the_cores(
+    cores: int, gpus: list[str], threads: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(devices, "set_threads", lambda intra_op, inter_op: calls.append((intra_op, inter_op)))
+    devices.share_cores()
+    assert calls == ([threads] if threads else [])
+
+
+@pytest.mark.parametrize(
     ("processor", "is_supported"),
     [
         ("flags\t\t: fma avx512f avx512_bf16 avx512_vnni", True),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 import tensorflow as tf
 
-from t2t_repro.decoding.batches import batches, graph_run_in_batches, padded, unpadded
+from t2t_repro.decoding.batches import batches, graph_run_in_batches, padded, run_in_batches, unpadded
 
 
 def test_batches_contain_each_index_once_and_start_with_the_longest() -> None:
@@ -43,3 +44,28 @@ def test_rows_lose_their_padding_and_what_follows_the_end() -> None:
     assert [unpadded(row) for row in padded(rows).tolist()] == rows
     assert unpadded([5, 1, 6, 1]) == [5, 1]
     assert padded([]).shape == (0, 0)
+
+
+def test_batches_run_at_the_same_time_if_operations_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config.threading, "get_inter_op_parallelism_threads", lambda: 3)
+    three_batches = threading.Barrier(3)
+
+    def run(items: list[int]) -> list[int]:
+        three_batches.wait(timeout=60)
+        return [10 * item for item in items]
+
+    results = dict(run_in_batches(run, range(12), [4] * 12, 8))  # six batches of two items
+    assert results == {number: 10 * number for number in range(12)}
+
+
+def test_an_error_in_a_batch_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config.threading, "get_inter_op_parallelism_threads", lambda: 2)
+    started = []
+
+    def run(items: list[int]) -> list[int]:
+        started.extend(items)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        list(run_in_batches(run, range(12), [4] * 12, 4))
+    assert len(started) <= 3
