@@ -27,13 +27,14 @@ from typing import Any
 
 import numpy as np
 from absl import app, flags
+from random_pairs import random_lengths, random_records, random_sentence
 from results import Results
 
 from t2t_repro import registry
 from t2t_repro.data.pipeline import Batch, Pipeline
-from t2t_repro.data.records import Records, chunk, find_shards, shard_path, write_chunks
 from t2t_repro.hparam import DecodeHParams, HParams, override
 from t2t_repro.models.model import Model, make_model
+from t2t_repro.training.config import RunConfig
 
 WORK = flags.DEFINE_string("work", None, "folder of data and results", required=True)
 BACKEND = flags.DEFINE_enum("backend", "tensorflow", ["tensorflow", "jax"], "what computes the training step")
@@ -56,20 +57,9 @@ def hparams_of(size: str) -> HParams:
     return override(registry.hparams(f"transformer_{size}"), f"batch_size={BATCH_SIZE.value}," + HPARAMS.value)
 
 
-def sentences(count: int) -> Iterator[list[int]]:
-    """Yields sentences of random ids, each ended by 1. Their lengths are distributed like those of WMT: mean 28."""
-    draw = np.random.default_rng(SEED)
-    for length in np.clip(draw.lognormal(3.2, 0.55, count), 2, 150).astype(int):
-        yield [*draw.integers(3, VOCAB_SIZE.value, length - 1).tolist(), 1]
-
-
 def batches(size: str) -> Iterator[Batch]:
-    """Yields the batches of a training run on random pairs, which are generated at the first call."""
-    path = shard_path(WORK.value, f"random{VOCAB_SIZE.value}", "train", 0, 1)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_chunks(path, [chunk((ids, ids[:-2] + ids[-1:]) for ids in sentences(PAIRS))])
-    records = Records(find_shards(WORK.value, f"random{VOCAB_SIZE.value}", "train"))
+    """Yields the batches of a training run on random pairs."""
+    records = random_records(WORK.value, PAIRS, VOCAB_SIZE.value)
     return Pipeline(records, hparams_of(size), SEED, MAX_TOKENS.value, 1).batches(0, 1_000_000)
 
 
@@ -107,9 +97,8 @@ def train_step(size: str, precision: str) -> tuple[Model, Callable[[Batch], Any]
     devices.use_tf32(precision == "tf32")
     keras.utils.set_random_seed(SEED)
     hparams = hparams_of(size)
-    model = make_model(hparams, VOCAB_SIZE.value, 0, "float32" if precision == "tf32" else precision)
+    model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
     step = TrainStep(model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
-
     return model, lambda batch: step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
 
 
@@ -132,7 +121,7 @@ def measure_jax(size: str, precision: str) -> dict[str, Any]:
     jax = program["jax"]
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "float32")
     hparams = hparams_of(size)
-    model = make_model(hparams, VOCAB_SIZE.value, 0, "float32" if precision == "tf32" else precision)
+    model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
     step, first_state = program["make_step"](model, hparams)
     weights = [variable.value for variable in model.trainable_variables]
     state = first_state(weights)
@@ -169,7 +158,7 @@ def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
         autograph=False,
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
-    rows = sorted(sentences(count), key=len)
+    rows = [random_sentence(length, VOCAB_SIZE.value) for length in sorted(random_lengths(count)[0].tolist())]
     size = max(DECODE_TOKENS // len(rows[-1]), 1)
     sources = [padded(rows[start : start + size]) for start in range(0, count, size)]
     for _ in range(2):
@@ -289,7 +278,7 @@ def main(argv: list[str]) -> None:
         print(json.dumps(measurements[ONLY.value]()))
         return
     results = Results(Path(WORK.value) / "gpu.json")
-    next(batches("base"))  # writes the random pairs
+    random_records(WORK.value, PAIRS, VOCAB_SIZE.value)  # written here, before several processes need them
     for name in measurements:
         results.measure(name, functools.partial(measure, name))
     print_tables(results.read())

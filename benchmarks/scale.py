@@ -19,11 +19,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from absl import app, flags
+from random_pairs import random_lengths, random_records
 
 from t2t_repro import registry
 from t2t_repro.data import batching
 from t2t_repro.data.pipeline import MicroBatch, Pipeline
-from t2t_repro.data.records import Records, chunk, find_shards, shard_path, write_chunks
+from t2t_repro.data.records import Records
 from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 
@@ -41,26 +42,6 @@ WITHOUT_WORK = {
 }  # fmt: skip
 """Operations that compute nothing on a GPU: they read or describe tensors, or compute shapes on the host."""
 GPUS, BATCH_SIZES, PAIRS = (1, 8, 64, 512), (25_000, 400_000), (1_000_000, 10_000_000, 36_000_000)
-
-
-def random_lengths(count: int) -> np.ndarray:
-    """Returns lengths of random pairs, int32 [2, count], distributed like those of WMT: mean 28."""
-    draw = np.random.default_rng(1)
-    source = draw.lognormal(3.2, 0.55, count)
-    return np.clip([source, source * draw.normal(1.0, 0.15, count)], 2, 250).astype(np.int32)
-
-
-def records() -> Records:
-    """Returns random records, which are written at the first call."""
-    folder = Path(WORK.value)
-    path = shard_path(folder, "random", "train", 0, 1)
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        ids = np.random.default_rng(1).integers(3, VOCAB_SIZE, 500).tolist()
-        rows = random_lengths(RECORDS // 20).T.tolist()
-        contents, index = chunk(([*ids[: a - 1], 1], [*ids[: b - 1], 1]) for a, b in rows)
-        write_chunks(path, ((contents, index.copy()) for _ in range(20)))
-    return Records(find_shards(folder, "random", "train"))
 
 
 def input_seconds(data: Records, batch_size: int, gpus: int) -> float:
@@ -127,7 +108,7 @@ def main(argv: list[str]) -> None:
     if PLAN.value:
         print_plan(PLAN.value)
         return
-    data, count = records(), operations()
+    data, count = random_records(WORK.value, RECORDS, VOCAB_SIZE), operations()
     hparams = {name: registry.hparams(f"transformer_{name}") for name in ("base", "big")}
     flops = {name: size.step_flops(hparams[name], VOCAB_SIZE, MEAN_LENGTH, MEAN_LENGTH) for name in hparams}
     launch = count * LAUNCH.value * 1e-6

@@ -69,7 +69,7 @@ def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
             ]
             loss = tf.add_n(losses) / tokens
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        step_size = optimizer.step_size()
+        step_size = optimizer.step_size(optimizer.learning_rate)
         for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
             optimizer.update(variable.value, tf.convert_to_tensor(gradient), step_size)
         optimizer.iterations.assign_add(1)

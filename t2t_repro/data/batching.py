@@ -177,9 +177,9 @@ def _cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list
     cuts, sizes = [0], np.arange(1, len(lengths) + 1)
     while max_count is None or len(cuts) <= max_count:
         rest = lengths[cuts[-1] :]
-        rest = rest[
-            : limit // max(int(rest[0]), 1) + 1
-        ]  # More examples than these have too many positions in any case.
+        # With padding, each example of the micro-batch is at least as long as the first. So no more examples than these
+        # fit.
+        rest = rest[: limit // max(int(rest[0]), 1) + 1]
         positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a micro-batch that ends after each example
         examples = max(int(np.searchsorted(positions, limit, "right")), 1)
         if cuts[-1] + examples >= len(lengths):

@@ -42,6 +42,8 @@ Pair = tuple[Sequence[int], Sequence[int]]
 class Translator:
     """Translates text with a trained model.
 
+    `from_dir` and `from_folders` switch TF32 off on GPUs (see `devices.use_tf32`). The constructor leaves it as it is.
+
     Args:
         model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode.
         vocabulary: the model's vocabulary.

@@ -36,10 +36,10 @@ a step has two rounds."""
 class Adam(keras.optimizers.Adam):
     """Keras's Adam with a faster update: one operation for each weight instead of fifteen."""
 
-    def step_size(self) -> tf.Tensor:
-        """Returns the learning rate times sqrt(1 - beta2^t) / (1 - beta1^t), where t is the step, from 1."""
+    def step_size(self, rate: tf.Tensor) -> tf.Tensor:
+        """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
         t = tf.cast(self.iterations.value + 1, tf.float32)
-        return tf.convert_to_tensor(self.learning_rate) * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
+        return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
 
     def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
         """Updates a weight, its momentum and its velocity. Does not count the step.
@@ -245,7 +245,7 @@ class TrainStep:
         norm = tf.linalg.global_norm(gradients)
         is_finite = tf.math.is_finite(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
-        context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(), is_finite))
+        context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(rate), is_finite))
         step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
         self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
         return tf.stack([sums[0], norm, sums[1], scale, rate])

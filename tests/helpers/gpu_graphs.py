@@ -1,4 +1,6 @@
-"""What TensorFlow would do with a graph on a machine with a GPU. The registry of kernels tells it without a GPU.
+"""Functions that find out, on a machine without a GPU, how TensorFlow would run a graph on a GPU.
+
+They read TensorFlow's registry of kernels, which lists its GPU kernels on every machine.
 
 Many operations that take or give int32 have a GPU kernel that runs on the host (the CPU) and keeps these tensors in the
 host's memory. If an operation on the device (the GPU) needs a tensor that is on the host, TensorFlow copies the tensor,
@@ -41,19 +43,21 @@ def without_kernel(graph: Any) -> set[str]:
 
 
 def copies(graph: Any) -> Counter[str]:
-    """Returns how many tensors TensorFlow copies between host and device, by how often, from which operation, where to.
+    """Returns the number of tensors of each kind that TensorFlow copies between host and device.
+
+    A kind is a text such as "position: Any bool to host": how often, which operation's output, its type, and where to.
 
     Several operations that need the same tensor share a copy.
     """
     nodes, found = {node.name: node for node in graph.node}, set()
     for node in graph.node:
-        if is_anywhere(node):
+        if _is_anywhere(node):
             continue
         wanted = [place for _, place in _places(node, op_def_registry.get(node.op).input_arg)]
         data = [name for name in node.input if not name.startswith("^")]
         for name, is_wanted_on_host in zip(data, wanted, strict=True):
             source, _, output = name.partition(":")
-            if is_anywhere(nodes[source]):
+            if _is_anywhere(nodes[source]):
                 continue
             outputs = list(_places(nodes[source], op_def_registry.get(nodes[source].op).output_arg))
             dtype, is_on_host = outputs[int(output or 0)]
@@ -64,7 +68,7 @@ def copies(graph: Any) -> Counter[str]:
     )
 
 
-def is_anywhere(node: Any) -> bool:
+def _is_anywhere(node: Any) -> bool:
     """Returns whether the node is an operation that runs on the host anyway, or a constant, which may be anywhere."""
     return node.op == "Const" or (node.op != INPUT and not _kernel(node))
 

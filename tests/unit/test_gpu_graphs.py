@@ -86,6 +86,10 @@ def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
 def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed: dict[str, int]) -> None:
     step = train_step(precision, hparams)
     assert_runs_on_gpu(gpu_graphs.optimized(step._whole[1].get_concrete_function()), allowed)
+    if precision == "mixed_float16":  # the graphs of a step with more rounds
+        step._sums = step._zeros()
+        for graph in (step._accumulate, step._finish):
+            assert_runs_on_gpu(gpu_graphs.optimized(graph.get_concrete_function()), allowed)
 
 
 @pytest.mark.parametrize("name", SEARCHES)

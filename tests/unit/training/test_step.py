@@ -288,7 +288,9 @@ def test_the_optimizer_is_adam() -> None:
     value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
     gradients = np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]])
     for t, gradient in enumerate(gradients, 1):
-        optimizer.update(variable.value, tf.constant(gradient, tf.float32), optimizer.step_size())
+        optimizer.update(
+            variable.value, tf.constant(gradient, tf.float32), optimizer.step_size(optimizer.learning_rate)
+        )
         optimizer.iterations.assign_add(1)
         m = 0.8 * m + 0.2 * gradient
         v = 0.95 * v + 0.05 * gradient**2
