@@ -158,7 +158,8 @@ def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
         autograph=False,
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
-    rows = [random_sentence(length, VOCAB_SIZE.value) for length in sorted(random_lengths(count)[0].tolist())]
+    lengths = sorted(random_lengths(count)[0].tolist())
+    rows = [random_sentence(number, length, VOCAB_SIZE.value) for number, length in enumerate(lengths)]
     size = max(DECODE_TOKENS // len(rows[-1]), 1)
     sources = [padded(rows[start : start + size]) for start in range(0, count, size)]
     for _ in range(2):
