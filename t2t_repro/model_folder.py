@@ -34,7 +34,8 @@ from t2t_repro.checkpoint_reader import (
 )
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.hparam import HParams, from_json, to_json
+from t2t_repro.hparam import HParams
+from t2t_repro.json_file import from_json, to_json
 from t2t_repro.locks import locked
 from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam import DecodeHParams, check_types
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.json_file import check_types
 from t2t_repro.metrics.score import Score
 from t2t_repro.parsing.linearization import TreeSymbols
 
 MAX_SHARDS = 10_000
-"""Maximum number of shards of a split. <problem>.json lists all shards and must not exceed `hparam.MAX_FILE_BYTES`."""
+"""Maximum number of shards of a split. <problem>.json lists all shards, and has a maximum size, `MAX_FILE_BYTES`."""
 
 
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:

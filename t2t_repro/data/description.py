@@ -16,7 +16,7 @@ from t2t_repro.data import summary
 from t2t_repro.data.resume_state import check_shards
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.hparam import JsonFile
+from t2t_repro.json_file import JsonFile
 from t2t_repro.problem import Problem
 from t2t_repro.untrusted import check_vocabulary_name
 

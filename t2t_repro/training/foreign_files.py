@@ -8,7 +8,8 @@ from pathlib import Path
 
 from t2t_repro.checkpoint_reader import checkpoints_in
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, from_json
+from t2t_repro.hparam import HParams
+from t2t_repro.json_file import from_json
 from t2t_repro.model_folder import Origin
 from t2t_repro.training import metrics_log
 from t2t_repro.training.checkpoint_files import STATE

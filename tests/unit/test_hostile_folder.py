@@ -15,7 +15,7 @@ from models import weights_of, write_checkpoint
 from programs import error
 from t2t_repro.data.description import Description
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import to_json
+from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 

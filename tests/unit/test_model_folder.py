@@ -19,7 +19,8 @@ from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, to_json
+from t2t_repro.hparam import HParams
+from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, Origin, hparams_fingerprint, open_folders
 from t2t_repro.models.transformer import Transformer
 
