@@ -23,6 +23,7 @@ from typing import IO, Any
 from absl import flags
 
 from t2t_repro import registry
+from t2t_repro.bin import t2t_flags
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import DecodeHParams, parse_value
@@ -78,6 +79,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         return 1
     except OSError as error:
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
+    except flags.UnrecognizedFlagError as error:
+        say(f"{name}: {t2t_flags.answer(name, error.flagname) or error}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(str(error).split())}")
     except Exception as error:
@@ -138,8 +141,12 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
 
 
 def _define_settings(values: flags.FlagValues) -> None:
-    """Defines a flag for each setting of the problem that --problem names. Does nothing without --problem."""
-    if "problem" not in values or not values.problem:
+    """Defines a flag for each setting of the problem that --problem names.
+
+    Does nothing without --problem, and in programs that read no data: t2t-decoder only compares --problem with the
+    model folder.
+    """
+    if "tmp_dir" not in values or not values.problem:
         return
     problem_class = registry.problem_class(values.problem)
     for field in dataclasses.fields(problem_class.Settings):

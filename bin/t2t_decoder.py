@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.model_folder import ModelFolder, open_folders
@@ -80,6 +81,7 @@ flags.register_multi_flags_validator(
     flag_values=FLAGS,
 )
 program.define_decode_hparams(FLAGS)
+define_model_flags(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -93,6 +95,8 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     program.require(values, "output_dir")
     refuse_contradictions(values)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
+    for folder in folders:
+        check_model_flags(values, folder)
     problem = folders[0].problem
     set_target_language(problem, values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)

@@ -17,6 +17,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoint_reader import PATTERN_CHARACTERS
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
@@ -27,6 +28,7 @@ from t2t_repro.textfile import read_lines
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
+define_model_flags(FLAGS)
 program.define_decode_hparams(FLAGS)
 program.define_precision(FLAGS)
 for name, text in (
@@ -52,6 +54,7 @@ def main(values: flags.FlagValues) -> None:
         if values[name].value != values[name].default:
             raise UserError(f"--{name} does nothing with --format={values.format}; omit it")
     folder = ModelFolder(values.output_dir)
+    check_model_flags(values, folder)
     checkpoint = folder.checkpoint(values.checkpoint_path)
     if values.format == "saved_model":
         version = export_saved_model(values, folder, checkpoint)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.t2t_hparams import unknown_hparam
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ class HParams:
             raise unknown("pos", self.pos, POSITIONS)
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
-                raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+                raise unknown_hparam("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
 
     def _check_heads_divide(self, name: str) -> None:
         """Raises UserError if num_heads does not divide the width in field `name`."""
@@ -303,18 +304,23 @@ def override(values: T, text: str) -> T:
     Raises:
         UserError: a name is unknown or repeated, a value has the wrong type, or a part of `text` is not name=value.
     """
-    types = typing.get_type_hints(type(values))
+    return dataclasses.replace(values, **overrides(type(values), text))  # type: ignore[type-var]
+
+
+def overrides(kind: type, text: str) -> dict[str, Any]:
+    """Returns the values in `text` by name of the field of dataclass `kind`; raises the errors of `override`."""
+    types = typing.get_type_hints(kind)
     changes: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise UserError(f"cannot read override {part!r}: write name=value, separated by commas")
         if name not in types:
-            raise unknown(f"field of {type(values).__name__}", name, types)
+            raise unknown_hparam(f"field of {kind.__name__}", name, types)
         if name in changes:
             raise UserError(f"{name} is given twice in {text!r}")
         changes[name] = parse_value(name, value, types[name])
-    return dataclasses.replace(values, **changes)  # type: ignore[type-var]
+    return changes
 
 
 def parse_value(name: str, text: str, kind: type) -> Any:

@@ -59,6 +59,16 @@ def test_translations_do_not_depend_on_their_batch(trained: TrainedModel, transl
     assert len(differences) <= 2 and max(differences, default=0.0) < TIE
 
 
+def test_a_command_line_of_tensor2tensor_runs(trained: TrainedModel, tmp_path: Path) -> None:
+    source, output = tmp_path / "x.en", tmp_path / "x.de"
+    source.write_text("seven.\n")
+    command_line = [*trained.flags, f"--decode_from_file={source}", f"--decode_to_file={output}"]
+    command_line.remove("--local_eval_frequency=20")
+    succeed("decoder", *command_line, "--model=transformer", "--decode_hparams=beam_size=4,alpha=0.6")
+    assert len(lines(output)) == 1
+    refused(run("decoder", *command_line, "--model=lstm"), "--model=lstm", "the model transformer; omit the flag")
+
+
 def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
     trained: TrainedModel, translator: Translator, tmp_path: Path
 ) -> None:

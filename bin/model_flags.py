@@ -1,0 +1,80 @@
+"""Flags that repeat what a model folder says: its problem, data, model and hparams.
+
+tensor2tensor's decoder and exporter need these flags. Here the model folder has their values, so they can be omitted. A
+flag that the user gives must agree with the folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from absl import flags
+
+from t2t_repro import registry
+from t2t_repro.data.vocabulary import MAX_BYTES
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams, overrides
+from t2t_repro.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
+from t2t_repro.untrusted import read_bytes
+
+T2T_SETS = {"norm_before": True, "use_target_space_embedding": True}
+"""Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them,
+and the set transformer_base here, which is the paper's, has not."""
+
+
+def define_model_flags(values: flags.FlagValues) -> None:
+    """Defines --problem, --data_dir, --model, --hparams_set and --hparams."""
+    for name, meaning in (
+        ("problem", "name of the model's problem"),
+        ("data_dir", "folder with the model's vocabulary"),
+        ("model", "name of the model"),
+        ("hparams_set", "hparams set of the training"),
+        ("hparams", "changes to the hparams set"),
+    ):
+        text = f"{meaning}; not needed, but must agree with the model folder"
+        flags.DEFINE_string(name, "", text, flag_values=values)
+
+
+def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
+    """Raises UserError if a flag that `define_model_flags` defined contradicts the model folder."""
+    for name, folder_value in (("problem", folder.problem.name), ("model", folder.hparams.model)):
+        if values[name].value not in ("", folder_value):
+            raise _contradiction(f"--{name}={values[name].value}", folder, f"the {name} {folder_value}")
+    changes = overrides(HParams, values.hparams)
+    for name, value in changes.items():
+        if value != (folder_value := getattr(folder.hparams, name)):
+            raise _contradiction(f"--hparams={name}={value}", folder, f"{name}={folder_value}")
+    if values.hparams_set:
+        _check_hparams_set(values.hparams_set, folder, [name for name in WEIGHTS_DEPEND_ON if name not in changes])
+    if values.data_dir:
+        _check_data_dir(values.data_dir, folder)
+
+
+def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) -> None:
+    """Raises UserError if the model's hparams `names` have other values in the hparams set than in the folder.
+
+    A folder may have the values of the set here, or those of tensor2tensor's set of the same name.
+    """
+    try:
+        hparams = registry.hparams(hparams_set)
+    except UserError as error:
+        raise UserError(f"{error} Or omit --hparams_set: {folder.path} has the hparams") from None
+    for name in names:
+        value, folder_value = getattr(hparams, name), getattr(folder.hparams, name)
+        if folder_value not in (value, T2T_SETS.get(name, value)):
+            raise _contradiction(f"--hparams_set={hparams_set} has {name}={value}", folder, f"{name}={folder_value}")
+
+
+def _check_data_dir(data_dir: str, folder: ModelFolder) -> None:
+    """Raises UserError unless the data directory has a file with the vocabulary of the model folder."""
+    contents = folder.vocabulary.model
+    paths = [path for path in sorted(Path(data_dir).glob("vocab.*")) if path.is_file()]
+    if not any(path.stat().st_size == len(contents) and read_bytes(path, MAX_BYTES) == contents for path in paths):
+        vocabularies = ", ".join(path.name for path in paths) or "no vocabulary"
+        raise _contradiction(
+            f"--data_dir={data_dir} holds {vocabularies}", folder, f"another vocabulary, {folder.origin.vocabulary}"
+        )
+
+
+def _contradiction(flag: str, folder: ModelFolder, value: str) -> UserError:
+    return UserError(f"{flag}, but {folder.path} has {value}; omit the flag, or give another --output_dir")

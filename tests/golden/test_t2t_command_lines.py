@@ -1,0 +1,36 @@
+"""Tests that flags and hparams that tensor2tensor wrote into its model folders exist here or have an answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from t2t_repro.bin import t2t_decoder, t2t_trainer
+from t2t_repro.bin.t2t_flags import answer
+from t2t_repro.hparam import HParams
+from t2t_repro.t2t_hparams import HPARAMS
+
+MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
+pytestmark = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/t2t_models does not exist")
+
+
+@pytest.mark.parametrize(("name", "program"), [("trainer", t2t_trainer), ("decoder", t2t_decoder)])
+def test_the_flags_of_a_model_folder_exist_or_have_an_answer(name: str, program: object) -> None:
+    flags = re.findall(r"^--(\w+)", (MODELS / "v1" / "model" / "flags_t2t.txt").read_text(), re.MULTILINE)
+    assert len(flags) >= 40
+    ours = {*program.FLAGS, "registry_help"}  # type: ignore[attr-defined]
+    assert [flag for flag in flags if flag not in ours and not answer(f"t2t-{name}", flag)] == []
+
+
+def test_the_hparams_of_a_model_folder_exist_or_have_an_answer() -> None:
+    ours = {field.name for field in dataclasses.fields(HParams)}
+    for path in sorted(MODELS.glob("*/model/hparams.json")):
+        assert set(json.loads(path.read_text())) - ours - HPARAMS.keys() <= {
+            "self_attention_type",
+            "max_relative_position",
+            "shared_embedding",
+        }
