@@ -14,7 +14,8 @@ from t2t_repro.t2t_hparams import unknown_hparam
 
 T = TypeVar("T")
 
-POSITIONS = ("timing", "emb")
+POSITIONS = ("timing", "emb", "none")
+SELF_ATTENTION_TYPES = ("dot_product", "dot_product_relative")
 SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_size", "noam", "linear_decay")
 
 MAX_INT = 2**31 - 1
@@ -60,16 +61,25 @@ class HParams:
     self_attention_neighborhood: int = 0
     """r of restricted self-attention (section 4): each position attends only to positions at most r // 2 away. The
     decoder still masks later positions. 0 means no restriction, as in the paper's experiments."""
+    self_attention_type: str = "dot_product"
+    """Self-attention: "dot_product" as in the paper, or "dot_product_relative", which adds learned vectors of the
+    distances between positions to keys and values (Shaw et al. 2018)."""
+    max_relative_position: int = 0
+    """k: largest distance that has a vector of its own in "dot_product_relative". 0 if self_attention_type is
+    "dot_product"."""
     norm_before: bool = False
     """True: layer norm is applied before each sub-layer and at the end of each stack (tensor2tensor's "n" and "da").
     False: layer norm is applied after each residual sum, as in the paper (tensor2tensor's "none" and "dan")."""
     norm_epsilon: float = 1e-6
     """Constant added to the variance in layer norm."""
     pos: str = "timing"
-    """Position encoding: "timing" for the paper's sinusoids, "emb" for learned vectors (Table 3, row E)."""
+    """Position encoding: "timing" for the paper's sinusoids, "emb" for learned vectors (Table 3, row E), "none"."""
     shared_embedding_and_softmax_weights: bool = True
-    """True: one matrix serves as source embedding, target embedding and pre-softmax projection (section 3.4). False:
-    each of the three has its own matrix."""
+    """True: one matrix serves as source embedding, target embedding and pre-softmax projection (section 3.4), so source
+    and target need the same vocabulary. False: the projection has its own matrix."""
+    shared_embedding: bool = False
+    """True, if shared_embedding_and_softmax_weights is False: source and target share an embedding matrix. False: each
+    has its own."""
     use_target_space_embedding: bool = False
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
@@ -121,6 +131,7 @@ class HParams:
         _check_limits(self)
         _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
+        _check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
         _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
         _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
@@ -129,11 +140,32 @@ class HParams:
         for name in channels:
             self._check_heads_divide(name if getattr(self, name) else "hidden_size")
         _check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even: half sines, half cosines")
-        if self.pos not in POSITIONS:
-            raise unknown("pos", self.pos, POSITIONS)
+        for name, choices in (("pos", POSITIONS), ("self_attention_type", SELF_ATTENTION_TYPES)):
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
+        self._check_relative()
+        if self.shared_embedding and self.shared_embedding_and_softmax_weights:
+            raise UserError(
+                "shared_embedding=true does nothing with shared_embedding_and_softmax_weights=true, which shares all "
+                "three matrices; set one of them to false"
+            )
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown_hparam("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+
+    def _check_relative(self) -> None:
+        """Raises UserError if one of the hparams of relative self-attention does nothing without the other."""
+        is_relative, k = self.self_attention_type == "dot_product_relative", self.max_relative_position
+        if is_relative != (k > 0):
+            raise UserError(
+                f"self_attention_type={self.self_attention_type} and max_relative_position={k}: relative "
+                "self-attention needs both, e.g. dot_product_relative and 20; other self-attention dot_product and 0"
+            )
+        if is_relative and self.self_attention_neighborhood:
+            raise UserError(
+                f"self_attention_neighborhood={self.self_attention_neighborhood} cannot be combined with "
+                "self_attention_type=dot_product_relative; set one of them to its default"
+            )
 
     def _check_heads_divide(self, name: str) -> None:
         """Raises UserError if num_heads does not divide the width in field `name`."""

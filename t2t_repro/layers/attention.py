@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
@@ -15,6 +16,7 @@ from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape, parts
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
+from t2t_repro.layers.relative import RelativePositions
 
 
 class KeysValues(NamedTuple):
@@ -85,6 +87,7 @@ class SelfAttention(MultiHeadAttention):
 
     Args:
         hparams: if `self_attention_neighborhood` is not 0, each position attends only to nearby positions (section 4).
+            If `self_attention_type` is "dot_product_relative", attention depends on distances (Shaw et al. 2018).
         is_masked: if true, no position attends to later positions, as in the decoder (section 3.2.3).
     """
 
@@ -93,11 +96,30 @@ class SelfAttention(MultiHeadAttention):
         self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
         channels = (self.key_channels, self.key_channels, self.value_channels)
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
+        self.is_relative = hparams.self_attention_type == "dot_product_relative"
+        if self.is_relative:
+            with keras.name_scope(name):
+                self.relative_keys = RelativePositions(hparams, self.key_channels, precision, "relative_keys")
+                self.relative_values = RelativePositions(hparams, self.value_channels, precision, "relative_values")
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
         q, k, v = parts(self.product(x, self.qkv_kernel), (self.key_channels, self.key_channels, self.value_channels))
         return self.queries(q), self.split(k), self.split(v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
+        """Returns the outputs of the heads [B, H, T, d_v], as the base class does.
+
+        With relative positions, the vector a_ij of the distance from query i to key j is added to key j (Shaw et al.
+        2018, equation 4), and another one to value j (equation 3).
+        """
+        if not self.is_relative:
+            return super().attend(q, k, v, bias, seeds)
+        lengths = ops.shape(q)[2], ops.shape(k)[2]
+        distance_logits = float32(ops.einsum("bhtd,tsd->bhts", q, self.relative_keys(*lengths)))
+        bias = distance_logits if bias is None else distance_logits + bias
+        weights = ops.cast(dropout(attention_weights(q, k, bias), self.rate, seeds), v.dtype)
+        return ops.matmul(weights, v) + ops.einsum("bhts,tsd->bhtd", weights, self.relative_values(*lengths))
 
     def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the positions of x.

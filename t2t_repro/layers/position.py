@@ -1,4 +1,4 @@
-"""Position signals, which are added to embeddings (section 3.5): sinusoids, or a learned vector for each position."""
+"""Position signals, which are added to embeddings (section 3.5): sinusoids, learned vectors, or none."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from t2t_repro.layers.base import Layer, Tensor
 
 
 def position_signal(hparams: HParams) -> Layer:
-    """Returns the layer for hparams.pos: learned vectors for "emb", otherwise sinusoids."""
+    """Returns the layer for hparams.pos: sinusoids for "timing", learned vectors for "emb", zeros for "none"."""
     if hparams.pos == "emb":
         return LearnedPositions(hparams.hidden_size, hparams.max_length)
-    return Sinusoids(hparams.hidden_size)
+    return Sinusoids(hparams.hidden_size) if hparams.pos == "timing" else NoPositions("float32", name="position")
 
 
 class Sinusoids(Layer):
@@ -37,7 +37,7 @@ class Sinusoids(Layer):
 
 
 class LearnedPositions(Layer):
-    """A learned vector for each of `max_length` positions; later positions use the last vector (Table 3, row E)."""
+    """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros."""
 
     def __init__(self, width: int, max_length: int) -> None:
         super().__init__("float32", name="position")
@@ -46,5 +46,14 @@ class LearnedPositions(Layer):
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:
         """Returns the vectors [1, length, D] of `length` positions, from position `start` on."""
-        positions = ops.minimum(ops.cast(start + ops.arange(length), "int64"), self.table.shape[0] - 1)
-        return ops.take(self.table, positions, axis=0)[None]
+        positions, count = ops.cast(start + ops.arange(length), "int64"), self.table.shape[0]
+        vectors = ops.take(self.table, ops.minimum(positions, count - 1), axis=0)
+        return (vectors * ops.cast(positions < count, "float32")[:, None])[None]
+
+
+class NoPositions(Layer):
+    """No signal, for models that know positions in another way, such as relative self-attention."""
+
+    def call(self, start: Tensor, length: Tensor) -> Tensor:
+        """Returns zeros [1, 1, 1]."""
+        return ops.zeros((1, 1, 1))

@@ -9,8 +9,10 @@ from t2t_repro.hparam import HParams
 
 
 @registry.register_model
-def transformer(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Any:
+def transformer(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
     """The Transformer: an encoder and a decoder made of attention (Vaswani et al. 2017, section 3)."""
     from t2t_repro.models.transformer import Transformer
 
-    return Transformer(hparams, vocab_size, target_space_id, precision)
+    return Transformer(hparams, vocab_size, target_space_id, precision, source_vocab_size)

@@ -172,19 +172,29 @@ class KerasModel:
         return float32(logits), cache
 
 
-def make_model(hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> Model:
-    """Returns the model named by `hparams.model`, with all its variables.
+def make_model(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Model:
+    """Returns the model named by `hparams.model`, with all its variables. The arguments are those of `Transformer`.
 
     Raises:
-        UserError: the name is unknown, the model cannot be made with these hparams, its logits have a wrong shape, a
-            weight is not trainable, two variables have the same name, or the model ignores the precision "bfloat16".
+        UserError: source and target have different vocabularies, and the hparams or the model do not allow this; the
+            name is unknown, the model cannot be made with these hparams, its logits have a wrong shape, a weight is not
+            trainable, two variables have the same name, or the model ignores the precision "bfloat16".
     """
     # Keras numbers unnamed layers and continues the numbers from model to model. Without this reset, variable names
     # would depend on the models that the process made earlier.
     reset_uids()
     name = hparams.model
+    if source_vocab_size and (hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding):
+        raise UserError(
+            "source and target have different vocabularies, so they cannot share an embedding; give --hparams="
+            "shared_embedding_and_softmax_weights=false,shared_embedding=false"
+        )
+    # Only a model whose source and target have different vocabularies needs the argument source_vocab_size.
+    source_option = {"source_vocab_size": source_vocab_size} if source_vocab_size else {}
     try:
-        registered = registry.model(name)(hparams, vocab_size, target_space_id, precision)
+        registered = registry.model(name)(hparams, vocab_size, target_space_id, precision, **source_option)
         model = registered if isinstance(registered, Model) else KerasModel(registered, name, vocab_size)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(

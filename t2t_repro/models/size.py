@@ -24,11 +24,12 @@ Shape = tuple[int, int, int]
 """Shape of a micro-batch: number of examples, length of the sources and length of the targets, including padding."""
 
 
-def parameters(hparams: HParams, vocab_size: int) -> int:
+def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.transformer.Transformer.
 
     Args:
-        vocab_size: number of entries in the vocabulary that source and target share.
+        vocab_size: number of entries in the vocabulary of the targets.
+        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
     width, layers = hparams.hidden_size, hparams.num_hidden_layers
     attention = 2 * width * (hparams.key_channels + hparams.value_channels)
@@ -36,8 +37,12 @@ def parameters(hparams: HParams, vocab_size: int) -> int:
     norm = 2 * width
     encoder_layer = attention + feed_forward + 2 * norm
     decoder_layer = 2 * attention + feed_forward + 3 * norm
-    matrices = 1 if hparams.shared_embedding_and_softmax_weights else 3
-    total = matrices * vocab_size * width + layers * (encoder_layer + decoder_layer)
+    embeddings = vocab_size if hparams.shared_embedding else vocab_size + (source_vocab_size or vocab_size)
+    rows = vocab_size if hparams.shared_embedding_and_softmax_weights else embeddings + vocab_size
+    total = rows * width + layers * (encoder_layer + decoder_layer)
+    if hparams.self_attention_type == "dot_product_relative":
+        head_channels = (hparams.key_channels + hparams.value_channels) // hparams.num_heads
+        total += 2 * layers * (2 * hparams.max_relative_position + 1) * head_channels
     if hparams.norm_before:
         total += 2 * norm
     if hparams.pos == "emb":
@@ -63,7 +68,9 @@ def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_len
         return (queries + keys) * width * channels
 
     def self_attention(length: int, is_masked: bool) -> int:
-        return projections(length, length) + _connections(hparams, length, is_masked) * channels
+        # Relative self-attention multiplies by keys and values, and by vectors of the distances.
+        products = 2 if hparams.self_attention_type == "dot_product_relative" else 1
+        return projections(length, length) + _connections(hparams, length, is_masked) * channels * products
 
     def feed_forward(length: int) -> int:
         return 2 * length * width * hparams.filter_size
@@ -160,7 +167,10 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     loss_peak = target * vocab_size * (3 * FLOAT32 + is_cast * product)
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
     sublayer_peak = 2 * max(weights, max(source, target) * product * hparams.filter_size)
-    return examples * (layers + embeddings + max(loss_peak, sublayer_peak))
+    # All examples share the vectors of the distances between positions.
+    is_relative = examples > 0 and hparams.self_attention_type == "dot_product_relative"
+    vectors = is_relative * hparams.num_hidden_layers * (source**2 + target**2) * channels // heads * product
+    return examples * (layers + embeddings + max(loss_peak, sublayer_peak)) + vectors
 
 
 def _connections(hparams: HParams, length: int, is_masked: bool) -> int:

@@ -69,26 +69,34 @@ class Transformer(Layer):
 
     Args:
         hparams: layer sizes, dropout rates, and variants of the architecture.
-        vocab_size: V; source and target share the vocabulary.
+        vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: row of the target-space embedding to add to source embeddings, if the hparams request it.
         precision: number type of weights and matrix products, see `Layer`.
+        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 
     has_attention, is_normalized = True, False
     missing_methods: tuple[str, ...] = ()
 
-    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32") -> None:
+    def __init__(
+        self,
+        hparams: HParams,
+        vocab_size: int,
+        target_space_id: int = 0,
+        precision: str = "float32",
+        source_vocab_size: int = 0,
+    ) -> None:
         super().__init__(precision, name="transformer")
         self.hparams, self.target_space_id = hparams, target_space_id
         width, layers = hparams.hidden_size, range(hparams.num_hidden_layers)
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
-            self.embedding = Embedding(vocab_size, width, precision, name="embedding")
-            if hparams.shared_embedding_and_softmax_weights:
-                self.target_embedding = self.softmax = self.embedding
-            else:
-                self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
+            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, name="embedding")
+            self.target_embedding = self.softmax = self.embedding
+            if not hparams.shared_embedding_and_softmax_weights:
+                if not hparams.shared_embedding:
+                    self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)

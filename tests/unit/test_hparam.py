@@ -100,6 +100,15 @@ def test_a_string_is_not_parsed() -> None:
         ("learning_rate_constant=inf", "learning_rate_constant=inf must be above 0, and finite"),
         ("hidden_size=9,num_heads=1", "hidden_size=9 must be even"),
         ("pos=timings", "unknown pos 'timings'; did you mean 'timing'?"),
+        ("self_attention_type=relative", "unknown self_attention_type 'relative'"),
+        ("max_relative_position=-1", "max_relative_position=-1 must be 0 or more"),
+        ("max_relative_position=20", "relative self-attention needs both"),
+        ("self_attention_type=dot_product_relative", "relative self-attention needs both"),
+        (
+            "self_attention_type=dot_product_relative,max_relative_position=9,self_attention_neighborhood=4",
+            "self_attention_neighborhood=4 cannot be combined with self_attention_type=dot_product_relative",
+        ),
+        ("shared_embedding=true", "shared_embedding=true does nothing with shared_embedding_and_softmax_weights=true"),
         (
             "learning_rate_schedule=constant*noan",
             "unknown factor of learning_rate_schedule 'noan'; did you mean 'noam'?",

@@ -108,6 +108,10 @@ def test_a_folder_that_cannot_be_created_keeps_no_new_file(
         assert message.startswith(f"{path}: cannot be written (") and message.endswith("; choose another --output_dir")
 
 
+NOT_ALONE = ("self_attention_type", "max_relative_position", "shared_embedding")
+"""Hparams whose other values also need another value of another hparam."""
+
+
 def test_another_training_is_refused(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
@@ -122,7 +126,7 @@ def test_another_training_is_refused(
     assert tiny_vocabulary.fingerprint in message and other_vocabulary.fingerprint in message
     for field in dataclasses.fields(HParams):
         value = getattr(tiny_hparams, field.name)
-        if field.name in MAY_DIFFER:
+        if field.name in (*MAY_DIFFER, *NOT_ALONE):
             continue
         if isinstance(value, bool):
             changed_value: Any = not value
@@ -213,6 +217,8 @@ def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
     same_shapes = shapes(tiny_hparams)
     for field in dataclasses.fields(HParams):
         value = getattr(tiny_hparams, field.name)
+        if field.name in NOT_ALONE:
+            continue
         if isinstance(value, bool):
             changed = replace(tiny_hparams, **{field.name: not value})
         elif isinstance(value, int) and field.name not in MAY_DIFFER:
@@ -223,6 +229,8 @@ def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
             continue
         assert advice(changed) == (fits if shapes(changed) == same_shapes else does_not_fit)
     assert advice(replace(tiny_hparams, label_smoothing=0.2, learning_rate_schedule="constant")) == fits
+    relative = replace(tiny_hparams, self_attention_type="dot_product_relative", max_relative_position=3)
+    assert advice(relative) == does_not_fit
     assert advice(replace(tiny_hparams, model="mine")) == does_not_fit
     assert advice(replace(tiny_hparams, hidden_size=32), random_seed=7) == does_not_fit
     assert advice(tiny_hparams, random_seed=7) == fits

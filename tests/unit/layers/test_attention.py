@@ -26,11 +26,13 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 
 
 def self_attention(
-    rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0
+    rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0, relative: int = 0
 ) -> SelfAttention:
     """Returns a self-attention layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
+    if relative:
+        hparams = replace(hparams, self_attention_type="dot_product_relative", max_relative_position=relative)
     return SelfAttention(hparams, precision, is_masked=masked)
 
 
@@ -44,7 +46,9 @@ def empty_cache(hypotheses: int) -> KeysValues:
     return KeysValues(tf.zeros([hypotheses, HEADS, 0, D_K]), tf.zeros([hypotheses, HEADS, 0, D_V]))
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray) -> np.ndarray:
+def attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np.ndarray, distances: Any = None
+) -> np.ndarray:
     """Returns the output [T, D] of multi-head attention (section 3.2), computed in loops.
 
     Args:
@@ -53,17 +57,20 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, output: Any, visible: np
         v: values [S, H * d_v].
         output: the output projection W^O.
         visible: bool [T, S], true for keys that a query may see.
+        distances: function that returns the vectors [d_k] and [d_v] to add to key s and value s for a query t (Shaw et
+            al. 2018, equations 3 and 4), given s - t; None for no vectors.
     """
+    distances = distances or (lambda distance: (0, 0))
     concatenated = np.zeros((len(q), VALUES))
     for head in range(HEADS):
         for t in range(len(q)):
             visible_keys = [s for s in range(len(k)) if visible[t, s]]
             query = q[t, head * D_K : (head + 1) * D_K]
-            weights = [math.exp(query @ k[s, head * D_K : (head + 1) * D_K] / math.sqrt(D_K)) for s in visible_keys]
-            for s, weight in zip(visible_keys, weights, strict=True):
-                concatenated[t, head * D_V : (head + 1) * D_V] += (
-                    weight / sum(weights) * v[s, head * D_V : (head + 1) * D_V]
-                )
+            keys = {s: k[s, head * D_K : (head + 1) * D_K] + distances(s - t)[0] for s in visible_keys}
+            weights = {s: math.exp(query @ key / math.sqrt(D_K)) for s, key in keys.items()}
+            for s, weight in weights.items():
+                value = v[s, head * D_V : (head + 1) * D_V] + distances(s - t)[1]
+                concatenated[t, head * D_V : (head + 1) * D_V] += weight / sum(weights.values()) * value
     return concatenated @ np.asarray(output)
 
 
@@ -81,6 +88,24 @@ def test_self_attention_computes_section_3_2(masked: bool) -> None:
     for row in range(2):
         visible = np.tril(np.ones((5, 5), bool)) if masked else np.tile(ids[row] != 0, (5, 1))
         np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible), atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 9])
+def test_relative_self_attention_adds_vectors_of_the_distance(k: int, masked: bool) -> None:
+    layer, x = self_attention(masked=masked, relative=k), sequence(2, 5)
+    tables = [np.asarray(part.table) for part in (layer.relative_keys, layer.relative_values)]
+    assert [table.shape for table in tables] == [(2 * k + 1, D_K), (2 * k + 1, D_V)]
+
+    def distances(distance: int) -> list[np.ndarray]:
+        return [table[max(-k, min(k, distance)) + k] for table in tables]
+
+    ours = layer(x, None, None)
+    visible = np.tril(np.ones((5, 5), bool)) if masked else np.ones((5, 5), bool)
+    for row in range(2):
+        parts = (x[row] @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
+        expected = attend(*parts, layer.output_kernel, visible, distances)
+        np.testing.assert_allclose(ours[row], expected, atol=1e-5)
 
 
 def test_cross_attention_computes_section_3_2() -> None:

@@ -24,6 +24,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "learned positions": {"pos": "emb", "max_length": 9},
     "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
     "three matrices": {"shared_embedding_and_softmax_weights": False},
+    "two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
+    "relative": {"pos": "none", "self_attention_type": "dot_product_relative", "max_relative_position": 3},
     "target space": {"use_target_space_embedding": True},
     "a neighborhood within a block": {"self_attention_neighborhood": 5},
     "a neighborhood beyond a block": {"self_attention_neighborhood": 70},
@@ -107,6 +109,21 @@ def test_parameters_of_the_paper() -> None:
 def test_operations_equal_those_of_the_graph(variant: str, lengths: tuple[int, int]) -> None:
     hparams = replace(TINY, batch_size=2 * lengths[1], **VARIANTS[variant])
     assert size.step_flops(hparams, 20, *lengths) == flops_of_graph(hparams, 20, *lengths)
+
+
+def test_relative_self_attention_has_two_more_products_for_each_connection() -> None:
+    relative = replace(TINY, **VARIANTS["relative"])
+    source, target, channels = 5, 7, TINY.key_channels + TINY.value_channels
+    products = TINY.num_hidden_layers * (source**2 + target**2) * channels
+    difference = size.step_flops(relative, 20, source, target) - size.step_flops(TINY, 20, source, target)
+    assert difference == round(2 * 3 * products * TINY.batch_size / target)
+
+
+def test_separate_vocabularies_have_an_embedding_each() -> None:
+    hparams = replace(TINY, shared_embedding_and_softmax_weights=False)
+    with keras.StatelessScope(initialize_variables=False):
+        model = Transformer(hparams, 20, source_vocab_size=30)
+    assert size.parameters(hparams, 20, 30) == sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
 
 
 def test_operations_equal_a_sum_by_hand() -> None:

@@ -27,7 +27,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
     "three matrices": {"shared_embedding_and_softmax_weights": False},
     "target space": {"use_target_space_embedding": True},
+    "two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
     "neighborhood": {"self_attention_neighborhood": 2},
+    "relative": {"self_attention_type": "dot_product_relative", "max_relative_position": 2, "pos": "none"},
 }
 variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -248,6 +250,7 @@ USED_ELSEWHERE = {
     "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "optimizer_adam_beta1",
     "optimizer_adam_beta2", "optimizer_adam_epsilon",
     "initializer_gain",  # changes only the initial weights, see the test above
+    "max_relative_position",  # does nothing without self_attention_type
 }  # fmt: skip
 CHANGES: dict[str, Any] = {
     "num_hidden_layers": 3,
@@ -257,16 +260,25 @@ CHANGES: dict[str, Any] = {
     "attention_key_channels": 10,
     "attention_value_channels": 10,
     "self_attention_neighborhood": 2,
+    "self_attention_type": "dot_product_relative",
     "norm_before": True,
     "norm_epsilon": 0.1,
     "pos": "emb",
     "max_length": 2,
     "shared_embedding_and_softmax_weights": False,
+    "shared_embedding": True,
     "use_target_space_embedding": True,
     "layer_prepostprocess_dropout": 0.4,
     "attention_dropout": 0.4,
     "relu_dropout": 0.4,
 }
+BEFORE: dict[str, dict[str, Any]] = {
+    "max_length": {"pos": "emb"},
+    "shared_embedding": {"shared_embedding_and_softmax_weights": False},
+}
+"""For an hparam that does nothing with the defaults, other values of other hparams."""
+WITH: dict[str, dict[str, Any]] = {"self_attention_type": {"max_relative_position": 2}}
+"""For an hparam whose other value needs another hparam, that hparam's value."""
 
 
 def test_every_hparam_is_used_by_the_model_or_elsewhere() -> None:
@@ -275,8 +287,7 @@ def test_every_hparam_is_used_by_the_model_or_elsewhere() -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_hparam_of_the_model_changes_it(name: str) -> None:
-    before = {"pos": "emb"} if name == "max_length" else {}
-    plain, changed = build(before), build({**before, name: CHANGES[name]})
+    plain, changed = build(BEFORE.get(name)), build({**BEFORE.get(name, {}), name: CHANGES[name], **WITH.get(name, {})})
     shapes = [[tuple(variable.shape) for variable in model.trainable_variables] for model in (plain, changed)]
     if shapes[0] == shapes[1]:
         random = np.random.default_rng(0)
