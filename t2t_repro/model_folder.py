@@ -32,7 +32,7 @@ from t2t_repro.checkpoint_reader import (
     read_checkpoint,
     step_of,
 )
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.json_file import from_json, to_json
@@ -41,7 +41,7 @@ from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
-from t2t_repro.untrusted import check_vocabulary_name, read_text
+from t2t_repro.untrusted import read_text
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
@@ -109,7 +109,7 @@ class ModelFolder:
         if not problem:
             self._require_registered("problem", self.origin.problem, registry.has_problem)
         self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
-        self.vocabulary = vocabulary or Vocabulary.load(self.path / self.origin.vocabulary)
+        self.vocabulary = vocabulary or load_vocabulary(self.path / self.origin.vocabulary)
 
     @classmethod
     def create(

@@ -101,18 +101,6 @@ def parse_json(text: str, source: str, cure: str = CURE) -> Any:
     return value
 
 
-def check_vocabulary_name(name: str) -> None:
-    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary: vocab.*.model, without a folder.
-
-    With another name, programs could read a file outside the folder, and t2t-trainer could overwrite one.
-    """
-    is_vocabulary = name.startswith("vocab.") and name.endswith(".model") and len(name.encode("utf-8", "replace")) < 256
-    if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
-        raise UserError(
-            f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, vocab.*.model"
-        )
-
-
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number has {len(text):,} digits")

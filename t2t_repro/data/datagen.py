@@ -27,7 +27,7 @@ from t2t_repro.data.job import SPLITS, Job, Options
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import HashedPairs, TextChangedError
 from t2t_repro.data.text_check import TextCheck
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import progress, say
@@ -149,7 +149,7 @@ def _finished(job: Job, text: Text) -> Description | None:
         return None
     with suppress(UserError):
         description = Description.load(job.description_path)
-        has_vocabulary = Vocabulary.load(job.vocabulary_path).fingerprint == description.vocabulary_fingerprint
+        has_vocabulary = load_vocabulary(job.vocabulary_path).fingerprint == description.vocabulary_fingerprint
         state = _state_of(description)
         if has_vocabulary and state.fingerprint == text.fingerprint:
             sizes = [shard_writing.shard_sizes(job, split, text.cleaning[split].pairs_kept) for split in SPLITS]
@@ -229,7 +229,7 @@ def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocab
     if job.user_vocabulary:
         return job.user_vocabulary
     with suppress(UserError):
-        vocab = Vocabulary.load(job.vocabulary_path)
+        vocab = load_vocabulary(job.vocabulary_path)
         if state and vocab.fingerprint == state.vocabulary_fingerprint:
             return vocab
     say(f"learning a vocabulary from {len(sample):,} texts")

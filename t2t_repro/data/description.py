@@ -14,11 +14,10 @@ from pathlib import Path
 from t2t_repro import registry
 from t2t_repro.data import summary
 from t2t_repro.data.resume_state import check_shards
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.json_file import JsonFile
 from t2t_repro.problem import Problem
-from t2t_repro.untrusted import check_vocabulary_name
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
             f"{description_file}: describes problem {shortened(repr(description.problem))}; restore the file"
         )
     path = Path(data_dir) / description.vocabulary
-    vocabulary = Vocabulary.load(path)
+    vocabulary = load_vocabulary(path)
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
         raise UserError(
             f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "

@@ -62,11 +62,11 @@ class Encoder:
 
     def __enter__(self) -> Encoder:
         if self._processes == 1:
-            _load(self._vocabulary.model)
+            _load(self._vocabulary)
         else:
             # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
             self._pool = ProcessPoolExecutor(
-                self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary.model,)
+                self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary,)
             )
         return self
 
@@ -119,16 +119,16 @@ _vocabulary: Vocabulary
 _is_byte: np.ndarray
 
 
-def _load(model: bytes) -> None:
-    """Sets the vocabulary that `_encode` uses in this process. `model` holds the vocabulary file's contents."""
+def _load(vocabulary: Vocabulary) -> None:
+    """Sets the vocabulary that `_encode` uses in this process."""
     global _vocabulary, _is_byte
-    _vocabulary = Vocabulary(model)
+    _vocabulary = vocabulary
     _is_byte = _vocabulary.is_byte
 
 
-def _start_process(model: bytes) -> None:
+def _start_process(vocabulary: Vocabulary) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _load(model)
+    _load(vocabulary)
 
 
 def _end_with_parent() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import Description, description_path
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.output_files import Input, refuse_overwriting
@@ -64,7 +64,8 @@ class Job:
 
     @property
     def vocabulary_path(self) -> Path:
-        return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}.model"
+        suffix = (self.user_vocabulary or SentencePieceVocabulary).suffix
+        return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}{suffix}"
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that change the shards or the vocabulary, by name."""
@@ -85,7 +86,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     """
     user_vocabulary, settings = None, problem.settings
     if options.vocab_file:
-        user_vocabulary = Vocabulary.load(options.vocab_file)
+        user_vocabulary = load_vocabulary(options.vocab_file)
         if missing := user_vocabulary.missing_symbols(problem.symbols):
             raise UserError(
                 f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of "
@@ -227,7 +228,7 @@ def delete_temporary_files(job: Job) -> None:
     number = r"\d{5}"
     names = [
         rf"{re.escape(job.name)}-(train|dev)-{number}-of-{number}(\.index)?",
-        rf"vocab\.{re.escape(job.name)}\.\d+\.model",
+        rf"vocab\.{re.escape(job.name)}\.\d+({'|'.join(map(re.escape, SUFFIXES))})",
         *(re.escape(path.name) for path in (job.description_path, job.state_path)),
         *(re.escape(path.name) for path in test_set_files.all_paths(job.problem, job.data_dir)),
         re.escape(summary.FILE_NAME),

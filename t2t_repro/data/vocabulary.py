@@ -1,16 +1,15 @@
-"""The SentencePiece vocabulary: a file that Python programs and the exported TensorFlow graph read.
+"""Loads vocabularies of any kind, and learns SentencePiece vocabularies.
 
-It is a byte-pair vocabulary (the paper's section 5.1; Sennrich et al. 2016). Encoding does not normalise text, keeps
-spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding restores every text exactly, unless the
-text contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and id 1 is the end of a text, as in
-tensor2tensor.
+A SentencePiece vocabulary is a byte-pair vocabulary (the paper's section 5.1; Sennrich et al. 2016). Encoding does not
+normalise text, keeps spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding restores every text
+exactly, unless the text contains U+2581, which SentencePiece uses for spaces. Id 0 is padding and id 1 is the end of a
+text, as in tensor2tensor, whose kinds of vocabularies are in t2t_vocabularies.py.
 
 In shapes, V is the size of the vocabulary.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.text_rules import EOS_ID as EOS_ID
 from t2t_repro.data.text_rules import PAD_ID as PAD_ID
 from t2t_repro.data.text_rules import output_length, refuse_surrogates
-from t2t_repro.errors import UserError
-from t2t_repro.textfile import whole_file
+from t2t_repro.data.vocabulary_base import Vocabulary as Vocabulary
+from t2t_repro.errors import UserError, shortened, unknown
 from t2t_repro.untrusted import read_bytes
 
 SPACE = "\u2581"
@@ -41,21 +41,19 @@ MAX_TRAINING_BYTES = 200_000_000
 """Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
 
 
-class Vocabulary:
-    """Encodes text as ids, and decodes ids to text.
-
-    Args:
-        model: contents of a SentencePiece model file.
-        source: name of the file, for error messages.
+class SentencePieceVocabulary(Vocabulary):
+    """A SentencePiece vocabulary. The pieces write a space as U+2581.
 
     Raises:
         UserError: if the contents are not a SentencePiece model, are truncated, or were not made by t2t-datagen.
     """
 
+    kind, suffix = "sentencepiece", ".model"
+
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         import sentencepiece
 
-        self.model = model
+        super().__init__(model, source)
         self._processor = sentencepiece.SentencePieceProcessor()
         changes_text = UserError(
             f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
@@ -66,7 +64,10 @@ class Vocabulary:
                 raise changes_text
             self._processor.LoadFromSerializedProto(model)
         except (RuntimeError, OSError, ValueError):
-            raise UserError(f"{source}: not a SentencePiece model; make it again with t2t-datagen") from None
+            raise UserError(
+                f"{source}: not a SentencePiece model; make it again with t2t-datagen, or give the name of "
+                "a file of tensor2tensor the end .subwords or .tokens"
+            ) from None
         if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
             raise UserError(
                 f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
@@ -75,40 +76,15 @@ class Vocabulary:
         if self.decode(self.encode([PROBE])) != [PROBE]:
             raise changes_text
 
-    @classmethod
-    def load(cls, path: str | Path) -> Vocabulary:
-        """Loads a vocabulary from a file.
-
-        Raises:
-            UserError: if the file is missing, unreadable or not a vocabulary.
-        """
-        try:
-            return cls(read_bytes(path, MAX_BYTES), str(path))
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
-
-    def save(self, path: str | Path) -> None:
-        """Writes the vocabulary to a file. An error leaves no partial file."""
-        with whole_file(path) as file:
-            file.write(self.model)
-
     @property
     def size(self) -> int:
-        """Number of ids in the vocabulary."""
         return int(self._processor.GetPieceSize())
 
     @property
-    def fingerprint(self) -> str:
-        """Twelve hex digits that identify the vocabulary."""
-        return hashlib.sha256(self.model).hexdigest()[:12]
-
-    @property
     def is_byte(self) -> np.ndarray:
-        """bool [V]: True for each id that stands for a single byte of a character outside the alphabet."""
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        """Returns the strings in `symbols` that are not single pieces of the vocabulary."""
         unknown_id = self._processor.unk_id()
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
@@ -127,19 +103,67 @@ class Vocabulary:
             raise
         return ids
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the piece of each id. In a piece, U+2581 stands for a space.
-
-        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal of t2t-decoder.
-        """
-        if outside := [number for number in ids if not 0 <= number < self.size]:
-            raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
         pieces: list[str] = self._processor.IdToPiece(list(ids))
         return pieces
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""
         return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
+
+
+KINDS: dict[str, type[Vocabulary]] = {
+    kind.kind: kind for kind in (SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary)
+}
+"""The kinds of vocabularies by name."""
+SUFFIXES = tuple(kind.suffix for kind in KINDS.values())
+"""Ends of vocabularies' file names."""
+
+
+def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
+    """Returns the vocabulary in a file.
+
+    Args:
+        path: the file.
+        kind: name of the kind of vocabulary, from `KINDS`. By default, it follows from the name of the file.
+
+    Raises:
+        UserError: if the file is missing, unreadable or not a vocabulary of its kind, or there is no such kind.
+    """
+    if kind and kind not in KINDS:
+        raise unknown("vocabulary kind", kind, KINDS)
+    try:
+        model = read_bytes(path, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
+    return KINDS[kind or _kind_of_name(path) or _kind_of_contents(model)](model, str(path))
+
+
+def check_vocabulary_name(name: str) -> None:
+    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary, such as vocab.*.model.
+
+    The name must not contain a folder. Otherwise programs could read a file outside the JSON file's folder, and
+    t2t-trainer could overwrite one.
+    """
+    is_vocabulary = name.startswith("vocab.") and _kind_of_name(name) and len(name.encode("utf-8", "replace")) < 256
+    if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
+        raise UserError(
+            f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
+            f"vocab.* with an end of {', '.join(SUFFIXES)}"
+        )
+
+
+def _kind_of_name(path: str | Path) -> str:
+    """Returns the kind of a vocabulary according to the name of its file, or "".
+
+    A language may follow the suffix, as in tensor2tensor's vocab.translate_enzh_wmt32k.32768.subwords.zh.
+    """
+    suffixes = Path(path).suffixes[-2:]
+    return next((kind.kind for kind in KINDS.values() if kind.suffix in suffixes), "")
+
+
+def _kind_of_contents(model: bytes) -> str:
+    """Returns "subwords" if a file begins as tensor2tensor's files of subwords with quotation marks do."""
+    return SubwordVocabulary.kind if model.startswith(b"'<pad>") else SentencePieceVocabulary.kind
 
 
 def _has_normalization_rules(model: bytes) -> bool:
@@ -204,8 +228,8 @@ def _varint(message: bytes, start: int) -> tuple[int, int]:
     raise ValueError("a number has more than ten bytes")
 
 
-def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> Vocabulary:
-    """Returns a vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
+def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:
+    """Returns a SentencePiece vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
 
     Args:
         symbols: strings that the vocabulary always encodes as a single piece.
@@ -237,7 +261,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
         )
     except RuntimeError as error:
         raise UserError(f"--vocab_size={vocab_size}: {_reason(str(error))}") from None
-    return Vocabulary(model.getvalue())
+    return SentencePieceVocabulary(model.getvalue())
 
 
 def _reason(message: str) -> str:

@@ -17,7 +17,7 @@ from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.decoding.journal import Journal
 from t2t_repro.decoding.output import json_line
 from t2t_repro.decoding.translation import Hypothesis, Translation
@@ -61,7 +61,7 @@ def read_journal(folder: Path) -> None:
     """Reads the journal of an interrupted decode, and formats its translations as --output_format=jsonl does."""
     with Journal(folder / OUTPUT, "settings", resume=True) as journal:
         for translation in journal.done.values():
-            json_line("source", translation, Vocabulary.load(folder / VOCABULARY), has_attention=True)
+            json_line("source", translation, load_vocabulary(folder / VOCABULARY), has_attention=True)
 
 
 def read_weights(folder: Path) -> None:

@@ -14,7 +14,7 @@ from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Toy, contents, failure, raise_at, text_files
@@ -29,7 +29,7 @@ def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
 
 def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
     """Returns the pairs of source and target text that are decoded from the shards of a split."""
-    vocab = Vocabulary.load(folder / "vocab.toy.400.model")
+    vocab = load_vocabulary(folder / "vocab.toy.400.model")
     records = Records(find_shards(folder, "toy", split))
     sides = [vocab.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
     return list(zip(*sides, strict=True))
@@ -92,7 +92,7 @@ def test_the_vocabulary_of_a_large_text_is_learned_from_both_sides(
 ) -> None:
     monkeypatch.setattr(vocabulary, "sample", functools.partial(vocabulary.sample, max_bytes=20_000))
     generate_data(Toy(3000), tmp_path, "")
-    vocab = Vocabulary.load(tmp_path / "vocab.toy.400.model")
+    vocab = load_vocabulary(tmp_path / "vocab.toy.400.model")
     for text in (*ENGLISH, *GREEK):
         assert len(vocab.encode([text])[0]) < len(text)
 

@@ -14,7 +14,7 @@ from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description, load_problem
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import GREEK, Toy, contents, failure, lines, raise_at
@@ -48,7 +48,7 @@ def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
 def test_all_text_is_encoded_with_the_users_vocabulary(tmp_path: Path, user_file: Path) -> None:
     problem = Toy()
     generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
-    vocab = Vocabulary.load(user_file)
+    vocab = load_vocabulary(user_file)
     for split in ("train", "dev"):
         read = Records(find_shards(tmp_path / "new", "toy", split))
         ids = [[side.tolist() for side in read[number]] for number in range(len(read))]
@@ -109,7 +109,7 @@ def test_an_interrupted_run_resumes_with_the_users_vocabulary(
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_another_vocabulary_of_the_same_size_starts_over(tmp_path: Path, user_file: Path, is_interrupted: bool) -> None:
-    size = Vocabulary.load(user_file).size
+    size = load_vocabulary(user_file).size
     other = vocabulary.train(lines(60, GREEK), size)
     other.save(tmp_path / "other.model")
     assert other.size == size
@@ -125,7 +125,7 @@ def test_another_vocabulary_of_the_same_size_starts_over(tmp_path: Path, user_fi
 
 def test_a_run_that_learned_its_vocabulary_does_not_resume_with_a_supplied_one(tmp_path: Path, user_file: Path) -> None:
     problem = Toy(watch=raise_at(KeyboardInterrupt(), "dev", 2, 5))
-    problem.settings = Problem.Settings(Vocabulary.load(user_file).size)
+    problem.settings = Problem.Settings(load_vocabulary(user_file).size)
     generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=user_file))
     with pytest.raises(KeyboardInterrupt):
         generate_data(problem, tmp_path / "again", "")

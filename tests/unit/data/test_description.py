@@ -13,7 +13,7 @@ import pytest
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from toys import contents, lines, text_files
 
@@ -70,7 +70,7 @@ def test_missing_data_is_an_error_with_the_command_that_makes_it(data: Path, tmp
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
     path = data / "vocab.text_files.400.model"
-    original, other = Vocabulary.load(path), vocabulary.train(lines(100), 300)
+    original, other = load_vocabulary(path), vocabulary.train(lines(100), 300)
     other.save(path)
     message = load_failure(data)
     assert other.fingerprint in message and original.fingerprint in message and str(path) in message

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary, sample, train
+from t2t_repro.data.vocabulary import (
+    EOS_ID,
+    PAD_ID,
+    SentencePieceVocabulary,
+    Vocabulary,
+    load_vocabulary,
+    sample,
+    train,
+)
 from t2t_repro.errors import UserError
 
 NAMES = ("dog", "cat", "fox", "street", "hill", "red", "green", "blue", "over", "under")
@@ -89,7 +97,7 @@ def test_the_special_ids_equal_tensor2tensors(vocab: Vocabulary) -> None:
 
 def test_a_saved_vocabulary_is_loaded(vocab: Vocabulary, tmp_path: Path) -> None:
     vocab.save(tmp_path / "new" / "vocab.model")
-    loaded = Vocabulary.load(tmp_path / "new" / "vocab.model")
+    loaded = load_vocabulary(tmp_path / "new" / "vocab.model")
     assert loaded.fingerprint == vocab.fingerprint
     assert loaded.size == vocab.size
     assert loaded.encode(TEXTS[:50]) == vocab.encode(TEXTS[:50])
@@ -174,21 +182,21 @@ def test_learning_without_text_is_an_error() -> None:
 
 def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.model: no such vocabulary; make it with t2t-datagen"):
-        Vocabulary.load(tmp_path / "none.model")
+        load_vocabulary(tmp_path / "none.model")
 
 
 @pytest.mark.parametrize("contents", [b"", b"not a model", b"\x00" * 1000])
 def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "bad.model").write_bytes(contents)
     with pytest.raises(UserError, match=r"bad\.model: not a SentencePiece model"):
-        Vocabulary.load(tmp_path / "bad.model")
+        load_vocabulary(tmp_path / "bad.model")
 
 
 def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
     """SentencePiece raises no error if a file is truncated between two fields, so Vocabulary must detect the damage."""
     for size in range(len(vocab.model)):
         with pytest.raises(UserError, match=r"^cut\.model: "):
-            Vocabulary(vocab.model[:size], "cut.model")
+            SentencePieceVocabulary(vocab.model[:size], "cut.model")
 
 
 @pytest.mark.parametrize(
@@ -207,12 +215,12 @@ def test_a_model_that_loses_text_is_refused(options: dict[str, object]) -> None:
         pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(defaults | options),
     )  # fmt: skip
     with pytest.raises(UserError, match=r"t5\.model: changes text that it encodes and decodes"):
-        Vocabulary(model.getvalue(), "t5.model")
+        SentencePieceVocabulary(model.getvalue(), "t5.model")
 
 
 def test_a_folder_is_not_a_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=str(tmp_path)):
-        Vocabulary.load(tmp_path)
+        load_vocabulary(tmp_path)
 
 
 def test_a_model_with_other_special_ids_is_refused() -> None:
@@ -225,7 +233,7 @@ def test_a_model_with_other_special_ids_is_refused() -> None:
         minloglevel=2,
     )
     with pytest.raises(UserError, match="padding must be id 0 and the end id 1"):
-        Vocabulary(model.getvalue())
+        SentencePieceVocabulary(model.getvalue())
 
 
 def test_a_short_text_is_its_own_sample() -> None:

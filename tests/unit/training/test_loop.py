@@ -16,7 +16,7 @@ from clusters import tf_config
 from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
 from t2t_repro.data.description import Description
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabulary import SentencePieceVocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer
@@ -103,7 +103,7 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
         monkeypatch.setattr(owner, attribute, counted)
 
     count("problem", Problem, "__init__")
-    count("vocabulary", Vocabulary, "__init__")
+    count("vocabulary", SentencePieceVocabulary, "__init__")
     count("description", Description, "load")
     flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0", *LOOKUP)
     succeed("trainer", *flags)
