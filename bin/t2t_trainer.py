@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
 
 STRINGS = {
-    "hparams_set": ("", "name of a set of model sizes and training settings; --registry_help lists the names"),
+    "hparams_set": (
+        "", "name of a set of model sizes and training settings; --registry_help lists the names; transformer_base and "
+        "transformer_big are the paper's, and tensor2tensor's are transformer_base_v3 and transformer_big_v3",
+    ),
     "hparams": ("", 'changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"'),
     "model": ("", "model to train; default: the model of the hparams set"),
     "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
     "warm_start_from": ("", "model folder or checkpoint with the initial weights, for the same vocabulary and sizes"),
-}
+}  # fmt: skip
 """For each flag with a string value, by name: default and help text."""
 
 INTEGERS = {
