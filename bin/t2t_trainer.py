@@ -23,8 +23,8 @@ from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, load_data
-from t2t_repro.data.description import description_path, missing_data
+from t2t_repro.data.dataset import Data, has_data, load_data
+from t2t_repro.data.description import missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, override
@@ -139,8 +139,7 @@ def open_data(values: flags.FlagValues) -> Data:
     Raises:
         UserError: the data is missing or damaged, or was made with settings other than those in the flags.
     """
-    base_name = values.problem.removesuffix(registry.REVERSED)
-    if values.generate_data or not description_path(values.data_dir, base_name).exists():
+    if values.generate_data or not has_data(values.data_dir, values.problem):
         problem = program.problem(values)
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
             raise missing_data(values.data_dir, problem)

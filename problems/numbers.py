@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -22,7 +21,7 @@ class NumbersEnde(Problem):
     """Numbers up to 999,999 from English to German words: "forty-two" to "zweiundvierzig". Needs no files."""
 
     num_train_shards = 1
-    target_space_id: ClassVar[int] = 8  # tensor2tensor's id for text in German words
+    target_space_id = 8  # tensor2tensor's id for text in German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):

@@ -126,7 +126,7 @@ class WmtEnde(Wmt14):
 
     foreign = "de"
     file_suffixes = ("en", "de")
-    target_space_id: ClassVar[int] = 8  # tensor2tensor's id for text in German words
+    target_space_id = 8  # tensor2tensor's id for text in German words
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -141,4 +141,4 @@ class WmtEnfr(Wmt14):
 
     foreign = "fr"
     file_suffixes = ("en", "fr")
-    target_space_id: ClassVar[int] = 6  # tensor2tensor's id for text in French words
+    target_space_id = 6  # tensor2tensor's id for text in French words
