@@ -66,10 +66,11 @@ def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) 
 
 
 def _check_data_dir(data_dir: str, folder: ModelFolder) -> None:
-    """Raises UserError unless the data directory has a file with the vocabulary of the model folder."""
-    contents = folder.vocabulary.model
+    """Raises UserError unless the data directory has files with the vocabularies of the model folder."""
     paths = [path for path in sorted(Path(data_dir).glob("vocab.*")) if path.is_file()]
-    if not any(path.stat().st_size == len(contents) and read_bytes(path, MAX_BYTES) == contents for path in paths):
+    for contents in (folder.vocabulary.model, folder.vocabulary.sources.model):
+        if any(path.stat().st_size == len(contents) and read_bytes(path, MAX_BYTES) == contents for path in paths):
+            continue
         vocabularies = ", ".join(path.name for path in paths) or "no vocabulary"
         raise _contradiction(
             f"--data_dir={data_dir} holds {vocabularies}", folder, f"another vocabulary, {folder.origin.vocabulary}"

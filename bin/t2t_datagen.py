@@ -31,6 +31,12 @@ flags.DEFINE_string(
     "vocabulary file to use instead of learning a vocabulary: vocab.*.model of a model folder or another --data_dir",
     flag_values=FLAGS,
 )
+flags.DEFINE_string(
+    "source_vocab_file",
+    "",
+    "vocabulary file for the sources, if --vocab_file is only for the targets",
+    flag_values=FLAGS,
+)
 flags.DEFINE_bool(
     "overwrite",
     False,
@@ -44,10 +50,12 @@ def main(values: flags.FlagValues) -> None:
     problem = program.problem(values)
     if values.vocab_file and values["vocab_size"].value is not None:
         raise UserError("--vocab_size does nothing with --vocab_file, which determines the size; omit one")
+    if values.source_vocab_file and not values.vocab_file:
+        raise UserError("--source_vocab_file needs --vocab_file, the vocabulary of the targets; give it")
     from t2t_repro.data import datagen  # imported late, so that --help is fast
     from t2t_repro.data.job import Options
 
-    options = Options(values.num_concurrent_processes, values.vocab_file, values.overwrite)
+    options = Options(values.num_concurrent_processes, values.vocab_file, values.overwrite, values.source_vocab_file)
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
 
 

@@ -46,9 +46,36 @@ def step_of(checkpoint: str) -> int:
     return int(checkpoint.rpartition("-")[2])
 
 
+def find_checkpoint(path: str, flag: str) -> str:
+    """Returns the path of the checkpoint that a flag names.
+
+    Args:
+        path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
+        flag: the flag, for error messages.
+
+    Raises:
+        UserError: the checkpoint does not exist.
+    """
+    if Path(path).is_dir():
+        if checkpoint := default_checkpoint(Path(path)):
+            return checkpoint
+        raise UserError(f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. M/{CHECKPOINT}-1000")
+    if not Path(f"{path}.index").is_file():
+        raise UserError(f"{flag}={path}: no {path}.index; give the path up to the step's number")
+    return path
+
+
+def default_checkpoint(folder: Path) -> str:
+    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it has neither."""
+    latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
+    if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
+        return averaged[0]
+    return latest[0] if latest else ""
+
+
 def read_checkpoint(path: str) -> Checkpoint:
     """Returns the content of a checkpoint; raises UserError if the checkpoint is missing or damaged."""
-    with _reader(path) as reader:
+    with open_checkpoint(path) as reader:
         prefix, suffix = "weights/", _key("")
         types = {key: kind for key, kind in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
         if others := [key for key, kind in types.items() if kind != "float32"]:
@@ -64,7 +91,7 @@ def read_checkpoint(path: str) -> Checkpoint:
 
 def read_value(path: str, name: str) -> Any:
     """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value cannot be read."""
-    with suppress(UserError), _reader(path) as reader:
+    with suppress(UserError), open_checkpoint(path) as reader:
         return reader.get_tensor(_key(name))
     return None
 
@@ -98,7 +125,7 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: st
 
 
 @contextmanager
-def _reader(path: str) -> Iterator[Any]:
+def open_checkpoint(path: str) -> Iterator[Any]:
     """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
     import tensorflow as tf  # imported here, because the import takes seconds
 

@@ -25,14 +25,14 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import (
-    CHECKPOINT,
     Checkpoint,
     assign_weights,
     checkpoints_in,
+    default_checkpoint,
+    find_checkpoint,
     read_checkpoint,
-    step_of,
 )
-from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabularies
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.json_file import from_json, to_json
@@ -66,7 +66,7 @@ class Origin:
     settings: dict
     """Values of the problem's settings, by name."""
     vocabulary: str
-    """File name of the vocabulary."""
+    """File name of the vocabulary of the targets."""
     data_fingerprint: str
     """Twelve hex digits that identify the training data."""
     random_seed: int
@@ -77,9 +77,17 @@ class Origin:
     """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
     data_dir: str = ""
     """Absolute path of the data directory in the last training; "" if an older version wrote the file."""
+    source_vocabulary: str = ""
+    """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
 
     def __post_init__(self) -> None:
-        check_vocabulary_name(self.vocabulary)
+        for name in self.vocabularies:
+            check_vocabulary_name(name)
+
+    @property
+    def vocabularies(self) -> list[str]:
+        """File names of the vocabularies: that of the targets, and that of the sources if it is another one."""
+        return [self.vocabulary, *filter(None, [self.source_vocabulary])]
 
 
 class ModelFolder:
@@ -109,7 +117,9 @@ class ModelFolder:
         if not problem:
             self._require_registered("problem", self.origin.problem, registry.has_problem)
         self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
-        self.vocabulary = vocabulary or load_vocabulary(self.path / self.origin.vocabulary)
+        self.vocabulary = vocabulary or load_vocabularies(
+            self.path, self.origin.vocabulary, self.origin.source_vocabulary
+        )
 
     @classmethod
     def create(
@@ -135,7 +145,7 @@ class ModelFolder:
                     f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
                     f"{existing.hparams.train_steps:,}, so the learning rate jumps"
                 )
-            del files[origin.vocabulary]
+            files = {name: files[name] for name in DESCRIPTION}
         try:
             for name, contents in files.items():
                 with whole_file(folder / name) as file:
@@ -151,7 +161,9 @@ class ModelFolder:
     def first_files(hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> dict[str, bytes]:
         """Returns the contents of the files that `create` writes, by name."""
         descriptions = (to_json(values).encode() for values in (hparams, origin))
-        return {origin.vocabulary: vocabulary.model, **dict(zip(DESCRIPTION, descriptions, strict=True))}
+        models = [vocabulary.model, vocabulary.sources.model][: len(origin.vocabularies)]
+        names = (*origin.vocabularies, *DESCRIPTION)
+        return dict(zip(names, (*models, *descriptions), strict=True))
 
     @staticmethod
     @contextlib.contextmanager
@@ -176,8 +188,8 @@ class ModelFolder:
             yield
 
     def description_files(self) -> list[Path]:
-        """Returns the paths of the folder's vocabulary, hparams.json and problem.json."""
-        return [self.path / name for name in (self.origin.vocabulary, *DESCRIPTION)]
+        """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""
+        return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
 
     def discard(self) -> None:
         """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
@@ -217,8 +229,10 @@ class ModelFolder:
         if any(getattr(hparams, name) != getattr(self.hparams, name) for name in names):
             return " (its weights have other names or shapes, so they do not fit)"
         if vocabulary.fingerprint != self.vocabulary.fingerprint:
-            vocab_file = shlex.quote(str(self.path / self.origin.vocabulary))
-            return f"; to begin with this model's weights, make the data with t2t-datagen --vocab_file={vocab_file}"
+            flags = ("--vocab_file", "--source_vocab_file")
+            files = [shlex.quote(str(self.path / name)) for name in self.origin.vocabularies]
+            given = " ".join(f"{flag}={file}" for flag, file in zip(flags, files, strict=False))
+            return f"; to begin with this model's weights, make the data with t2t-datagen {given}"
         return ", with --warm_start_from to begin with this model's weights"
 
     def checkpoints(self) -> list[str]:
@@ -266,7 +280,13 @@ class ModelFolder:
             self._refuse_larger_model(content, checkpoint)
         devices.use_tf32(False)
         with zero_weights():
-            model = make_model(self.hparams, self.vocabulary.size, self.problem.target_space_id, precision)
+            model = make_model(
+                self.hparams,
+                self.vocabulary.size,
+                self.problem.target_space_id,
+                precision,
+                self.vocabulary.separate_source_size,
+            )
         assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
         return model
 
@@ -275,7 +295,7 @@ class ModelFolder:
 
         `model` calls this method before it allocates the memory of the model.
         """
-        needed = parameters(self.hparams, self.vocabulary.size)
+        needed = parameters(self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size)
         stored = sum(weight.size for weight in content.weights.values())
         if needed > stored:
             raise UserError(
@@ -301,33 +321,6 @@ def _discard(folder: Path, names: Iterable[str]) -> None:
         lock.unlink()
     with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
         folder.rmdir()
-
-
-def find_checkpoint(path: str, flag: str) -> str:
-    """Returns the path of the checkpoint that a flag names.
-
-    Args:
-        path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
-        flag: the flag, for error messages.
-
-    Raises:
-        UserError: the checkpoint does not exist.
-    """
-    if Path(path).is_dir():
-        if checkpoint := default_checkpoint(Path(path)):
-            return checkpoint
-        raise UserError(f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. M/{CHECKPOINT}-1000")
-    if not Path(f"{path}.index").is_file():
-        raise UserError(f"{flag}={path}: no {path}.index; give the path up to the step's number")
-    return path
-
-
-def default_checkpoint(folder: Path) -> str:
-    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it has neither."""
-    latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
-    if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
-        return averaged[0]
-    return latest[0] if latest else ""
 
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:

@@ -27,7 +27,7 @@ from t2t_repro.data.job import SPLITS, Job, Options
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import HashedPairs, TextChangedError
 from t2t_repro.data.text_check import TextCheck
-from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabularies
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import progress, say
@@ -149,7 +149,7 @@ def _finished(job: Job, text: Text) -> Description | None:
         return None
     with suppress(UserError):
         description = Description.load(job.description_path)
-        has_vocabulary = load_vocabulary(job.vocabulary_path).fingerprint == description.vocabulary_fingerprint
+        has_vocabulary = _saved_vocabulary(job).fingerprint == description.vocabulary_fingerprint
         state = _state_of(description)
         if has_vocabulary and state.fingerprint == text.fingerprint:
             sizes = [shard_writing.shard_sizes(job, split, text.cleaning[split].pairs_kept) for split in SPLITS]
@@ -157,6 +157,12 @@ def _finished(job: Job, text: Text) -> Description | None:
                 return description
             say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; writing them again")
     return None
+
+
+def _saved_vocabulary(job: Job) -> Vocabulary:
+    """Returns the vocabulary in the data directory. Raises UserError if it is missing or damaged."""
+    sources = job.source_vocabulary_path
+    return load_vocabularies(job.data_dir, job.vocabulary_path.name, sources.name if sources else "")
 
 
 def _relabelled(job: Job, description: Description) -> Description:
@@ -203,8 +209,9 @@ def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
         state = ResumeState(text.fingerprint, vocab.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
     elif state.shards:
         say(f"resuming after {len(state.shards):,} finished shards")
-    if not (job.vocabulary_path.is_file() and job.vocabulary_path.read_bytes() == vocab.model):
-        vocab.save(job.vocabulary_path)
+    for path, part in ((job.vocabulary_path, vocab), (job.source_vocabulary_path, vocab.sources)):
+        if path and not (path.is_file() and path.read_bytes() == part.model):
+            part.save(path)
     state.save(job.state_path)
     job.description_path.unlink(missing_ok=True)
     return vocab, state
@@ -229,7 +236,7 @@ def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocab
     if job.user_vocabulary:
         return job.user_vocabulary
     with suppress(UserError):
-        vocab = load_vocabulary(job.vocabulary_path)
+        vocab = _saved_vocabulary(job)
         if state and vocab.fingerprint == state.vocabulary_fingerprint:
             return vocab
     say(f"learning a vocabulary from {len(sample):,} texts")
@@ -247,6 +254,9 @@ def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -
 
 def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:
     digest = hashlib.sha256(vocab.model)
+    if vocab.separate_source_size:
+        digest.update(vocab.sources.model)
+    sources = job.source_vocabulary_path
     for shard in state.shards.values():
         digest.update(bytes.fromhex(shard["sha256"]))
     return Description(
@@ -260,4 +270,5 @@ def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> De
         vocabulary_given=job.user_vocabulary is not None,
         source_fingerprint=text.fingerprint,
         shards=state.shards,
+        source_vocabulary=sources.name if sources else "",
     )

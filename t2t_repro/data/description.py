@@ -14,7 +14,7 @@ from pathlib import Path
 from t2t_repro import registry
 from t2t_repro.data import summary
 from t2t_repro.data.resume_state import check_shards
-from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabulary
+from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.json_file import JsonFile
 from t2t_repro.problem import Problem
@@ -29,7 +29,7 @@ class Description(JsonFile):
     settings: dict
     """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
     vocabulary: str
-    """File name of the vocabulary."""
+    """File name of the vocabulary of the targets."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary."""
     fingerprint: str
@@ -44,6 +44,8 @@ class Description(JsonFile):
     """Hash of the text, the settings and the user's vocabulary. Empty if an older t2t-datagen made the data."""
     shards: dict = field(default_factory=dict)
     """Facts about each shard, by file name, as in `ResumeState`. Empty if an older t2t-datagen made the data."""
+    source_vocabulary: str = ""
+    """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
 
     def __post_init__(self) -> None:
         """Raises UserError if `shards`, `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
@@ -53,6 +55,8 @@ class Description(JsonFile):
                 f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
             )
         check_vocabulary_name(self.vocabulary)
+        if self.source_vocabulary:
+            check_vocabulary_name(self.source_vocabulary)
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
@@ -64,23 +68,19 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
     """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
-    missing = f"{data_dir}: no data of problem {problem.base_name!r}{contents}"
-    if problem.replaced_by:
-        return UserError(
-            f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
-            f"--problem={problem.replaced_by}"
-        )
     settings = [
         f"--{field.name}={shlex.quote(str(value)) if value != '' else '...'}"
         for field in dataclasses.fields(problem.settings)
         if (value := getattr(problem.settings, field.name)) == "" or value != field.default
     ]
     flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={shlex.quote(str(data_dir))}"])
-    return UserError(f"{missing}; run t2t-datagen {flags}")
+    return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; run t2t-datagen {flags}")
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
     """Returns a problem with the settings of its generated data, the vocabulary, and the description of the data.
+
+    If the problem is reversed, the vocabularies of sources and targets are swapped, also in the description.
 
     Raises:
         UserError: if the problem is unknown, the data is missing, the description is damaged, or the vocabulary is
@@ -96,10 +96,14 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
             f"{description_file}: describes problem {shortened(repr(description.problem))}; restore the file"
         )
     path = Path(data_dir) / description.vocabulary
-    vocabulary = load_vocabulary(path)
+    vocabulary = load_vocabularies(Path(data_dir), description.vocabulary, description.source_vocabulary)
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
         raise UserError(
             f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "
             f"{description.vocabulary_fingerprint}; restore the original vocabulary or run t2t-datagen again"
         )
+    if problem.was_reversed and description.source_vocabulary:
+        vocabulary = vocabulary.sources.with_sources(load_vocabulary(path))
+        targets, sources = description.source_vocabulary, description.vocabulary
+        description = dataclasses.replace(description, vocabulary=targets, source_vocabulary=sources)
     return problem, vocabulary, description

@@ -116,14 +116,14 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
 
 
 _vocabulary: Vocabulary
-_is_byte: np.ndarray
+_is_byte: list[np.ndarray]
 
 
 def _load(vocabulary: Vocabulary) -> None:
-    """Sets the vocabulary that `_encode` uses in this process."""
+    """Sets the vocabularies that `_encode` uses in this process."""
     global _vocabulary, _is_byte
     _vocabulary = vocabulary
-    _is_byte = _vocabulary.is_byte
+    _is_byte = [_vocabulary.sources.is_byte, _vocabulary.is_byte]
 
 
 def _start_process(vocabulary: Vocabulary) -> None:
@@ -139,8 +139,14 @@ def _end_with_parent() -> None:
 
 
 def _encode(portion: Portion) -> Encoded:
-    texts = list(itertools.chain.from_iterable(portion))
-    ids = _vocabulary.encode(texts, num_threads=1)  # One thread per process: together, the processes use all cores.
-    byte_pieces = int(_is_byte[np.fromiter(itertools.chain.from_iterable(ids), np.int64)].sum())
-    counts = Counter(text_bytes=sum(len(text.encode()) for text in texts), byte_pieces=byte_pieces)
-    return Encoded(records.chunk(zip(ids[::2], ids[1::2], strict=True)), counts)
+    sides = list(zip(*portion, strict=True))
+    # One thread per process: together, the processes use all cores.
+    ids = [
+        vocabulary.encode(texts, num_threads=1)
+        for vocabulary, texts in zip((_vocabulary.sources, _vocabulary), sides, strict=True)
+    ]
+    byte_pieces = 0
+    for is_byte, lists in zip(_is_byte, ids, strict=True):
+        byte_pieces += int(is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
+    counts = Counter(text_bytes=sum(len(text.encode()) for texts in sides for text in texts), byte_pieces=byte_pieces)
+    return Encoded(records.chunk(zip(*ids, strict=True)), counts)

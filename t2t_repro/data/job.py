@@ -36,6 +36,8 @@ class Options:
     """File of the vocabulary to use, or "" to learn one. The setting vocab_size becomes the size of that vocabulary."""
     overwrite: bool = False
     """True to replace data in the data directory, even if it is finished or was made from another text."""
+    source_vocab_file: str | Path = ""
+    """File of the vocabulary for the sources if `vocab_file` is only for the targets; "" if it is for both."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class Job:
         suffix = (self.user_vocabulary or SentencePieceVocabulary).suffix
         return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}{suffix}"
 
+    @property
+    def source_vocabulary_path(self) -> Path | None:
+        """Path of the vocabulary of the sources; None if sources and targets have the same vocabulary."""
+        if not self.user_vocabulary or not (source_size := self.user_vocabulary.separate_source_size):
+            return None
+        return self.data_dir / f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
+
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that change the shards or the vocabulary, by name."""
         fields = dataclasses.fields(self.settings)
@@ -87,6 +96,8 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     user_vocabulary, settings = None, problem.settings
     if options.vocab_file:
         user_vocabulary = load_vocabulary(options.vocab_file)
+        if options.source_vocab_file:
+            user_vocabulary = user_vocabulary.with_sources(load_vocabulary(options.source_vocab_file))
         if missing := user_vocabulary.missing_symbols(problem.symbols):
             raise UserError(
                 f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of "
@@ -133,6 +144,7 @@ def refuse_to_overwrite_sources(job: Job) -> None:
     outputs = [
         *job.shards(),
         *(job.description_path, job.state_path, job.vocabulary_path, job.data_dir / summary.FILE_NAME),
+        *filter(None, [job.source_vocabulary_path]),
         *test_set_files.all_paths(job.problem, job.data_dir),
     ]
     refuse_overwriting("--data_dir", outputs, source_files(job.problem))
@@ -213,10 +225,11 @@ def start_over(job: Job) -> None:
 
 
 def delete_output(job: Job) -> None:
-    """Deletes all data of the problem, except the user's --vocab_file if it lies in the data directory."""
+    """Deletes all data of the problem, except the user's vocabulary files if they lie in the data directory."""
     start_over(job)
-    for path in (job.vocabulary_path, job.state_path):
-        if not (job.user_vocabulary and path.resolve() == Path(job.options.vocab_file).resolve()):
+    given = {Path(file).resolve() for file in (job.options.vocab_file, job.options.source_vocab_file) if file}
+    for path in (job.vocabulary_path, job.source_vocabulary_path, job.state_path):
+        if path and path.resolve() not in given:
             path.unlink(missing_ok=True)
 
 
@@ -228,7 +241,7 @@ def delete_temporary_files(job: Job) -> None:
     number = r"\d{5}"
     names = [
         rf"{re.escape(job.name)}-(train|dev)-{number}-of-{number}(\.index)?",
-        rf"vocab\.{re.escape(job.name)}\.\d+({'|'.join(map(re.escape, SUFFIXES))})",
+        rf"vocab\.{re.escape(job.name)}\.\d+(\.source)?({'|'.join(map(re.escape, SUFFIXES))})",
         *(re.escape(path.name) for path in (job.description_path, job.state_path)),
         *(re.escape(path.name) for path in test_set_files.all_paths(job.problem, job.data_dir)),
         re.escape(summary.FILE_NAME),

@@ -255,14 +255,17 @@ class Records:
     Args:
         paths: paths of the split's shards.
         was_reversed: True to swap sources and targets.
-        vocab_size: number of ids in the vocabulary. A record with another id counts as damaged.
+        vocab_sizes: numbers of ids in the vocabularies of sources and targets. A record with another id counts as
+            damaged.
 
     Raises:
         UserError: if a shard is missing or damaged.
     """
 
-    def __init__(self, paths: list[Path], was_reversed: bool = False, vocab_size: int = 1 << 31) -> None:
-        self._paths, self._reversed, self._vocab_size = paths, was_reversed, vocab_size
+    def __init__(
+        self, paths: list[Path], was_reversed: bool = False, vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31)
+    ) -> None:
+        self._paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
         self._contents = list(map(_contents, paths))
@@ -306,9 +309,11 @@ class Records:
             raise _damaged(self._paths[shard], record, error) from None
         if (len(source), len(target)) != (row["source"], row["target"]):
             raise _damaged(self._paths[shard], record, "its index has other lengths")
-        if max(source.max(initial=0), target.max(initial=0)) >= self._vocab_size:
-            raise _damaged(self._paths[shard], record, f"it has an id above {self._vocab_size - 1}")
-        return (target, source) if self._reversed else (source, target)
+        sides = (target, source) if self._reversed else (source, target)
+        for side, size in zip(sides, self._vocab_sizes, strict=True):
+            if side.max(initial=0) >= size:
+                raise _damaged(self._paths[shard], record, f"it has an id above {size - 1}")
+        return sides
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids of several records, one record after another, and their target ids, as int32 arrays.
@@ -330,10 +335,11 @@ class Records:
         """Returns the same as `read`, or None if a record is damaged or was written by another program."""
         lengths, examples = self.lengths[:, numbers], self._data(numbers)
         parsed = parse_many(examples, lengths[::-1] if self._reversed else lengths) if examples else None
-        if not parsed or max(side.max() for side in parsed) >= self._vocab_size:
+        if not parsed:
             return None
-        source, target = parsed
-        return (target, source) if self._reversed else (source, target)
+        sides = parsed[::-1] if self._reversed else parsed
+        is_damaged = any(side.max() >= size for side, size in zip(sides, self._vocab_sizes, strict=True))
+        return None if is_damaged else sides
 
     def _data(self, numbers: np.ndarray) -> list[bytes] | None:
         """Returns the serialized examples of several records; None if a record does not match its checksums."""

@@ -7,7 +7,6 @@ text_encoder.py and tokenizer.py.
 from __future__ import annotations
 
 import abc
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -39,10 +38,9 @@ class _T2TVocabulary(Vocabulary):
 
     _all_pieces: list[str]
 
-    @property
-    def fingerprint(self) -> str:
+    def _hashed(self) -> bytes:
         # Two kinds can read the same file differently, so the kind is part of the hash.
-        return hashlib.sha256(self.kind.encode() + self.model).hexdigest()[:12]
+        return self.kind.encode() + self.model
 
     @property
     def size(self) -> int:

@@ -138,6 +138,21 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
     return KINDS[kind or _kind_of_name(path) or _kind_of_contents(model)](model, str(path))
 
 
+def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
+    """Returns the vocabulary of the targets, together with that of the sources.
+
+    Args:
+        folder: the folder of both files.
+        targets: name of the file of the vocabulary of the targets.
+        sources: name of the file of the vocabulary of the sources; "" if both have the same.
+
+    Raises:
+        UserError: if a file is missing, unreadable or not a vocabulary.
+    """
+    vocabulary = load_vocabulary(folder / targets)
+    return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources else vocabulary
+
+
 def check_vocabulary_name(name: str) -> None:
     """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary, such as vocab.*.model.
 

@@ -6,6 +6,7 @@ In shapes, V is the size of the vocabulary.
 from __future__ import annotations
 
 import abc
+import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from t2t_repro.textfile import whole_file
 
 class Vocabulary(abc.ABC):
     """Encodes text as ids, and decodes ids to text. Id 0 is padding and id 1 is the end of a text.
+
+    If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources.
 
     Args:
         model: contents of the vocabulary's file.
@@ -35,10 +38,27 @@ class Vocabulary(abc.ABC):
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         self.model, self.source = model, source
+        self._sources: Vocabulary | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Makes `pickle` store the file's contents and name. t2t-datagen sends vocabularies to other processes."""
-        return type(self), (self.model, self.source)
+        return type(self), (self.model, self.source), {"_sources": self._sources}
+
+    @property
+    def sources(self) -> Vocabulary:
+        """The vocabulary of the sources: this vocabulary, or another one if `with_sources` was called."""
+        return self._sources or self
+
+    @property
+    def separate_source_size(self) -> int:
+        """Number of ids in the vocabulary of the sources; 0 if sources and targets share one vocabulary."""
+        return self._sources.size if self._sources else 0
+
+    def with_sources(self, sources: Vocabulary) -> Vocabulary:
+        """Returns this vocabulary for targets, together with a vocabulary for sources. They may be the same."""
+        both = copy.copy(self)
+        both._sources = sources if sources.fingerprint != self.fingerprint else None
+        return both
 
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file. An error leaves no partial file."""
@@ -47,8 +67,15 @@ class Vocabulary(abc.ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hex digits that identify the vocabulary."""
-        return hashlib.sha256(self.model).hexdigest()[:12]
+        """Twelve hex digits that identify the vocabulary, and also that of the sources if it is another one."""
+        own = hashlib.sha256(self._hashed()).hexdigest()[:12]
+        if not self._sources:
+            return own
+        return hashlib.sha256(f"{self._sources.fingerprint} {own}".encode()).hexdigest()[:12]
+
+    def _hashed(self) -> bytes:
+        """Returns the bytes whose hash identifies this vocabulary."""
+        return self.model
 
     @property
     @abc.abstractmethod

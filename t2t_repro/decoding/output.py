@@ -62,7 +62,7 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
         "token_scores": [hypothesis.token_scores for hypothesis in hypotheses],
     }
     if has_attention:
-        fields["source_tokens"] = vocabulary.pieces(translation.source_ids)
+        fields["source_tokens"] = vocabulary.sources.pieces(translation.source_ids)
         fields["attention"] = [hypothesis.attention for hypothesis in hypotheses]
     return to_json_line(fields)
 

@@ -178,7 +178,7 @@ class Translator:
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
-        segments_of_texts = cut_texts(texts, self.vocabulary, longest, long_lines, input_file)
+        segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
         for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode(prefixes), strict=False):
             if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
@@ -211,7 +211,8 @@ class Translator:
         """
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
-        pairs = list(zip(self.vocabulary.encode(sources), self.vocabulary.encode(targets), strict=True))
+        source_ids, target_ids = self.vocabulary.sources.encode(sources), self.vocabulary.encode(targets)
+        pairs = list(zip(source_ids, target_ids, strict=True))
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:

@@ -109,6 +109,9 @@ class TrainedModel:
     def line(self) -> Line:
         """Returns the cells that describe the model and its results, by column name."""
         results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
+        parameters = None
+        if hparams.model == "transformer":
+            parameters = size.parameters(hparams, vocab_size, self.folder.vocabulary.separate_source_size)
         cost = None
         if results.train_seconds and results.gpu_count and self.tflops:
             cost = rows.flops_by_time(results.train_seconds, results.gpu_count, self.tflops)
@@ -117,7 +120,7 @@ class TrainedModel:
             "problem": self.folder.problem.name,
             "measured_steps": results.steps,
             "measured_vocab_size": vocab_size,
-            "measured_parameters": size.parameters(hparams, vocab_size) if hparams.model == "transformer" else None,
+            "measured_parameters": parameters,
             "measured_perplexity": results.dev_perplexity,
             "measured_bleu_dev": results.dev_bleu,
             **{f"{TEST_SET_PREFIX}{name}": score for name, score in results.bleu.items()},

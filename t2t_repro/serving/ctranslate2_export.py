@@ -91,7 +91,7 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
 
     spec = TransformerSpec(_encoder(model), _decoder(model))
     pieces = vocabulary.pieces(range(vocabulary.size))
-    spec.register_source_vocabulary(pieces)
+    spec.register_source_vocabulary(vocabulary.sources.pieces(range(vocabulary.sources.size)))
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]

@@ -9,10 +9,17 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.checkpoint_reader import assign_weights, plain_path, read_checkpoint, read_value, step_of
+from t2t_repro.checkpoint_reader import (
+    assign_weights,
+    find_checkpoint,
+    plain_path,
+    read_checkpoint,
+    read_value,
+    step_of,
+)
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.model_folder import ModelFolder, find_checkpoint, hparams_fingerprint
+from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import (
     BEST,

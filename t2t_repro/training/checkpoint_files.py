@@ -35,7 +35,7 @@ UNFINISHED_FILE = re.compile(rf"{UNFINISHED}{re.escape(CHECKPOINT)}-[0-9]+[._].*
 """Pattern of the names of files and folders that TensorFlow creates while it writes a checkpoint."""
 
 TEMPORARY_FILE = re.compile(
-    r"\.(checkpoint|hparams\.json|problem\.json|metrics\.jsonl|vocab\..+\.model|not_finite-[0-9]+\.tsv)\.[a-z0-9_]{8}",
+    r"\.(checkpoint|hparams\.json|problem\.json|metrics\.jsonl|vocab\..+|not_finite-[0-9]+\.tsv)\.[a-z0-9_]{8}",
     re.DOTALL,
 )
 """Pattern of the temporary names that `textfile.whole_file` gives a training run's files until they are complete."""

@@ -64,16 +64,17 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
         UserError: if all training pairs are too long, TF_CONFIG is wrong, or this machine has fewer GPUs than `config`
             requires.
     """
-    vocab_size, replicas = data.vocabulary.size, count_replicas(config.worker_gpu)
+    vocab_size, source_size = data.vocabulary.size, data.vocabulary.separate_source_size
+    replicas = count_replicas(config.worker_gpu)
     memory = 0 if tf.config.get_visible_devices("GPU") else devices.memory_limit()
     hardware = Hardware(devices.names()[0], replicas, config.precision, workers(), memory)
     max_tokens = config.max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, random_seed, max_tokens, replicas * workers())
     if hparams.model == "transformer":
-        parameters = size.parameters(hparams, vocab_size)
+        parameters = size.parameters(hparams, vocab_size, source_size)
     else:
         devices.hide_gpus()  # a dry run must not allocate their memory
-        model = make_model(hparams, vocab_size, data.problem.target_space_id, config.model_precision)
+        model = make_model(hparams, vocab_size, data.problem.target_space_id, config.model_precision, source_size)
         parameters = parameter_count(model)
     disk = to_text([DiskNeed.of(parameters, hparams, config).table()], COLUMNS)
     return "\n\n".join([describe(hparams, vocab_size, parameters, pipeline, hardware), disk])

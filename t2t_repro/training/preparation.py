@@ -183,6 +183,7 @@ def _origin(run: Run) -> Origin:
     return Origin(
         data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
         run.random_seed, config.precision, config.warm_start_from, str(Path(data.data_dir).absolute()),
+        data.description.source_vocabulary,
     )  # fmt: skip
 
 
@@ -220,7 +221,10 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
     data, precision = run.data, run.config.model_precision
     devices.use_tf32(run.config.precision == "tf32")
     with run.strategy.scope():
-        model = make_model(run.hparams, data.vocabulary.size, data.problem.target_space_id, precision)
+        vocabulary = data.vocabulary
+        model = make_model(
+            run.hparams, vocabulary.size, data.problem.target_space_id, precision, vocabulary.separate_source_size
+        )
         optimizer = adam(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
     return model, TrainStep(model, optimizer, run.hparams.label_smoothing, run.strategy, loss_scale)

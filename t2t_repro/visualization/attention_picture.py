@@ -56,7 +56,7 @@ def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarra
     inputs, targets = inputs[inputs != 0], targets[targets != 0]
     weights: list[Any] = []
     model.decode(targets[None], model.encode(inputs[None]), save_weights_to=weights)
-    source, target = (vocabulary.pieces(ids.tolist()) for ids in (inputs, targets))
+    source, target = vocabulary.sources.pieces(inputs.tolist()), vocabulary.pieces(targets.tolist())
     return attention_picture(np.asarray(weights[-1])[0], source, target)
 
 

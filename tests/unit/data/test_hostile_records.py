@@ -62,7 +62,7 @@ def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(shard: Path, da
         file.write(length + records._masked_crc(length) + data + records._masked_crc(data))
         file.truncate()
     with pytest.raises(UserError, match=reason) as error:
-        stored = Records([shard], vocab_size=400)
+        stored = Records([shard], vocab_sizes=(400, 400))
         stored[1]
     assert "\n" not in str(error.value)
 
@@ -70,7 +70,7 @@ def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(shard: Path, da
 def test_records_with_wrong_ids_are_refused_if_they_are_read_together(shard: Path) -> None:
     message = "record 1 is damaged \\(it has an id above 6\\)"
     with pytest.raises(UserError, match=message):
-        Records([shard], vocab_size=7).read(np.arange(3))
+        Records([shard], vocab_sizes=(7, 7)).read(np.arange(3))
     index = np.load(index_path(shard))
     index[1]["source"], index[1]["target"] = 3, 2
     np.save(index_path(shard).open("wb"), index)

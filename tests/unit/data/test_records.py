@@ -255,7 +255,7 @@ def test_records_read_together_equal_records_read_one_by_one(
         write_shard(
             shard(tmp_path, number, 5), [tuple(random.integers(0, 9000, n).tolist() for n in pair) for pair in lengths]
         )  # type: ignore[misc]
-    stored = Records(find_shards(tmp_path, "toy", "train"), was_reversed, vocab_size=9000)
+    stored = Records(find_shards(tmp_path, "toy", "train"), was_reversed, vocab_sizes=(9000, 9000))
     numbers = np.concatenate([random.permutation(len(stored)), [7, 7]])
     expected = [np.concatenate(side) for side in zip(*(stored[number] for number in numbers.tolist()), strict=True)]
     # Reading one by one is many times slower. Records that t2t-datagen wrote must not need it.

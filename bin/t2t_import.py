@@ -1,0 +1,98 @@
+"""Imports a model that tensor2tensor trained: t2t-import --t2t_model=OLD_FOLDER --output_dir=M
+
+OLD_FOLDER is the --output_dir of tensor2tensor's trainer, or a folder of its averaged checkpoints. The program takes
+the last checkpoint, and finds hparams.json, the vocabulary and the name of the problem itself: it reads the flags in
+flags_t2t.txt, and looks for a relative --data_dir in the current folder and in all folders above OLD_FOLDER. What it
+does not find, you give with a flag.
+
+All other programs take M like a model folder of t2t-trainer. To train on, start from it: t2t-trainer
+--warm_start_from=M. See docs/from_tensor2tensor.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from absl import flags
+
+from t2t_repro.bin import program
+from t2t_repro.errors import UserError
+from t2t_repro.progress import say
+
+FLAGS = flags.FlagValues()
+for name, help_text in {
+    "t2t_model": "folder of tensor2tensor's model; its last checkpoint is imported",
+    "checkpoint": "instead of --t2t_model: a checkpoint, e.g. OLD_FOLDER/model.ckpt-250000",
+    "output_dir": "the model folder to write; it must not exist, or be empty",
+    "hparams_json": "hparams.json of the training; default: that in the folder of the checkpoint",
+    "hparams_set": "without hparams.json: a set here with the sizes of the model, e.g. transformer_big",
+    "problem": "tensor2tensor's name of the problem; default: that in flags_t2t.txt",
+    "vocab": "vocabulary file of sources and targets; default: the file that fits, in the old folder or its --data_dir",
+    "source_vocab": "vocabulary file of the sources, if the targets have another one",
+    "target_vocab": "vocabulary file of the targets, if the sources have another one",
+    "languages": "languages of sources and targets, e.g. en,de, for the paper's BLEU; for problems not registered here",
+}.items():
+    flags.DEFINE_string(name, "", help_text, flag_values=FLAGS)
+flags.DEFINE_enum(
+    "vocab_type",
+    "",
+    ["", "subword", "token", "character"],
+    "kind of the vocabulary files, tensor2tensor's VocabType; default: what their names or contents say",
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer(
+    "average_last", 1, "number of last checkpoints of --t2t_model to average", lower_bound=1, flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "target_space_id",
+    0,
+    "tensor2tensor's number for the kind of the targets; for problems not registered here",
+    lower_bound=0,
+    upper_bound=31,
+    flag_values=FLAGS,
+)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Imports the model that the flags name, and prints what was used and what was not."""
+    program.require(values, "output_dir")
+    refuse_contradictions(values)
+    program.load_tensorflow()
+    from t2t_repro.importing.model import Import, Request, refuse_used
+
+    refuse_used(values.output_dir)
+    imported = Import(
+        Request(
+            checkpoint=values.t2t_model or values.checkpoint,
+            average_last=values.average_last,
+            hparams_json=values.hparams_json,
+            hparams_set=values.hparams_set,
+            problem=values.problem,
+            source_vocab=values.source_vocab or values.vocab,
+            target_vocab=values.target_vocab or values.vocab,
+            vocab_type=values.vocab_type,
+            settings={"languages": values.languages, "target_space": values.target_space_id},
+        )
+    )
+    say(imported.report())
+    say(f"{imported.write(values.output_dir)}: written; try t2t-decoder --output_dir={values.output_dir}")
+
+
+def refuse_contradictions(values: flags.FlagValues) -> None:
+    """Raises UserError if a flag is missing, or makes another one useless."""
+    for names in (("t2t_model", "checkpoint"), ("hparams_json", "hparams_set"), ("vocab", "source_vocab")):
+        if all(values[name].value for name in names):
+            raise UserError(f"--{names[0]} and --{names[1]}: give one of them")
+    if not (values.t2t_model or values.checkpoint):
+        raise UserError("--t2t_model is missing; give the folder of tensor2tensor's model")
+    if bool(values.source_vocab) != bool(values.target_vocab):
+        raise UserError("--source_vocab and --target_vocab: give both, or --vocab if they are the same")
+
+
+def run() -> None:
+    """Runs t2t-import."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

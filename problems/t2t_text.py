@@ -1,0 +1,44 @@
+"""Problem of models that t2t-import imported, if their tensor2tensor problem is not registered here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.problem import Problem, setting
+
+
+@registry.register_problem
+class T2tText(Problem):
+    """For imported models: any task of tensor2tensor that turns a text into another one. It has no data of its own."""
+
+    decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(extra_length=100)  # tensor2tensor's default
+
+    @dataclass(frozen=True)
+    class Settings(Problem.Settings):
+        """Settings: what the model's hparams do not say about the problem."""
+
+        languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
+        target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")
+
+    def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
+        super().__init__(settings, was_reversed, name)
+        self.target_space_id = self.settings.target_space
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages in the settings; unknown if the settings do not name two languages."""
+        source, _, target = self.settings.languages.partition(",")
+        return source.strip(), target.strip()
+
+    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
+        """Raises UserError: only the problem of the training knows its text."""
+        raise UserError(
+            "--problem=t2t_text has no text; for your files, give --problem=text_files, with the --vocab_file of the "
+            "imported model"
+        )

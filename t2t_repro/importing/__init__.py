@@ -1,0 +1,1 @@
+"""Importing models that tensor2tensor trained."""

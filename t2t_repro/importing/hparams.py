@@ -1,0 +1,127 @@
+"""Translates tensor2tensor's hparams of a Transformer into ours, and compares them with the weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.hparam import SCHEDULE_FACTORS, HParams
+
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "ffn_layer": ("dense_relu_dense",),
+    "norm_type": ("layer",),
+    "multiply_embedding_mode": ("sqrt_depth",),
+    "layer_preprocess_sequence": ("none", "n"),
+    "layer_postprocess_sequence": ("dan", "da"),
+    "self_attention_type": ("dot_product", "dot_product_relative"),
+    "pos": ("timing", "emb", None),
+    "position_features": ("",),
+    "prepend_mode": ("none",),
+    "proximity_bias": (False,),
+    "causal_decoder_self_attention": (True,),
+    "unidirectional_encoder": (False,),
+    "attention_variables_3d": (False,),
+    "factored_logits": (False,),
+    "hard_attention_k": (0,),
+    "num_area_layers": (0,),
+}
+"""For each of tensor2tensor's hparams that changes what its Transformer computes: the values that can be imported."""
+NUMBERS = (
+    "num_hidden_layers", "hidden_size", "filter_size", "num_heads", "norm_epsilon", "initializer_gain",
+    "layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing", "max_length", "train_steps",
+    "learning_rate_constant", "learning_rate_warmup_steps", "optimizer_adam_beta1", "optimizer_adam_beta2",
+    "optimizer_adam_epsilon", "max_relative_position",
+)  # fmt: skip
+"""Hparams with the same name and meaning in tensor2tensor and here. All are numbers."""
+
+
+def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParams:
+    """Returns our hparams for a model that tensor2tensor trained.
+
+    A schedule of the learning rate that does not exist here becomes that of transformer_base_v3, and batch_size is
+    that of the same set: only tensor2tensor counts it in positions of one GPU.
+
+    Args:
+        old: tensor2tensor's hparams, from its file hparams.json.
+        sizes: values of those fields of `HParams` that the weights determine, see `OldVariables.sizes`.
+        source: path of hparams.json, for error messages.
+
+    Raises:
+        UserError: the model computes something that no Transformer here computes, or `old` contradicts the weights.
+    """
+    for name, values in SUPPORTED.items():
+        if name in old and old[name] not in values:
+            raise UserError(
+                f"{source}: {name}={shortened(repr(old[name]))} cannot be imported, only "
+                f"{' or '.join(map(repr, values))}"
+            )
+    translated = {name: old[name] for name in NUMBERS if name in old}
+    for name, value in translated.items():
+        kind = type(getattr(HParams, name))
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise UserError(
+                f"{source}: {name}={shortened(repr(value))} must be of type {kind.__name__}; restore the file"
+            )
+    if layers := {old[name] for name in ("num_encoder_layers", "num_decoder_layers") if old.get(name)}:
+        translated["num_hidden_layers"] = max(layers)
+    for name in ("attention_key_channels", "attention_value_channels"):
+        translated[name] = old.get(name, 0) if old.get(name) != sizes["hidden_size"] else 0
+    if "layer_preprocess_sequence" in old:
+        translated["norm_before"] = old["layer_preprocess_sequence"] == "n"
+    translated["pos"] = old.get("pos", "timing") or "none"
+    translated["self_attention_type"] = old.get("self_attention_type", "dot_product")
+    if translated["self_attention_type"] == "dot_product":
+        translated["max_relative_position"] = 0
+    _compare(translated, sizes, source)
+    try:
+        return HParams(**{**translated, **_schedule(old), **sizes})
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
+    """Returns the hparams of one of our sets, changed to fit the weights of a model that tensor2tensor trained.
+
+    tensor2tensor's sets can have the same names as ours but other norms, for example, so only sizes are compared.
+
+    Args:
+        hparams: the set.
+        sizes: values of fields that the weights determine, see `OldVariables.sizes`.
+        name: name of the set, for error messages.
+
+    Raises:
+        UserError: the set contradicts the weights.
+    """
+    names = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads")
+    _compare({field: getattr(hparams, field) for field in names}, sizes, f"--hparams_set={name}")
+    pos = "none" if sizes["max_relative_position"] else "timing"
+    return replace(hparams, **{"pos": pos, **sizes})
+
+
+def _compare(given: dict[str, Any], sizes: dict[str, Any], source: str) -> None:
+    """Raises UserError if an hparam in `given` contradicts the weights."""
+    for name, value in given.items():
+        if name in sizes and value != sizes[name]:
+            raise UserError(
+                f"{source}: {name}={value}, but the checkpoint has {name}={sizes[name]}; give those of its training"
+            )
+
+
+def _schedule(old: dict[str, Any]) -> dict[str, Any]:
+    """Returns the hparams of our learning rate, which is tensor2tensor's if it used Adam with a schedule that we have.
+
+    In its schedule "legacy" with "noam", the rate is 0.002 * 5000 * learning_rate times equation 3 of the paper.
+    """
+    schedule = old.get("learning_rate_schedule", "")
+    if "adam" in str(old.get("optimizer")).lower():
+        rate = old.get("learning_rate")
+        if schedule == "legacy" and old.get("learning_rate_decay_scheme") == "noam" and isinstance(rate, float):
+            return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
+        if set(str(schedule).split("*")) <= set(SCHEDULE_FACTORS):
+            return {"learning_rate_schedule": schedule}
+    return {
+        "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+        "learning_rate_constant": 2.0,
+        "learning_rate_warmup_steps": 8000,
+    }

@@ -1,0 +1,186 @@
+"""Writes a model folder with a model that tensor2tensor trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from t2t_repro import registry
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.importing import hparams as old_hparams
+from t2t_repro.importing.old_folder import OldFolder, last_checkpoints, read_hparams
+from t2t_repro.importing.variables import OldVariables
+from t2t_repro.model_folder import ModelFolder, Origin
+from t2t_repro.problem import Problem
+
+BYTES = 258
+"""Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to import. "" means that `Import` looks for it in the folder of the checkpoint."""
+
+    checkpoint: str
+    """A checkpoint without ".index", or the folder with it."""
+    average_last: int = 1
+    """Number of the folder's last checkpoints to average."""
+    hparams_json: str = ""
+    """tensor2tensor's file of hparams."""
+    hparams_set: str = ""
+    """Name of a set here that has the same sizes, if there is no hparams.json."""
+    problem: str = ""
+    """Name of tensor2tensor's problem."""
+    source_vocab: str = ""
+    target_vocab: str = ""
+    """Files of the vocabularies of sources and targets. They may be the same file."""
+    vocab_type: str = ""
+    """Kind of both files; "" if their names say it."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the problem t2t_text, for a problem that is not registered here."""
+
+
+class Import:
+    """A model of tensor2tensor: its weights, hparams and vocabulary in our form. Nothing is written yet.
+
+    Args:
+        request: what to import.
+
+    Raises:
+        UserError: something is missing, damaged or cannot be imported, or two files contradict each other.
+    """
+
+    def __init__(self, request: Request) -> None:
+        path = Path(request.checkpoint)
+        is_folder = path.is_dir()
+        self.folder = OldFolder(path if is_folder else path.parent)
+        if not is_folder and request.average_last > 1:
+            raise UserError(f"--average_last needs the folder of the checkpoints, not {path}; give --t2t_model")
+        paths = last_checkpoints(path, request.average_last) if is_folder else [str(path)]
+        self.checkpoints = paths
+        self.variables = OldVariables(paths)
+        self.hparams = self._hparams(request)
+        self.weights = self.variables.weights(self.hparams)
+        name = request.problem or self.folder.flags.get("problem", "")
+        self.problem = self._problem(name, request.settings)
+        self.vocabulary = self._vocabulary(request, name.removesuffix(registry.REVERSED))
+
+    def _hparams(self, request: Request) -> HParams:
+        sizes = self.variables.sizes()
+        if request.hparams_set:
+            return old_hparams.fit(registry.hparams(request.hparams_set), sizes, request.hparams_set)
+        file = Path(request.hparams_json) if request.hparams_json else self.folder.hparams_file()
+        if file is None:
+            raise UserError(
+                f"{self.folder.path}: no hparams.json there, and the weights do not tell the number of heads; give "
+                "--hparams_json or --hparams_set"
+            )
+        return old_hparams.translate(read_hparams(file), sizes, str(file))
+
+    def _problem(self, name: str, settings: dict[str, Any]) -> Problem:
+        """Returns the problem of the training, or t2t_text if it is not registered here."""
+        if name and registry.has_problem(name):
+            return registry.problem(name)
+        return registry.problem("t2t_text", settings)
+
+    def _vocabulary(self, request: Request, problem: str) -> Vocabulary:
+        """Returns the vocabulary of the targets, with that of the sources.
+
+        Raises:
+            UserError: there is no vocabulary with as many entries as the embedding has rows, or more than one.
+        """
+        sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
+        source, target = (
+            self._given(path, size, side, request.vocab_type) if path else self._found(size, side, problem)
+            for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
+        )
+        return target.with_sources(source)
+
+    def _given(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
+        vocabulary = load_vocabulary(path, kind)
+        if vocabulary.size != size:
+            raise UserError(
+                f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
+                f"{size:,}; give the vocabulary of its training"
+            )
+        return vocabulary
+
+    def _found(self, size: int, side: str, problem: str) -> Vocabulary:
+        """Returns the vocabulary of `size` entries in the folders of the training."""
+        files = self.folder.vocabulary_files(problem)
+        fitting = [vocabulary for file in files if (vocabulary := load_vocabulary(file)).size == size]
+        if len({vocabulary.fingerprint for vocabulary in fitting}) == 1:
+            return fitting[0]
+        if not fitting and size == BYTES:
+            return ByteVocabulary()
+        names = ", ".join(str(file) for file in files) or "none"
+        raise UserError(
+            f"{self.folder.path}: {len(fitting) or 'no'} vocabularies have the {size:,} entries of the {side} "
+            f"embedding (found: {names}); give --vocab, or --source_vocab and --target_vocab"
+        )
+
+    def report(self) -> str:
+        """Returns lines that say what is imported, and which variables of the checkpoint are not used."""
+        sizes = self.hparams
+        norm = "pre-norm" if sizes.norm_before else "post-norm"
+        count = sum(value.size for value in self.weights.values())
+        unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
+        vocabulary = self.vocabulary
+        kinds = [part.kind for part in (vocabulary.sources, vocabulary)][vocabulary.separate_source_size == 0 :]
+        return "\n".join(
+            [
+                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
+                f"{sizes.num_hidden_layers} layers of width {sizes.hidden_size}, {norm}",
+                f"vocabulary: {' and '.join(kinds)}, {self.vocabulary.size:,} entries",
+                f"problem: {self.problem.name}",
+                f"not used: {', '.join(unused) or 'nothing'}",
+            ]
+        )
+
+    def write(self, output_dir: str) -> str:
+        """Writes the model folder, and returns the path of its checkpoint. The folder appears when it is complete.
+
+        Raises:
+            UserError: the folder exists and is not empty, it cannot be written, or a weight has a wrong shape.
+        """
+        import tensorflow as tf  # imported here, because the import takes seconds
+
+        from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
+
+        path, step = Path(output_dir), self.variables.step
+        refuse_used(output_dir)
+        state = tf.train.Checkpoint(
+            weights={name: tf.Variable(value) for name, value in self.weights.items()},
+            step=tf.Variable(step, dtype=tf.int64),
+            vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+            new = Path(temporary, "model")
+            folder = ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
+            checkpoint = write_checkpoint(state, new, step)
+            keep_only(new, [checkpoint])
+            folder.model(checkpoint)  # fails if a weight of the model is missing or has another shape
+            new.rename(path)
+        return str(path / Path(checkpoint).name)
+
+    def _origin(self) -> Origin:
+        """Returns what the model folder says of the training. The training data is not known."""
+        vocabulary, source_size = self.vocabulary, self.vocabulary.separate_source_size
+        name = f"vocab.{self.problem.base_name}.{vocabulary.size}{vocabulary.suffix}"
+        sources = f"vocab.{self.problem.base_name}.{source_size}.source{vocabulary.sources.suffix}"
+        settings = dataclasses.asdict(self.problem.settings)
+        return Origin(self.problem.name, settings, name, "", 0, source_vocabulary=sources if source_size else "")
+
+
+def refuse_used(output_dir: str) -> None:
+    """Raises UserError if the folder `output_dir` has files, or is no folder."""
+    path = Path(output_dir)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")
