@@ -23,8 +23,8 @@ from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, load_data
-from t2t_repro.data.description import description_path, missing_data
+from t2t_repro.data.dataset import Data, has_data, load_data
+from t2t_repro.data.description import missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, override
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from t2t_repro.model_folder import ModelFolder
 
 STRINGS = {
-    "hparams_set": ("", "name of a set of model sizes and training settings; --registry_help lists the names"),
+    "hparams_set": (
+        "", "name of a set of model sizes and training settings; --registry_help lists the names; transformer_base and "
+        "transformer_big are the paper's, and tensor2tensor's are transformer_base_v3 and transformer_big_v3",
+    ),
     "hparams": ("", 'changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"'),
     "model": ("", "model to train; default: the model of the hparams set"),
     "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
     "warm_start_from": ("", "model folder or checkpoint with the initial weights, for the same vocabulary and sizes"),
-}
+}  # fmt: skip
 """For each flag with a string value, by name: default and help text."""
 
 INTEGERS = {
@@ -136,8 +139,7 @@ def open_data(values: flags.FlagValues) -> Data:
     Raises:
         UserError: the data is missing or damaged, or was made with settings other than those in the flags.
     """
-    base_name = values.problem.removesuffix(registry.REVERSED)
-    if values.generate_data or not description_path(values.data_dir, base_name).exists():
+    if values.generate_data or not has_data(values.data_dir, values.problem):
         problem = program.problem(values)
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
             raise missing_data(values.data_dir, problem)

@@ -70,7 +70,7 @@ class WsjParsing(Problem):
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
     # SentencePiece never learns a piece that joins a bracket and letters. Without these symbols, the text of a tree
     # would have 50% more pieces. "▁" is SentencePiece's sign for the space before a word.
-    symbols: ClassVar[tuple[str, ...]] = tuple(
+    symbols = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
 

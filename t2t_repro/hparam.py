@@ -122,6 +122,9 @@ class HParams:
     """Adam's decay rate of the second moment (section 5.3)."""
     optimizer_adam_epsilon: float = 1e-9
     """Adam's epsilon, which keeps the update finite (section 5.3)."""
+    optimizer_adafactor_multiply_by_parameter_scale: bool = False
+    """True to multiply each update of a weight by the weight's root mean square, as tensor2tensor's Adafactor does. The
+    learning rates of its sets for TPUs need this."""
 
     def __post_init__(self) -> None:
         sizes = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")

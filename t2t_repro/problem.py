@@ -18,6 +18,14 @@ MAX_SHARDS = 10_000
 """Maximum number of shards of a split. <problem>.json lists all shards, and has a maximum size, `MAX_FILE_BYTES`."""
 
 
+class DatasetSplit:
+    """Names of the splits, as in tensor2tensor."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    TEST = "test"
+
+
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
     """Returns a field for a problem's `Settings`.
 
@@ -63,11 +71,11 @@ class Problem:
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
-    num_train_shards: ClassVar[int] = 100
+    num_train_shards: int = 100
     """Number of shards (files) into which t2t-datagen divides the train split. Other splits have one shard."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
-    symbols: ClassVar[tuple[str, ...]] = ()
+    symbols: tuple[str, ...] = ()
     """Strings that the vocabulary always encodes as a single token."""
     test_sets: ClassVar[tuple[str, ...]] = ()
     """Names of the test sets. t2t-datagen writes two text files for each test set, sources and targets."""
@@ -75,6 +83,8 @@ class Problem:
     """Name of the test set that holds the same text as the dev split."""
     file_suffixes: ClassVar[tuple[str, str]] = ("inputs", "targets")
     """Suffixes of the test sets' file names, for sources and for targets, such as ("en", "de")."""
+    replaced_by: str = ""
+    """Problem that generates text of this kind, if this problem only reads data that tensor2tensor generated."""
     target_space_id: int = 0
     """tensor2tensor's number for the targets' language, which selects the vector of use_target_space_embedding."""
 
@@ -99,6 +109,14 @@ class Problem:
         """Codes of the languages of sources and targets, such as ("en", "de"). "" stands for an unknown language.
 
         `was_reversed` does not swap them here.
+        """
+        return "", ""
+
+    @property
+    def t2t_vocabularies(self) -> tuple[str, str]:
+        """File names of the vocabularies of sources and targets in a data directory of tensor2tensor.
+
+        "" if tensor2tensor does not have this problem.
         """
         return "", ""
 

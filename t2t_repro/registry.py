@@ -34,6 +34,8 @@ BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
+PACKED = "_packed"
+"""End of the names of tensor2tensor's problems with several pairs in an example."""
 
 
 def snake_case(name: str) -> str:
@@ -113,6 +115,12 @@ register_model = _models.register
 def problem_class(name: str) -> type[Problem]:
     """Returns the class of the problem `name`. A suffix "_rev" of `name` is ignored."""
     base_name = name.removesuffix(REVERSED)
+    unpacked = base_name.removesuffix(PACKED)
+    if base_name != unpacked and unpacked in _problems.names():
+        raise UserError(
+            f"problem {name}: packed data is not supported, because a batch has pairs of similar lengths; generate the "
+            f"data of {unpacked} with tensor2tensor, which has the same vocabulary, and give --problem={unpacked}"
+        )
     if base_name not in _problems.names():
         raise unknown("problem", name, _problems.names())
     return _problems.get(base_name)

@@ -32,15 +32,15 @@ HPARAMS = {
         "learning_rate_cosine_cycle_steps learning_rate_minimum learning_rate_boundaries learning_rate_multiples",
         "learning_rate_schedule has no factor that uses it; omit it (linear_decay ends at train_steps)",
     ),
-    "optimizer": ONLY_ADAM,
+    "optimizer": "the optimizer is always Adam; omit it, or for Adafactor's learning rates write "
+    "optimizer_adafactor_multiply_by_parameter_scale=true",
     "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
     "accumulated automatically; omit it",
     "optimizer_zero_grads": ONLY_ADAM,
     **_each("optimizer_momentum_momentum optimizer_momentum_nesterov", ONLY_ADAM),
     **_each(
         "optimizer_adafactor_beta1 optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold "
-        "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent "
-        "optimizer_adafactor_multiply_by_parameter_scale",
+        "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent",
         ONLY_ADAM,
     ),
     **_each("clip_grad_norm grad_noise_scale weight_decay weight_noise", "0 is its only value here; omit it"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from t2t_repro import registry
 from t2t_repro.data.description import Description, description_path, load_problem
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.t2t_data import describe, has_t2t_data, load_t2t_records, load_t2t_vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
@@ -24,12 +26,26 @@ class Data:
     """The data directory."""
 
 
+def has_data(data_dir: str, problem_name: str) -> bool:
+    """Returns True if the directory has finished data of a problem, or data that tensor2tensor generated."""
+    problem = registry.problem(problem_name)
+    return description_path(data_dir, problem.base_name).exists() or has_t2t_data(data_dir, problem)
+
+
 def load_data(data_dir: str, problem_name: str) -> Data:
     """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
+
+    If there is no description, but shards of tensor2tensor's t2t-datagen, returns their data.
 
     Raises:
         UserError: if the data is missing or damaged.
     """
+    if not description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists():
+        problem = registry.problem(problem_name)
+        if has_t2t_data(data_dir, problem):
+            vocabulary = load_t2t_vocabulary(data_dir, problem)
+            records = load_t2t_records(data_dir, problem, vocabulary)
+            return Data(problem, vocabulary, describe(problem, vocabulary, records), records, str(data_dir))
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     records = {
         split: Records(

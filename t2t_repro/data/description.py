@@ -68,13 +68,19 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
     """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
     others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(others)})" if others else ""
+    missing = f"{data_dir}: no data of problem {problem.base_name!r}{contents}"
+    if problem.replaced_by:
+        return UserError(
+            f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
+            f"--problem={problem.replaced_by}"
+        )
     settings = [
         f"--{field.name}={shlex.quote(str(value)) if value != '' else '...'}"
         for field in dataclasses.fields(problem.settings)
         if (value := getattr(problem.settings, field.name)) == "" or value != field.default
     ]
     flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={shlex.quote(str(data_dir))}"])
-    return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; run t2t-datagen {flags}")
+    return UserError(f"{missing}; run t2t-datagen {flags}")
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:

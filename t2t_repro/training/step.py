@@ -34,7 +34,19 @@ a step has two rounds."""
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras's Adam with a faster update: one operation for each weight instead of fifteen."""
+    """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
+
+    Args:
+        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
+            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
+        arguments, options: those of keras.optimizers.Adam.
+    """
+
+    MIN_SCALE = 1e-3
+
+    def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.has_relative_steps = has_relative_steps
 
     def step_size(self, rate: tf.Tensor) -> tf.Tensor:
         """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
@@ -48,6 +60,8 @@ class Adam(keras.optimizers.Adam):
             variable: the weight, a variable of TensorFlow.
             step_size: the result of `step_size` in this step.
         """
+        if self.has_relative_steps:
+            step_size *= tf.maximum(tf.sqrt(tf.reduce_mean(tf.square(variable))), self.MIN_SCALE)
         index = self._get_variable_index(variable)  # Keras has no public names for these variables.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -71,6 +85,7 @@ def adam(hparams: HParams) -> Adam:
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
         epsilon=hparams.optimizer_adam_epsilon,
+        has_relative_steps=hparams.optimizer_adafactor_multiply_by_parameter_scale,
         # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
         # names than those in checkpoints.
         name="adam",

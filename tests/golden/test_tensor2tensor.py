@@ -112,14 +112,9 @@ def test_learning_rates_are_the_same() -> None:
         "transformer_base_v1": registry.hparams("transformer_base_v1"),
         "transformer_base_v2": registry.hparams("transformer_base_v2"),
         "transformer_base_v3": v3,
-        "transformer_big": dataclasses.replace(v3, hidden_size=1024),
+        "transformer_big": registry.hparams("transformer_big_v3"),
         "transformer_tiny": dataclasses.replace(v3, **tiny),
-        "transformer_base_single_gpu": dataclasses.replace(
-            v3,
-            learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
-            learning_rate_constant=0.1,
-            learning_rate_warmup_steps=16000,
-        ),
+        "transformer_base_single_gpu": registry.hparams("transformer_base_single_gpu"),
     }
     assert sets.keys() == golden.keys()
     for name, hparams in sets.items():

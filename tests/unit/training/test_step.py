@@ -273,7 +273,8 @@ class Rows:
         return dropout(tf.gather(self.trainable_variables[0].value, targets), self.rate, Seeds(seed))
 
 
-def test_the_optimizer_is_adam() -> None:
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_the_optimizer_is_adam(is_relative: bool) -> None:
     hparams = HParams(
         hidden_size=4,
         num_heads=1,
@@ -281,6 +282,7 @@ def test_the_optimizer_is_adam() -> None:
         optimizer_adam_beta1=0.8,
         optimizer_adam_beta2=0.95,
         optimizer_adam_epsilon=1e-9,
+        optimizer_adafactor_multiply_by_parameter_scale=is_relative,
     )
     variable = keras.Variable([1.0, -2.0, 0.5], dtype="float32")
     optimizer = adam(hparams)
@@ -295,8 +297,17 @@ def test_the_optimizer_is_adam() -> None:
         m = 0.8 * m + 0.2 * gradient
         v = 0.95 * v + 0.05 * gradient**2
         rate = 4**-0.5 * min(t**-0.5, t * 2**-1.5)
+        rate *= np.sqrt((value**2).sum() / 3) if is_relative else 1.0
         value -= rate * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-9)
         np.testing.assert_allclose(variable, value, rtol=1e-5)
+
+
+def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
+    variable = keras.Variable([0.0, 0.0], dtype="float32")
+    optimizer = adam(HParams(optimizer_adafactor_multiply_by_parameter_scale=True))
+    optimizer.build([variable])
+    optimizer.update(variable.value, tf.constant([2.0, -3.0]), optimizer.step_size(tf.constant(0.5)))
+    np.testing.assert_allclose(variable, [-0.5e-3, 0.5e-3], rtol=1e-4)
 
 
 def test_the_seed_and_the_example_decide_dropout() -> None:

@@ -1,0 +1,101 @@
+"""hparams sets of tensor2tensor with the values that its papers and scripts used.
+
+transformer_base_v1, _v2 and _v3 are in transformer.py. In tensor2tensor, transformer_base is transformer_base_v3, and
+transformer_big is what is called transformer_big_v3 here. The learning rates are tensor2tensor's at each step.
+
+tensor2tensor's batch_size counts positions on each GPU, including padding. Here batch_size counts the target tokens of
+a step over all devices, about three quarters of these positions (see transformer.py). The optimizer is always Adam.
+In place of tensor2tensor's Adafactor, which multiplies each update by the root mean square of the weight, Adam does the
+same here (optimizer_adafactor_multiply_by_parameter_scale). So Adafactor's learning rates fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+
+
+@registry.register_hparams
+def transformer_big_v3() -> HParams:
+    """The set that tensor2tensor calls transformer_big: transformer_base_v3 with the sizes of big and dropout 0.3.
+
+    tensor2tensor's batch_size is 2,048 positions on each GPU. On 8 GPUs, about 12,500 target tokens are a step.
+    """
+    return replace(
+        registry.hparams("transformer_base_v3"),
+        hidden_size=1024,
+        filter_size=4096,
+        num_heads=16,
+        layer_prepostprocess_dropout=0.3,
+        batch_size=12500,
+    )
+
+
+@registry.register_hparams
+def transformer_base_single_gpu() -> HParams:
+    """tensor2tensor's base for one GPU: 780 target tokens a step (1,024 positions there), 16,000 warmup steps.
+
+    On several GPUs, tensor2tensor's batch grows with their number. Here it does not; change batch_size to enlarge it.
+    """
+    return replace(
+        registry.hparams("transformer_base_v3"),
+        batch_size=780,
+        learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
+        learning_rate_constant=0.1,
+        learning_rate_warmup_steps=16000,
+    )
+
+
+@registry.register_hparams
+def transformer_big_single_gpu() -> HParams:
+    """tensor2tensor's big for one GPU: 1,560 target tokens a step (2,048 positions there), dropout 0.1.
+
+    On several GPUs, tensor2tensor's batch grows with their number. Here it does not; change batch_size to enlarge it.
+    """
+    return replace(
+        transformer_big_v3(),
+        batch_size=1560,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate_warmup_steps=16000,
+    )
+
+
+@registry.register_hparams
+def transformer_base_multistep8() -> HParams:
+    """transformer_base_v3 for one GPU: tensor2tensor sums the gradients of 8 batches, which happens here anyway.
+
+    A step here has the tokens of 8 of tensor2tensor's steps, which are too many for a small GPU, so t2t-trainer
+    accumulates gradients. tensor2tensor counts each of the 8 batches as a step: its 250,000 steps are 31,250 here, and
+    its learning rate at step 8 * s is the rate here at step s.
+    """
+    return replace(registry.hparams("transformer_base_v3"), train_steps=31250)
+
+
+@registry.register_hparams
+def transformer_tpu() -> HParams:
+    """tensor2tensor's base for TPUs: transformer_base_v3 with Adafactor's learning rates, pairs of up to 64 tokens.
+
+    tensor2tensor's batch_size is 2,048 positions on each of 8 cores, and its packed problems have few padding positions
+    among them, so a step has 16,000 target tokens here. Pairs are not packed here, and dropout is not broadcast.
+    """
+    return _for_tpu(registry.hparams("transformer_base_v3"))
+
+
+@registry.register_hparams
+def transformer_big_tpu() -> HParams:
+    """tensor2tensor's big for TPUs: transformer_big_v3 with the changes of transformer_tpu."""
+    return _for_tpu(transformer_big_v3())
+
+
+def _for_tpu(hparams: HParams) -> HParams:
+    """Returns `hparams` with the changes that tensor2tensor makes for TPUs."""
+    return replace(
+        hparams,
+        batch_size=16000,
+        max_length=64,
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_warmup_steps=10000,
+        optimizer_adafactor_multiply_by_parameter_scale=True,
+    )

@@ -1,0 +1,221 @@
+"""Text2TextProblem, the base class of problems that were written for tensor2tensor, and its functions to read text.
+
+A user directory of tensor2tensor needs other import lines here (docs/from_tensor2tensor.md):
+
+    from t2t_repro import problem, registry
+    from t2t_repro.problems import text_problems, translate
+
+A subclass defines `generate_samples`, and may override the other attributes and methods of the class. If it overrides
+an attribute of tensor2tensor that does nothing here, the definition of the class ends in an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_repro import registry
+from t2t_repro.corpora.parallel import Pair, read_pairs
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.problem import DatasetSplit, Problem, setting
+from t2t_repro.textfile import read_lines
+
+GENERATE_SAMPLES = "write generate_samples, which yields text"
+VOCAB_FILES = "write generate_samples, and give the vocabularies with t2t-datagen --vocab_file and --source_vocab_file"
+HPARAMS = "write target_space_id = N in the class, and set hparams in an hparams set"
+TEXT_PAIRS = "examples always have inputs and targets"
+ONLY_SCORES = "override scores(outputs, references), see t2t_repro/problem.py"
+NOT_SUPPORTED = {
+    "generate_encoded_samples": VOCAB_FILES,
+    "feature_encoders": VOCAB_FILES,
+    "get_or_create_vocab": VOCAB_FILES,
+    "generate_data": GENERATE_SAMPLES,
+    "generate_text_for_vocab": "the vocabulary is learned from the training text; omit it, or use --vocab_file",
+    "vocab_data_files": "the vocabulary is learned from the training text; omit it, or use --vocab_file",
+    "hparams": HPARAMS,
+    "example_reading_spec": TEXT_PAIRS,
+    "preprocess_example": "change the text in generate_samples",
+    "has_inputs": TEXT_PAIRS,
+    "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+    "inputs_prefix": "add the prefix in generate_samples, and to the text that t2t-decoder reads",
+    "targets_prefix": "add the prefix in generate_samples",
+    "eval_metrics": ONLY_SCORES,
+    "eval_hooks": ONLY_SCORES,
+    "decode_hooks": ONLY_SCORES,
+    "datatypes_to_clean": "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
+}
+"""What to write instead of an attribute of tensor2tensor's problems, by name."""
+
+
+class VocabType:
+    """The kinds of vocabularies, with tensor2tensor's names."""
+
+    CHARACTER = "character"
+    SUBWORD = "subwords"
+    TOKEN = "tokens"
+
+
+class Text2TextProblem(Problem):
+    """Maps text to text, with the interface of tensor2tensor's class of this name.
+
+    Args:
+        settings: values for fields of `Settings`, by name.
+        was_reversed: True to swap sources and targets.
+        name: registered name, without "_rev"; by default the class's name in snake_case.
+    """
+
+    decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
+
+    @dataclass(frozen=True)
+    class Settings(Problem.Settings):
+        """Settings with the vocabulary size of `approx_vocab_size`."""
+
+        vocab_size: int = setting(0, "subwords in the shared vocabulary; 0 is the problem's approx_vocab_size")
+
+    def __init__(self, settings: dict[str, Any] | None = None, was_reversed: bool = False, name: str = "") -> None:
+        super().__init__(settings or {}, was_reversed, name or registry.snake_case(type(self).__name__))
+        if not self.settings.vocab_size:
+            self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
+        self.num_train_shards = self._shards(DatasetSplit.TRAIN)
+        self.symbols = tuple(self.additional_reserved_tokens)
+
+    def __init_subclass__(cls) -> None:
+        """Raises UserError if a subclass overrides an attribute that does nothing here."""
+        super().__init_subclass__()
+        for name in vars(cls).keys() & NOT_SUPPORTED.keys():
+            raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor does nothing here: {NOT_SUPPORTED[name]}")
+
+    @property
+    def dataset_splits(self) -> list[dict[str, Any]]:
+        """The splits, each a dict with "split" (a `DatasetSplit`) and "shards". The number for EVAL is always 1."""
+        return [{"split": DatasetSplit.TRAIN, "shards": 100}, {"split": DatasetSplit.EVAL, "shards": 1}]
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        """True if `generate_samples` yields the samples of the split that it gets.
+
+        False if one call yields the samples of all splits, which are then divided in the ratio of their shards.
+        """
+        raise UserError(f"problem {self.name}: define is_generate_per_split, a property that is True or False")
+
+    @property
+    def vocab_type(self) -> str:
+        """Kind of vocabulary in tensor2tensor's data. t2t-datagen learns a SentencePiece vocabulary for SUBWORD."""
+        return VocabType.SUBWORD
+
+    @property
+    def approx_vocab_size(self) -> int:
+        """Number of subwords in the vocabulary that t2t-datagen learns."""
+        return 2**15
+
+    @property
+    def additional_reserved_tokens(self) -> list[str]:
+        """Strings that the vocabulary always encodes as a single token."""
+        return []
+
+    @property
+    def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
+        """Problem with whose vocabulary tensor2tensor made the data of this problem; None for its own vocabulary."""
+        return None
+
+    @property
+    def vocab_filename(self) -> str:
+        """Name of the vocabulary's file in a data directory of tensor2tensor."""
+        if other := self.use_vocab_from_other_problem:
+            return other.vocab_filename
+        if self.vocab_type == VocabType.SUBWORD:
+            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+        return (
+            f"vocab.{self.dataset_filename()}.{'bytes' if self.vocab_type == VocabType.CHARACTER else self.vocab_type}"
+        )
+
+    @property
+    def source_vocab_name(self) -> str:
+        """Name of the source vocabulary's file in a data directory of tensor2tensor."""
+        return self.vocab_filename
+
+    @property
+    def target_vocab_name(self) -> str:
+        """Name of the target vocabulary's file in a data directory of tensor2tensor."""
+        return self.vocab_filename
+
+    @property
+    def t2t_vocabularies(self) -> tuple[str, str]:
+        """File names of the vocabularies of sources and targets in a data directory of tensor2tensor."""
+        return self.source_vocab_name, self.target_vocab_name
+
+    @property
+    def is_self_contained(self) -> bool:
+        """False, because `generate_samples` may read or download files in --tmp_dir."""
+        return False
+
+    def dataset_filename(self) -> str:
+        """Returns the first part of the names of the data's files."""
+        return self.base_name
+
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
+        """Yields {"inputs": text, "targets": text} for each pair, in the same order on each call.
+
+        Args:
+            data_dir: "", because text must not depend on the data directory.
+            tmp_dir: folder of downloads and source files.
+            dataset_split: DatasetSplit.TRAIN or DatasetSplit.EVAL.
+        """
+        raise UserError(f"problem {self.name}: define generate_samples(self, data_dir, tmp_dir, dataset_split)")
+
+    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
+        """Yields the pairs of a split.
+
+        If one call of `generate_samples` yields all splits, its samples go to the splits' shards in turn, as in
+        tensor2tensor.
+        """
+        dataset_split = {"train": DatasetSplit.TRAIN, "dev": DatasetSplit.EVAL}[split]
+        if self.is_generate_per_split:
+            yield from self.generate_samples("", tmp_dir, dataset_split)
+            return
+        owners = [entry["split"] for entry in self.dataset_splits for _ in range(entry["shards"])]
+        for number, pair in enumerate(self.generate_samples("", tmp_dir, DatasetSplit.TRAIN)):
+            if owners[number % len(owners)] == dataset_split:
+                yield pair
+
+    def _shards(self, dataset_split: str) -> int:
+        """Returns the number of shards of a split, 0 if the problem does not have the split."""
+        return sum(entry["shards"] for entry in self.dataset_splits if entry["split"] == dataset_split)
+
+    def check(self) -> None:
+        """Raises UserError if the problem lacks a split or has a setting out of range."""
+        for dataset_split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if not self._shards(dataset_split):
+                raise UserError(f"problem {self.name}: dataset_splits lacks the split {dataset_split!r}; add it")
+        super().check()
+
+
+def txt_line_iterator(txt_path: str) -> Iterator[str]:
+    """Yields the lines of a text file, without surrounding white space."""
+    return (line.strip() for line in read_lines(str(txt_path)))
+
+
+def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Pair]:
+    """Yields pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
+    for pair in read_pairs(source_txt_path, target_txt_path):
+        yield {side: text.strip() for side, text in pair.items()}
+
+
+def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
+    """Yields the pairs of a file with lines source<TAB>target."""
+    for number, line in enumerate(read_lines(str(txt_path)), 1):
+        if "\t" not in line:
+            raise UserError(f"{txt_path}:{number}: the line has no tab; write source<TAB>target")
+        source, target = line.split("\t")[:2]
+        yield {"inputs": source.strip(), "targets": target.strip()}
+
+
+def __getattr__(name: str) -> Any:
+    """Raises AttributeError for classes and functions of tensor2tensor's module that do not exist here."""
+    raise AttributeError(
+        f"text_problems.{name} does not exist here: problems are text to text; write a Text2TextProblem or a "
+        "TranslateProblem, see docs/from_tensor2tensor.md"
+    )

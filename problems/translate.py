@@ -1,0 +1,117 @@
+"""TranslateProblem, the base class of tensor2tensor's translation problems, and its problems on WMT data.
+
+The problems on WMT data read the data that tensor2tensor's t2t-datagen generated. They do not generate data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from t2t_repro import registry
+from t2t_repro.corpora.archives import Archive, unpack
+from t2t_repro.corpora.parallel import Pair, read_pairs
+from t2t_repro.errors import UserError
+from t2t_repro.problems.text_problems import Text2TextProblem
+from t2t_repro.problems.wmt import segments
+from t2t_repro.textfile import read_lines
+
+
+class TranslateProblem(Text2TextProblem):
+    """Translation of files that `source_data_files` names, with the interface of tensor2tensor's class."""
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        """True: `source_data_files` gets the split."""
+        return True
+
+    def source_data_files(self, dataset_split: str) -> list[Any]:
+        """Returns the sources of a split: a list of [URL of a tar archive, (source file, target file)].
+
+        The files may be plain text, .gz or .sgm. Files that exist in --tmp_dir are read there. Others are unpacked from
+        the archive in --tmp_dir, which is downloaded if it is missing.
+        """
+        raise UserError(f"problem {self.name}: define source_data_files(self, dataset_split), or generate_samples")
+
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
+        """Yields the pairs of all sources, without surrounding spaces and without pairs that have an empty side."""
+        for url, files in self.source_data_files(dataset_split):
+            if len(files) != 2 or files[0] == "tmx":
+                raise UserError(
+                    f"problem {self.name}: source_data_files has {files!r}; only (source file, target file) is "
+                    "supported, so read other formats in generate_samples"
+                )
+            is_there = all(Path(tmp_dir, file).is_file() for file in files)
+            folder = Path(tmp_dir) if is_there else unpack({Archive(url): files}, tmp_dir)
+            read = segments if all(file.endswith(".sgm") for file in files) else read_lines
+            for pair in read_pairs(folder / files[0], folder / files[1], read):
+                stripped = {side: text.strip() for side, text in pair.items()}
+                if all(stripped.values()):
+                    yield stripped
+
+
+class WmtProblem(TranslateProblem):
+    """Base class of the problems on WMT data.
+
+    target_space_id is 0, as in tensor2tensor since version 1.5.2. Before, it was 8 for German and 6 for French.
+    """
+
+    foreign: str
+    """Two-letter code of the target language. The source language is English."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """English and the foreign language."""
+        return "en", self.foreign
+
+    def check(self) -> None:
+        """Raises UserError, because t2t-datagen does not generate this data."""
+        raise UserError(
+            f"problem {self.name} only reads data that tensor2tensor generated: give its folder to t2t-trainer, "
+            f"--data_dir; t2t-datagen --problem={self.replaced_by} generates data of this kind"
+        )
+
+
+@registry.register_problem
+class TranslateEndeWmt32k(WmtProblem):
+    """tensor2tensor's WMT English to German, with 32k subwords. Reads data that tensor2tensor generated."""
+
+    foreign, replaced_by = "de", "wmt_ende"
+
+
+@registry.register_problem
+class TranslateEndeWmt8k(TranslateEndeWmt32k):
+    """tensor2tensor's WMT English to German, with 8k subwords. Reads data that tensor2tensor generated."""
+
+    @property
+    def approx_vocab_size(self) -> int:
+        """8,192."""
+        return 2**13
+
+
+@registry.register_problem
+class TranslateEnfrWmt32k(WmtProblem):
+    """tensor2tensor's WMT English to French, with 32k subwords. Reads data that tensor2tensor generated."""
+
+    foreign, replaced_by = "fr", "wmt_enfr"
+
+
+@registry.register_problem
+class TranslateEnfrWmt8k(TranslateEnfrWmt32k):
+    """tensor2tensor's WMT English to French, with 8k subwords. Reads data that tensor2tensor generated."""
+
+    @property
+    def approx_vocab_size(self) -> int:
+        """8,192."""
+        return 2**13
+
+
+@registry.register_problem
+class TranslateEnfrWmtSmall32k(TranslateEnfrWmt32k):
+    """tensor2tensor's English to French with 1 M pairs and 32k subwords. Reads data that tensor2tensor generated."""
+
+
+@registry.register_problem
+class TranslateEnfrWmtSmall8k(TranslateEnfrWmt8k):
+    """tensor2tensor's English to French with 1 M pairs and 8k subwords. Reads data that tensor2tensor generated."""

@@ -1,0 +1,92 @@
+"""Opens a data directory that tensor2tensor's t2t-datagen wrote.
+
+It has shards with the names and the format of ours, and vocabulary files, but neither indexes nor a description.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from t2t_repro.data.description import Description
+from t2t_repro.data.records import Records, find_files, find_shards, index_path
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.problem import Problem
+from t2t_repro.progress import say
+
+SPLITS = ("train", "dev")
+CURE = "copy it here from the folder in which tensor2tensor's t2t-datagen wrote it"
+
+
+def has_t2t_data(data_dir: str | Path, problem: Problem) -> bool:
+    """Returns True if the directory has shards of a problem that tensor2tensor can have."""
+    return bool(problem.t2t_vocabularies[1] and find_files(data_dir, problem.base_name, SPLITS[0]))
+
+
+def vocabulary_names(problem: Problem) -> tuple[str, str]:
+    """Returns the file names of the vocabularies of a problem's sources and targets, swapped if it is reversed."""
+    sources, targets = problem.t2t_vocabularies
+    return (targets, sources) if problem.was_reversed else (sources, targets)
+
+
+def load_t2t_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary:
+    """Returns the vocabulary of a problem's targets, together with that of its sources.
+
+    Raises UserError if a file is missing or damaged.
+    """
+    sources, targets = (_load(data_dir, name) for name in vocabulary_names(problem))
+    return targets.with_sources(sources)
+
+
+def _load(data_dir: str | Path, name: str) -> Vocabulary:
+    if name.endswith(ByteVocabulary.suffix):
+        return ByteVocabulary()  # tensor2tensor writes no file for it
+    path = Path(data_dir) / name
+    if not path.is_file():
+        raise UserError(f"{path}: this vocabulary is missing; {CURE}")
+    return load_vocabulary(path)
+
+
+def load_t2t_records(data_dir: str | Path, problem: Problem, vocabulary: Vocabulary) -> dict[str, Records]:
+    """Returns the examples of each split, under "train" and "dev". At first use, writes an index beside each shard.
+
+    Raises:
+        UserError: a shard is missing or damaged, or has packed examples.
+    """
+    shards = {}
+    for split in SPLITS:
+        shards[split] = find_shards(data_dir, problem.base_name, split)
+        if not shards[split]:
+            raise UserError(f"{data_dir}/{problem.base_name}-{split}-00000-of-00001: this shard is missing; {CURE}")
+    with open(shards["train"][0], "rb") as file:
+        if b"targets_segmentation" in file.read(1 << 16):
+            raise UserError(
+                f"{shards['train'][0]}: packed examples, which are not supported; generate the data of a problem "
+                "without packed_length"
+            )
+    if new := sum(not index_path(path).exists() for paths in shards.values() for path in paths):
+        say(f"{data_dir}: indexing {new:,} shards of problem {problem.base_name}")
+    sizes = vocabulary.sources.size, vocabulary.size
+    return {split: Records(paths, problem.was_reversed, sizes) for split, paths in shards.items()}
+
+
+def describe(problem: Problem, vocabulary: Vocabulary, records: dict[str, Records]) -> Description:
+    """Returns a description of data that tensor2tensor generated, as t2t-datagen would have written it."""
+    sources, targets = vocabulary_names(problem)
+    digest = hashlib.sha256(vocabulary.model)
+    for split_records in records.values():
+        for path, rows_sha256 in split_records.hashes():
+            digest.update(f"{path.name} {rows_sha256}\n".encode())
+    return Description(
+        problem=problem.base_name,
+        settings=dataclasses.asdict(problem.settings),
+        vocabulary=targets,
+        vocabulary_fingerprint=vocabulary.fingerprint,
+        fingerprint=digest.hexdigest()[:12],
+        pairs={split: len(split_records) for split, split_records in records.items()},
+        dropped={},
+        source_vocabulary=sources if vocabulary.separate_source_size else "",
+    )
