@@ -81,14 +81,18 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
     program.load_tensorflow()
     from t2t_repro import devices
+    from t2t_repro.data.graph_vocabulary import differences
     from t2t_repro.decoding.translator import Translator
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export
 
     devices.use_one_gpu()
-    warmup_texts = warmup_texts or server_files.warmup_texts(folder.vocabulary)
+    warmup_texts = warmup_texts or server_files.warmup_texts(folder.vocabulary.sources)
     signatures = ["serving_default", "nbest", "score"]
     say(f"{checkpoint}: exporting in {values.precision}")
+    for vocabulary in {folder.vocabulary.sources, folder.vocabulary}:
+        if difference := differences(vocabulary):
+            say(f"warning: {difference}")
 
     def add_files(path: Path) -> None:
         server_files.write_warmup(path, warmup_texts, servable_name, signatures)

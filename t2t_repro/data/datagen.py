@@ -7,7 +7,6 @@ kept unless the user gives --overwrite.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import itertools
@@ -16,8 +15,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import job as jobs
 from t2t_repro.data import shard_writing, summary, test_set_files, vocabulary
@@ -110,10 +109,10 @@ def _read_all(job: Job) -> Text:
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
     check = TextCheck(job.problem.tree_symbols)
     sources = {split: HashedPairs(job.problem.generate(split, job.tmp_dir)) for split in SPLITS}
-    _exhaust(text.cleaning["dev"].first_pass(check.dev(sources["dev"])))
+    _read_pairs(job, text.cleaning["dev"].first_pass(check.dev(sources["dev"])))
     train = progress(text.cleaning["train"].first_pass(check.train(sources["train"])), "reading", None, "pairs")
     if job.user_vocabulary:
-        _exhaust(train)
+        _read_pairs(job, train)
     else:
         text.sample = vocabulary.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
     for split, cleaning in text.cleaning.items():
@@ -130,8 +129,12 @@ def _read_all(job: Job) -> Text:
     return text
 
 
-def _exhaust(items: Iterable[Any]) -> None:
-    collections.deque(items, maxlen=0)
+def _read_pairs(job: Job, pairs: Iterable[Pair]) -> None:
+    """Reads all pairs. Raises UserError if the user's vocabulary lacks a word of them."""
+    for pair in pairs:
+        if job.user_vocabulary:
+            job.user_vocabulary.sources.check(pair["inputs"])
+            job.user_vocabulary.check(pair["targets"])
 
 
 def _fingerprint(job: Job, text: Text) -> str:

@@ -49,7 +49,7 @@ def summarize(
             splits[split]["as_transformer_base"] = _as_transformer_base(lengths)
     return {
         "vocabulary_size": vocabulary.size,
-        "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6),
+        "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if vocabulary.is_byte.any() else None,
         "splits": splits,
     }
 
@@ -97,5 +97,6 @@ def lines(summary: dict[str, Any]) -> list[str]:
                 f"an epoch, {base['padding']:.1%} padding{longer if base['longer_pairs'] else ''}"
             )
     share = summary["byte_share"]
-    text.append(f"vocabulary: {summary['vocabulary_size']:,} subwords; {share:.2%} of the text's bytes outside of it")
+    outside = "" if share is None else f"; {share:.2%} of the text's bytes outside of it"
+    text.append(f"vocabulary: {summary['vocabulary_size']:,} subwords{outside}")
     return text

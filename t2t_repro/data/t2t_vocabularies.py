@@ -82,15 +82,15 @@ class SubwordVocabulary(_T2TVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = _subtokens(_lines(model, source), source)
-        self._id_of = _ids_by_piece(self._all_pieces, source)
+        self.id_of = _ids_by_piece(self._all_pieces, source)
         self.alphabet = set(ESCAPE_CHARACTERS).union(*self._all_pieces) - {"\n"}
-        self.single_characters = {piece for piece in self._id_of if len(piece) == 1}
+        self.single_characters = {piece for piece in self.id_of if len(piece) == 1}
         if missing := [char for char in ESCAPE_CHARACTERS if char not in self.single_characters]:
             raise UserError(
                 f"{source}: has no subtoken {missing[0]!r}, which all subword vocabularies of tensor2tensor have; "
                 "it is truncated or of another kind; copy it again"
             )
-        self._lengths = sorted({len(piece) for piece in self._id_of}, reverse=True)
+        self.longest = max(map(len, self.id_of))
         self._ids_of_token = _Cache(self)
 
     def _ids(self, text: str) -> list[int]:
@@ -112,15 +112,15 @@ class SubwordVocabulary(_T2TVocabulary):
 
     def _longest_matches(self, token: str) -> list[int] | None:
         """Returns the ids of an escaped token, or None if no subtoken matches at some position."""
-        ids, start = [], 0
-        while start < len(token):
-            for length in self._lengths:
-                if (number := self._id_of.get(token[start : start + length])) is not None:
+        ids, start, length = [], 0, len(token)
+        while start < length:
+            for end in range(min(length, start + self.longest), start, -1):
+                if (number := self.id_of.get(token[start:end])) is not None:
                     break
             else:
                 return None
             ids.append(number)
-            start += len(self._all_pieces[number])
+            start = end
         return ids
 
     def _text(self, ids: list[int]) -> str:
@@ -235,14 +235,14 @@ class TokenVocabulary(_T2TVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = [line.strip() for line in _lines(model, source)]
-        self._id_of = _ids_by_piece(self._all_pieces, source)
-        self.unknown_id = next((self._id_of[word] for word in UNKNOWN_WORDS if word in self._id_of), None)
+        self.id_of = _ids_by_piece(self._all_pieces, source)
+        self.unknown_id = next((self.id_of[word] for word in UNKNOWN_WORDS if word in self.id_of), None)
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
     def _ids(self, text: str) -> list[int]:
         """Returns the ids of a text. Raises UserError if the vocabulary has neither a word of it nor `unknown_id`."""
         words = text.split()
-        ids = [self._id_of.get(word, self.unknown_id) for word in words]
+        ids = [self.id_of.get(word, self.unknown_id) for word in words]
         known_ids = [number for number in ids if number is not None]
         if len(known_ids) < len(ids):
             raise UserError(
@@ -250,6 +250,10 @@ class TokenVocabulary(_T2TVocabulary):
                 f"vocabulary that has {UNKNOWN_WORDS[0]} for unknown words"
             )
         return known_ids
+
+    def check(self, text: str) -> None:
+        if self.unknown_id is None:
+            self._ids(text)
 
     def _text(self, ids: list[int]) -> str:
         return " ".join(map(self._all_pieces.__getitem__, ids))

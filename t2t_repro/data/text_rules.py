@@ -8,6 +8,7 @@ In shapes, B is the number of texts, n the number of outputs per text, and L the
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ PAD_ID = 0
 """Id of padding, which fills each row of a batch up to the length of the longest row."""
 EOS_ID = 1
 """Id of the end token, the last token of a text."""
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def is_empty(text: str) -> bool:
@@ -56,12 +58,15 @@ def graph_output_length(ids: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Returns the text with a space for each newline. A model can emit newlines, but an output must be one line."""
-    return text.replace("\n", " ")
+    """Returns the text with a space for each newline, and U+FFFD for each lone surrogate.
+
+    A model can emit these characters, but an output must be one line of UTF-8.
+    """
+    return SURROGATES.sub("\ufffd", text.replace("\n", " "))
 
 
 def graph_one_line(texts: Any) -> Any:
-    """Applies `one_line` to a tensor of strings [B]. Returns strings [B]."""
+    """Applies `one_line` to a tensor of strings [B] in UTF-8, so without surrogates. Returns strings [B]."""
     import tensorflow as tf
 
     return tf.strings.regex_replace(texts, "\n", " ")

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID
-from t2t_repro.data.vocabulary import SPACE, Vocabulary
+from t2t_repro.data.vocabulary import SPACE, SentencePieceVocabulary, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
@@ -48,8 +48,11 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols) -> TreeRules:
     """Returns the rules of trees with these symbols.
 
     Raises:
-        UserError: if the vocabulary splits a bracket, or no symbol of a single piece fits a kind of word.
+        UserError: if the vocabulary is of another kind than SentencePiece or splits a bracket, or no symbol of a single
+            piece fits a kind of word.
     """
+    if not isinstance(vocabulary, SentencePieceVocabulary):
+        raise UserError(f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; omit it")
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_text
 
+from t2t_repro.data.graph_vocabulary import GraphVocabulary, graph_vocabulary
 from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
@@ -49,9 +49,9 @@ class Served(tf.Module):
         # TensorFlow saves only variables that are attributes of this object.
         copies = getattr(translator.model, "non_trainable_variables", [])
         self._weights = [variable.value for variable in (*translator.model.trainable_variables, *copies)]
-        self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-            model=translator.vocabulary.model, out_type=tf.int32, add_eos=False
-        )
+        self._vocabulary = graph_vocabulary(translator.vocabulary)
+        has_sources = translator.vocabulary.separate_source_size > 0
+        self._sources = graph_vocabulary(translator.vocabulary.sources) if has_sources else self._vocabulary
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         methods: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
             ("serving_default", self.translate, [texts]),
@@ -95,7 +95,7 @@ class Served(tf.Module):
         inputs = self._clean(inputs)
         not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
         sources = tf.gather(inputs, not_empty[:, 0])
-        best = self._search(sources, self._decode(sources), self._best_params)
+        best = self._search(sources, _decode(self._sources, sources), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]),
@@ -113,7 +113,7 @@ class Served(tf.Module):
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
             return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
 
-        ids = [self._encode(utf8(texts)) for texts in (inputs, targets)]
+        ids = [self._encode(self._sources, utf8(inputs)), self._encode(self._vocabulary, utf8(targets))]
         (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
@@ -122,10 +122,10 @@ class Served(tf.Module):
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         texts = tf.gather_nd(texts, not_empty)
-        best = self._search(self._encode(texts), texts, params)
-        # The tokenizer needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
+        best = self._search(self._encode(self._sources, texts), texts, params)
+        # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
-        outputs = tf.reshape(graph_one_line(self._decode(ids)), tf.shape(best.scores))
+        outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))
         shape = tf.stack([tf.shape(inputs)[0], params.num_best])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
@@ -136,7 +136,7 @@ class Served(tf.Module):
         """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
         ids, tree_rules = [sources], self._translator.tree_rules(params)
         if tree_rules:
-            ids.append(tree_rules.graph_words(texts, self._tokenizer))
+            ids.append(tree_rules.graph_words(texts, self._vocabulary))
         rows = tf.shape(sources)[0]
         results = Hypotheses(tf.zeros([rows, params.num_best, 0], tf.int32), tf.zeros([rows, params.num_best]))
         return Hypotheses(
@@ -150,18 +150,13 @@ class Served(tf.Module):
             )
         )
 
-    def _encode(self, texts: Any) -> Any:
+    def _encode(self, vocabulary: GraphVocabulary, texts: Any) -> Any:
         """Returns the ids of strings [B] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
-        ids = self._tokenizer.tokenize(texts)
+        ids = vocabulary.tokenize(texts)
         if self._max_length:
             ids = ids[:, : self._max_length - 1]
         ends = tf.fill([tf.shape(texts)[0], 1], EOS_ID)
         return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
-
-    def _decode(self, ids: Any) -> Any:
-        """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
-        lengths = graph_output_length(ids[:, None])[:, 0]
-        return self._tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
 
     def _clean(self, ids: Any) -> Any:
         """Returns ids [B, S] without invalid ids and without the ids after the first end token of each row.
@@ -169,12 +164,18 @@ class Served(tf.Module):
         Cuts the rows to the maximum length and pads them with 0.
         """
         has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1, exclusive=True) > 0
-        is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.size) & ~has_ended
+        is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.sources.size) & ~has_ended
         ids = tf.ragged.boolean_mask(ids, is_valid).to_tensor(PAD_ID)
         if self._max_length:
             last = tf.where(ids[:, self._max_length - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
             ids = tf.concat([ids[:, : self._max_length - 1], last], axis=1)
         return ids
+
+
+def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:
+    """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
+    lengths = graph_output_length(ids[:, None])[:, 0]
+    return vocabulary.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
 
 
 def utf8(texts: Any) -> Any:

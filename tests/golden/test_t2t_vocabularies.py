@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
+from t2t_repro.data.graph_vocabulary import graph_vocabulary
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, load_vocabulary
 from t2t_repro.errors import UserError
@@ -51,6 +53,15 @@ def test_any_ids_have_the_same_text(subwords: SubwordVocabulary) -> None:
     for row in without_reserved:
         assert subwords.pieces(row["ids"]) == row["subtokens"]
         assert subwords.decode([row["ids"]]) == [row["decode"]], row
+
+
+def test_the_graph_gives_the_same_subwords_and_texts(subwords: SubwordVocabulary) -> None:
+    graph = graph_vocabulary(subwords)
+    rows = rows_of("subword_encode.json")["rows"]
+    assert graph.tokenize([row["text"] for row in rows]).to_list() == [row["ids"] for row in rows]
+    rows += [row for row in rows_of("subword_decode.json") if not {PAD_ID, EOS_ID} & set(row["ids"])]
+    texts = graph.detokenize(tf.ragged.constant([row["ids"] for row in rows], tf.int32)).numpy()
+    assert [text.decode() for text in texts] == [row["decode"].replace("\ud800", "\ufffd") for row in rows]
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from subwords import small_subwords
 
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
@@ -14,7 +15,8 @@ from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description, load_problem
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import load_vocabulary
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import GREEK, Toy, contents, failure, lines, raise_at
@@ -220,3 +222,31 @@ def test_a_description_without_the_field_vocabulary_given_means_a_learned_one(tm
     problem = Toy()
     assert not Description.load(path).vocabulary_given
     generate_data(problem, tmp_path, "")
+
+
+@pytest.mark.parametrize("user_vocabulary", [small_subwords(), ByteVocabulary()], ids=["subwords", "bytes"])
+def test_all_text_is_encoded_with_a_vocabulary_of_tensor2tensor(tmp_path: Path, user_vocabulary: Vocabulary) -> None:
+    path = tmp_path / f"vocab.old{user_vocabulary.suffix}"
+    user_vocabulary.save(path)
+    toy = Toy()
+    generated = generate_data(toy, tmp_path / "new", "", Options(processes=2, vocab_file=path))
+    assert generated.vocabulary == f"vocab.toy.{user_vocabulary.size}{user_vocabulary.suffix}"
+    read = Records(find_shards(tmp_path / "new", "toy", "dev"))
+    pairs = zip((read[number] for number in range(len(read))), toy.pairs["dev"], strict=True)
+    for sides, pair in pairs:
+        assert [side.tolist() for side in sides] == user_vocabulary.encode([pair["inputs"], pair["targets"]])
+    (tmp_path / "new" / f".vocab.toy.8{user_vocabulary.suffix}.abcd1234").touch()
+    before = contents(tmp_path / "new")
+    generate_data(Toy(), tmp_path / "new", "", Options(vocab_file=path))
+    assert contents(tmp_path / "new") == before
+
+
+def test_an_unknown_word_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    words = {
+        word for pairs in Toy().pairs.values() for pair in pairs for side in pair.values() for word in side.split()
+    }
+    path = tmp_path / "v.tokens"
+    path.write_text("\n".join(["<pad>", "<EOS>", *sorted(words)[:-1]]), "utf-8")
+    message = failure(Toy(), tmp_path / "new", path)
+    assert message.startswith(f"{path}: has no word {sorted(words)[-1]!r}; change the text")
+    assert not (tmp_path / "new").exists()

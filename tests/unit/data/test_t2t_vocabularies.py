@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from subwords import SUBTOKENS, file_of, small_subwords
 
 from properties import few
 from t2t_repro.data import t2t_vocabularies
@@ -19,33 +20,10 @@ from t2t_repro.data.t2t_vocabularies import BYTES_MODEL, ByteVocabulary, Subword
 from t2t_repro.data.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 
-SUBTOKENS = [
-    "<pad>_",
-    "<EOS>_",
-    "the_",
-    "th",
-    "he",
-    "e_",
-    ", _",
-    "._",
-    "a\u00e4",
-    "\u00e4",
-    "中",
-    " ",
-    " _",
-    "\U0001f600_",
-]
-SUBTOKENS += ["\r", "\u2028", "'", "''", '"', "12", "\\u", "\\9", *"\\_u;0123456789<>padEOSthe,."]
-
-
-def model_of(subtokens: list[str], quote: str = "'") -> bytes:
-    """Returns the contents of a vocabulary file."""
-    return "".join(f"{quote}{subtoken}{quote}\n" for subtoken in subtokens).encode("utf-8")
-
 
 @pytest.fixture(scope="module")
 def subwords() -> SubwordVocabulary:
-    return SubwordVocabulary(model_of(SUBTOKENS))
+    return small_subwords()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +93,7 @@ def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(subwords: Subwor
 
 
 def test_a_character_that_is_only_part_of_subtokens_is_escaped_if_necessary() -> None:
-    subwords = SubwordVocabulary(model_of([*SUBTOKENS, "qw_", "rq"]))
+    subwords = SubwordVocabulary(file_of([*SUBTOKENS, "qw_", "rq"]))
     for text in ("qw", "rq", "q", "qqw", "the rw"):
         assert subwords.decode(subwords.encode([text])) == [text]
     assert len(subwords.encode(["qw"])[0]) == 2
@@ -133,21 +111,21 @@ def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -
     text = "the ä_12.9"
     for quote in ('"', ""):
         other = SubwordVocabulary(
-            model_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
+            file_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
         )
         assert other.pieces(other.encode([text])[0]) == subwords.pieces(subwords.encode([text])[0])
 
 
 def test_a_newline_as_a_subtoken_takes_two_lines() -> None:
     """tensor2tensor writes this subtoken between quotation marks, but reads it as two subtokens without characters."""
-    subwords = SubwordVocabulary(model_of([*SUBTOKENS[:2], "\n", *SUBTOKENS[2:]]))
+    subwords = SubwordVocabulary(file_of([*SUBTOKENS[:2], "\n", *SUBTOKENS[2:]]))
     assert subwords.size == len(SUBTOKENS) + 2
     assert subwords.encode(["the"]) == [[4, EOS_ID]]
     assert subwords.decode(subwords.encode(["the\nthe"])) == ["the\nthe"]
 
 
 def damaged(line: int, new_line: str) -> bytes:
-    lines = model_of(SUBTOKENS).split(b"\n")
+    lines = file_of(SUBTOKENS).split(b"\n")
     lines[line - 1] = new_line.encode("latin-1")
     return b"\n".join(lines)
 
@@ -162,9 +140,9 @@ def damaged(line: int, new_line: str) -> bytes:
         (SubwordVocabulary, damaged(5, "'the_'"), "old.x:5: repeats line 3, 'the_'; tensor2tensor uses the later"),
         (SubwordVocabulary, damaged(1, "'the_'"), "old.x:1: must be <pad>, not 'the_'"),
         (SubwordVocabulary, damaged(2, "'</s>'"), "old.x:2: must be <EOS>"),
-        (SubwordVocabulary, model_of(SUBTOKENS)[:150], "old.x: has no subtoken '3'"),
-        (SubwordVocabulary, model_of(SUBTOKENS)[:-2], f'old.x:{len(SUBTOKENS)}: "\'." is not in quotation marks'),
-        (SubwordVocabulary, model_of(SUBTOKENS[:20]), r"old.x: has no subtoken '\\', which all"),
+        (SubwordVocabulary, file_of(SUBTOKENS[:35]), "old.x: has no subtoken '3'"),
+        (SubwordVocabulary, file_of(SUBTOKENS)[:-2], f'old.x:{len(SUBTOKENS)}: "\'c" is not in quotation marks'),
+        (SubwordVocabulary, file_of(SUBTOKENS[:20]), r"old.x: has no subtoken '\\', which all"),
         (SubwordVocabulary, b"", "old.x: has only 1 lines"),
         (SubwordVocabulary, b"\n\n\n", "old.x:1: must be <pad>, not ''"),
         (TokenVocabulary, b"", "old.x: has only 1 lines"),
@@ -213,9 +191,9 @@ def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabul
         (tmp_path / name).write_bytes(model)
         return type(load_vocabulary(tmp_path / name, kind))
 
-    words = model_of(SUBTOKENS, "")
+    words = file_of(SUBTOKENS, "")
     assert load("vocab.x.32768.subwords.zh", words) is SubwordVocabulary
-    assert load("vocab.ende.8192", model_of(SUBTOKENS)) is SubwordVocabulary
+    assert load("vocab.ende.8192", file_of(SUBTOKENS)) is SubwordVocabulary
     assert load("vocab.x.tokens", b"a\nb\nc\n") is TokenVocabulary
     assert load("vocab.txt", b"a\nb\nc\n", "tokens") is TokenVocabulary
     assert load("x.bytes", BYTES_MODEL) is ByteVocabulary

@@ -47,3 +47,7 @@ def test_the_length_of_an_output_is_the_same_in_the_graph() -> None:
     assert [[text_rules.output_length(output) for output in row] for row in ids.tolist()] == lengths
     assert tf.function(text_rules.graph_output_length)(ids).numpy().tolist() == lengths
     assert text_rules.output_length([]) == 0
+
+
+def test_an_output_has_no_lone_surrogates() -> None:
+    assert text_rules.one_line("a\ud800\n\udfff\U0001f600") == "a\ufffd \ufffd\U0001f600"

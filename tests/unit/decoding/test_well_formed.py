@@ -16,6 +16,7 @@ import tensorflow_text
 from models import ModelWithoutCache
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.search import Sources, generate_outputs
@@ -233,6 +234,8 @@ def test_a_search_that_cannot_obey_the_rules_is_refused(words: Vocabulary, tiny_
         Translator(parser, tiny_vocabulary, params, 0, problem.tree_symbols).translate(["dog"])
     with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
         Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "''"))).translate(["dog"])
+    with pytest.raises(UserError, match="well_formed=true needs a SentencePiece vocabulary, not one of character"):
+        Translator(parser, ByteVocabulary(), params, 0, problem.tree_symbols).translate(["dog"])
     with pytest.raises(UserError, match=r"symbols that it ignores \(, : `` '' \.\); omit it, or train .*=word$"):
         Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "$,", "$."))).translate(["dog"])
     with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):

@@ -14,9 +14,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from subwords import small_subwords
 
 from disks import largest_file
 from models import Copier
+from t2t_repro.data.t2t_vocabularies import TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
@@ -107,6 +109,19 @@ def test_a_process_without_our_code_gives_the_translators_texts_and_scores(
         assert outputs == [translation.text for translation in expected]
         assert scores == pytest.approx([translation.score for translation in expected], rel=1e-4)
     assert replies[-1][0] == ["a cat", *COPIED[1:]]
+
+
+def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
+    """The sources have a vocabulary of words, so that their ids in the vocabulary of subwords are the outputs."""
+    tokens = TokenVocabulary(b"<pad>\n<EOS>\n" + b"\n".join(b"w%d" % number for number in range(2, 31)))
+    vocabulary = small_subwords().with_sources(tokens)
+    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)), tmp_path)
+    texts = ["w2 w27 w7", "", "w3 w5 w11  w14", "w22 w30"]
+    expected = ["the cat.", "", "the \r", "\ufffdu"]
+    assert [translation.text for translation in server.translator.translate(texts)] == expected
+    assert [text.decode() for text in server.ask("serving_default", texts)["outputs"]] == expected
+    assert server.ask("score", ["w2", "w2"], ["the", "the."])["lengths"].tolist() == [2, 3]
+    assert server.ask_tokens([[2, 27, 40]])["outputs"][0, :4].tolist() == [2, 27, EOS_ID, PAD_ID]
 
 
 def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
