@@ -11,6 +11,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro import registry
+from t2t_repro.data.t2t_vocabularies import BYTES_MODEL
 from t2t_repro.data.vocabulary import MAX_BYTES
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
@@ -18,8 +19,10 @@ from t2t_repro.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
 from t2t_repro.untrusted import read_bytes
 
 T2T_SETS = {"norm_before": True, "use_target_space_embedding": True}
-"""Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them,
-and the set transformer_base here, which is the paper's, has not."""
+"""Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them.
+transformer_base here is the paper's and has other values."""
+IMPORTED = "t2t_text"
+"""Problem of imported models whose problem in tensor2tensor is not registered here."""
 
 
 def define_model_flags(values: flags.FlagValues) -> None:
@@ -38,7 +41,8 @@ def define_model_flags(values: flags.FlagValues) -> None:
 def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
     """Raises UserError if a flag that `define_model_flags` defined contradicts the model folder."""
     for name, folder_value in (("problem", folder.problem.name), ("model", folder.hparams.model)):
-        if values[name].value not in ("", folder_value):
+        is_t2t_problem = folder_value == IMPORTED and not registry.has_problem(values.problem)
+        if values[name].value not in ("", folder_value) and not is_t2t_problem:
             raise _contradiction(f"--{name}={values[name].value}", folder, f"the {name} {folder_value}")
     changes = overrides(HParams, values.hparams)
     for name, value in changes.items():
@@ -69,6 +73,8 @@ def _check_data_dir(data_dir: str, folder: ModelFolder) -> None:
     """Raises UserError unless the data directory has files with the vocabularies of the model folder."""
     paths = [path for path in sorted(Path(data_dir).glob("vocab.*")) if path.is_file()]
     for contents in (folder.vocabulary.model, folder.vocabulary.sources.model):
+        if contents == BYTES_MODEL:
+            continue  # tensor2tensor writes no file for this vocabulary
         if any(path.stat().st_size == len(contents) and read_bytes(path, MAX_BYTES) == contents for path in paths):
             continue
         vocabularies = ", ".join(path.name for path in paths) or "no vocabulary"

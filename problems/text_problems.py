@@ -148,6 +148,11 @@ class Text2TextProblem(Problem):
         return self.source_vocab_name, self.target_vocab_name
 
     @property
+    def learns_vocabulary(self) -> bool:
+        """True if the problem has subwords of its own. Otherwise, the file `vocab_filename` must be in --data_dir."""
+        return self.vocab_type == VocabType.SUBWORD and self.use_vocab_from_other_problem is None
+
+    @property
     def is_self_contained(self) -> bool:
         """False, because `generate_samples` may read or download files in --tmp_dir."""
         return False

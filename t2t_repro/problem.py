@@ -121,6 +121,11 @@ class Problem:
         return "", ""
 
     @property
+    def learns_vocabulary(self) -> bool:
+        """True if t2t-datagen may learn a vocabulary from the text, False if it must use `t2t_vocabularies`."""
+        return True
+
+    @property
     def tree_symbols(self) -> TreeSymbols | None:
         """The symbols of the trees that a parser writes, for the decode hparam `well_formed`.
 

@@ -15,6 +15,7 @@ another name. This module does not import TensorFlow, so that the programs can l
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from t2t_repro import t2t_imports
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
@@ -146,9 +148,14 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 def hparams(name: str) -> HParams:
     """Returns the hparams set `name`.
 
-    Raises UserError if the name is unknown, or if its function does not return HParams.
+    Raises UserError if the name is unknown, or if its function does not return HParams or changes a set in place.
     """
-    result = _hparams.get(name)()
+    try:
+        result = _hparams.get(name)()
+    except (dataclasses.FrozenInstanceError, AttributeError) as error:  # e.g. hparams.add_hparam of tensor2tensor
+        raise UserError(
+            f"hparams set {name!r}: {error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
+        ) from error
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     return result
@@ -200,7 +207,8 @@ def import_usr_dir(directory: str) -> None:
     try:
         importlib.import_module(folder.name)
     except Exception as error:
-        raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {type(error).__name__}: {error}") from error
+        message = t2t_imports.answer(error, folder) or f"{type(error).__name__}: {error}"
+        raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {message}") from error
     finally:
         sys.path.remove(str(folder.parent))
 

@@ -15,6 +15,7 @@ from typing import Any
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import Description, description_path
 from t2t_repro.data.resume_state import ResumeState
+from t2t_repro.data.t2t_data import own_vocabulary
 from t2t_repro.data.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
@@ -89,6 +90,8 @@ class Job:
 def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) -> Job:
     """Returns the Job of a run. If the user supplied a vocabulary, loads it and sets vocab_size to its size.
 
+    A problem of tensor2tensor may have a vocabulary file in the data directory, which is used in the same way.
+
     Raises:
         UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
             made with --vocab_file, but the user did not give --vocab_file.
@@ -104,6 +107,10 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
                 f"problem {problem.name}, for example {missing[0]}; use a vocabulary that was learned with these "
                 "symbols"
             )
+    elif user_vocabulary := own_vocabulary(data_dir, problem):
+        sources, targets = (data_dir / name for name in problem.t2t_vocabularies)
+        options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
+    if user_vocabulary:
         settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
     job = Job(problem, settings, data_dir, tmp_dir, options, user_vocabulary)
     if not user_vocabulary and _has_user_vocabulary(job):

@@ -41,6 +41,21 @@ def load_t2t_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary:
     return targets.with_sources(sources)
 
 
+def own_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary | None:
+    """Returns the vocabulary with which t2t-datagen encodes a problem of tensor2tensor; None if it must learn one.
+
+    As in tensor2tensor, a vocabulary file in the data directory is used.
+
+    Raises UserError if the problem needs such a file, which is missing or damaged.
+    """
+    names = problem.t2t_vocabularies
+    is_there = all(name and (Path(data_dir) / name).is_file() for name in names)
+    if problem.learns_vocabulary and not is_there:
+        return None
+    sources, targets = (_load(data_dir, name) for name in names)
+    return targets.with_sources(sources)
+
+
 def _load(data_dir: str | Path, name: str) -> Vocabulary:
     if name.endswith(ByteVocabulary.suffix):
         return ByteVocabulary()  # tensor2tensor writes no file for it

@@ -1,13 +1,19 @@
-"""Tests that data that tensor2tensor's t2t-datagen wrote is read as the text from which it was made."""
+"""Tests that tensor2tensor's data directories are read as the text from which they were made, and that its user
+directories generate the same data here.
+"""
 
 from __future__ import annotations
 
+import ast
+import gzip
 import shutil
 from pathlib import Path
 
 import pytest
 
+from programs import error, succeed
 from t2t_repro.data.dataset import load_data
+from t2t_repro.data.records import Records, find_shards
 from t2t_repro.errors import UserError
 
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
@@ -41,3 +47,42 @@ def test_a_missing_shard_is_named(data_dir: Path) -> None:
     (data_dir / f"{PROBLEM}-train-00000-of-00001").rename(data_dir / f"{PROBLEM}-train-00000-of-00004")
     with pytest.raises(UserError, match="train-00001-of-00004: this shard is missing"):
         load_data(str(data_dir), PROBLEM)
+
+
+def test_a_user_directory_of_tensor2tensor_is_answered() -> None:
+    message = error("datagen", "--problem=translate_tatoeba1k", f"--t2t_usr_dir={MODELS / 'usr_dir'}")
+    assert "usr_dir/tatoeba.py:8: tensor2tensor is not used here; in place of 'from tensor2tensor." in message
+
+
+def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(tmp_path: Path) -> None:
+    """With tensor2tensor's vocabulary in the data directory, the dev split has the ids of tensor2tensor's dev shard."""
+    name, text = "translate_tatoeba1k", (MODELS / "usr_dir" / "tatoeba.py").read_text("utf-8")
+    [code] = [
+        ast.unparse(node)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.name == "TranslateTatoeba1k"
+    ]
+    imports = "import os\nfrom t2t_repro import problem, registry\nfrom t2t_repro.problems import text_problems\n"
+    directory, raw, data_dir = (tmp_path / part for part in ("usr_tatoeba", "raw", "D"))
+    for folder in (directory, raw, data_dir):
+        folder.mkdir(mode=0o700)
+    (directory / "__init__.py").write_text(imports + code)
+    for language in ("en", "de"):
+        shutil.copy(MODELS / "raw" / f"dev.{language}", raw)
+        (raw / f"train.{language}").write_bytes(gzip.decompress((MODELS / "raw" / f"train.{language}.gz").read_bytes()))
+    shutil.copy(MODELS / "data_dir" / f"vocab.{name}.1024.subwords", data_dir)
+    succeed(
+        "datagen", f"--problem={name}", f"--t2t_usr_dir={directory}", f"--tmp_dir={raw}", f"--data_dir={data_dir}",
+        "--num_concurrent_processes=1",
+    )  # fmt: skip
+    assert len(find_shards(data_dir, name, "train")) == 4
+    ours, theirs = (
+        sorted(tuple(side.tolist() for side in shard[number]) for number in range(len(shard)))
+        for shard in (Records(find_shards(data_dir, name, "dev")), Records([_copy(tmp_path, name)]))
+    )
+    assert len(ours) == 500 and ours == theirs
+
+
+def _copy(folder: Path, name: str) -> Path:
+    """Copies tensor2tensor's dev shard to `folder`, where its index can be written; returns the copy's path."""
+    return Path(shutil.copy(MODELS / "data_dir" / f"{name}-dev-00000-of-00001", folder))

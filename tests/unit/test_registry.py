@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -234,6 +235,35 @@ def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, plac
     directory = package(tmp_path / "usr_unreadable", __init__="\nimport usr_unreadable.mine\n")
     (tmp_path / "usr_unreadable" / "mine.py").write_bytes(code)
     assert f"{directory}/{place}" in import_failure(directory)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        (
+            "from tensor2tensor.data_generators import text_problems",
+            "write from t2t_repro.problems import text_problems,",
+        ),
+        ("from tensor2tensor.data_generators import problem  # translate", "write from t2t_repro import problem"),
+        ("from tensor2tensor.utils import registry", "write from t2t_repro import registry"),
+        ("import tensor2tensor.models.transformer as transformer", "write from t2t_repro.hparams import transformer; "),
+        ("from tensor2tensor.layers import common_attention", "write another line; docs/from_tensor2tensor.md says"),
+    ],
+)
+def test_an_import_of_tensor2tensor_is_answered(tmp_path: Path, line: str, advice: str) -> None:
+    directory = package(tmp_path / "usr_t2t", __init__="from . import mine\n", mine=f"import os\n\n{line}\n")
+    failure = import_failure(directory)
+    code = line.partition("  #")[0]
+    assert f"{directory}/mine.py:3: tensor2tensor is not used here; in place of {code!r}, {advice}" in failure
+
+
+@pytest.mark.parametrize(
+    "change", [lambda hparams: setattr(hparams, "hidden_size", 64), lambda hparams: hparams.add_hparam("x", 1)]
+)
+def test_a_set_that_changes_another_in_place_is_an_error(change: Callable[[Any], None]) -> None:
+    registry.register_hparams("changing_set")(lambda: change(registry.hparams("transformer_base")))
+    with pytest.raises(UserError, match=r"hparams set 'changing_set': .* return dataclasses.replace\(hparams, name="):
+        registry.hparams("changing_set")
 
 
 def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:

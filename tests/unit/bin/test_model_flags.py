@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from absl import flags
 
+from t2t_repro import registry
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
@@ -30,6 +32,19 @@ def test_flags_that_agree_pass(folder: ModelFolder, tiny_vocabulary: Vocabulary,
     tiny_vocabulary.save(data / "vocab.numbers_ende.290.model")
     check(folder)
     check(folder, "--problem=numbers_ende", "--model=transformer", f"--data_dir={data}", "--hparams=num_heads=2,")
+
+
+def test_an_imported_model_has_any_problem_that_is_not_registered(folder: ModelFolder) -> None:
+    folder.problem = registry.problem("t2t_text")
+    check(folder, "--problem=translate_tatoeba1k")
+    check(folder, "--problem=t2t_text")
+    with pytest.raises(UserError, match=r"--problem=wmt_ende, but .* has the problem t2t_text"):
+        check(folder, "--problem=wmt_ende")
+
+
+def test_a_vocabulary_of_bytes_has_no_file_in_tensor2tensors_folder(folder: ModelFolder, tmp_path: Path) -> None:
+    folder.vocabulary = ByteVocabulary()
+    check(folder, f"--data_dir={tmp_path}")
 
 
 @pytest.mark.parametrize("is_pre_norm", [False, True])

@@ -1,0 +1,185 @@
+"""Tests that problem classes of tensor2tensor run here after a change of their import lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from programs import error, succeed
+from t2t_repro import problem
+from t2t_repro.data.description import Description
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.problems import text_problems, translate
+from t2t_repro.registry import snake_case
+
+# A problem as users of tensor2tensor write it, after the change of its import lines.
+USER_CODE = """
+import os
+from t2t_repro import problem, registry
+from t2t_repro.problems import text_problems
+
+@registry.register_problem
+class {name}(text_problems.Text2TextProblem):
+    '''Pairs of a file.'''
+
+    @property
+    def approx_vocab_size(self):
+        return 300
+
+    @property
+    def is_generate_per_split(self):
+        return True
+
+    @property
+    def vocab_type(self):
+        return text_problems.VocabType.{vocab_type}
+
+    @property
+    def dataset_splits(self):
+        return [{{"split": problem.DatasetSplit.TRAIN, "shards": 3}},
+                {{"split": problem.DatasetSplit.EVAL, "shards": 1}}]
+
+    def generate_samples(self, data_dir, tmp_dir, dataset_split):
+        name = "train" if dataset_split == problem.DatasetSplit.TRAIN else "dev"
+        paths = [os.path.join(tmp_dir, name + suffix) for suffix in (".en", ".de")]
+        return text_problems.text2text_txt_iterator(*paths)
+"""
+
+
+class Verses(text_problems.Text2TextProblem):
+    """Twelve pairs, one for each number, that a single call yields for all splits."""
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        return False
+
+    @property
+    def dataset_splits(self) -> list[dict[str, Any]]:
+        return [{"split": problem.DatasetSplit.TRAIN, "shards": 2}, {"split": problem.DatasetSplit.EVAL, "shards": 1}]
+
+    @property
+    def additional_reserved_tokens(self) -> list[str]:
+        return ["<verse>"]
+
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[dict[str, str]]:
+        assert dataset_split == "train"
+        for number in range(12):
+            yield {"inputs": f"{number}", "targets": f"{number} {number}"}
+
+
+class Shared(Verses):
+    """Has the vocabulary of Verses."""
+
+    @property
+    def use_vocab_from_other_problem(self) -> Verses:
+        return Verses()
+
+
+def texts(samples: Iterator[dict[str, str]]) -> list[str]:
+    return [sample["inputs"] for sample in samples]
+
+
+def test_samples_of_all_splits_go_to_the_shards_in_turn() -> None:
+    """tensor2tensor writes sample i to shard i mod 3; here the last of three shards is the dev split."""
+    assert texts(Verses().generate("train", "")) == ["0", "1", "3", "4", "6", "7", "9", "10"]
+    assert texts(Verses().generate("dev", "")) == ["2", "5", "8", "11"]
+
+
+def test_attributes_of_tensor2tensor_have_their_effect() -> None:
+    verses = Verses()
+    assert (verses.name, verses.num_train_shards, verses.symbols) == ("verses", 2, ("<verse>",))
+    assert (verses.settings.vocab_size, Verses({"vocab_size": 9}).settings.vocab_size) == (2**15, 9)
+    assert verses.t2t_vocabularies == ("vocab.verses.32768.subwords",) * 2
+    assert verses.decode_hparams.extra_length == 100 and not verses.is_self_contained
+    assert Shared().t2t_vocabularies == verses.t2t_vocabularies
+    assert verses.learns_vocabulary and not Shared().learns_vocabulary
+
+
+@pytest.mark.parametrize("name", sorted(text_problems.NOT_SUPPORTED))
+def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor does nothing here: \w+ "):
+        type("Mine", (translate.TranslateProblem,), {name: None})
+
+
+def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
+    bare = text_problems.Text2TextProblem(name="bare")
+    with pytest.raises(UserError, match="problem bare: define is_generate_per_split"):
+        list(bare.generate("train", ""))
+    with pytest.raises(UserError, match="problem bare: define generate_samples"):
+        bare.generate_samples("", "", "train")
+    only_train = type("OnlyTrain", (Verses,), {"dataset_splits": [{"split": "train", "shards": 1}]})
+    with pytest.raises(UserError, match="problem only_train: dataset_splits lacks the split 'eval'; add it"):
+        only_train().check()
+    with pytest.raises(AttributeError, match=r"text_problems.Text2ClassProblem does not exist here: problems are text"):
+        _ = text_problems.Text2ClassProblem
+
+
+def test_readers_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(" x \ny\n")
+    (tmp_path / "b").write_text("1\n2\n")
+    (tmp_path / "c").write_text("x\t1 \ny\t2\nz\n")
+    assert list(text_problems.txt_line_iterator(str(tmp_path / "a"))) == ["x", "y"]
+    pairs = text_problems.text2text_txt_iterator(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert list(pairs) == [{"inputs": "x", "targets": "1"}, {"inputs": "y", "targets": "2"}]
+    tabs = text_problems.text2text_txt_tab_iterator(str(tmp_path / "c"))
+    assert [next(tabs), next(tabs)] == [{"inputs": "x", "targets": "1"}, {"inputs": "y", "targets": "2"}]
+    with pytest.raises(UserError, match="c:3: the line has no tab"):
+        next(tabs)
+
+
+def write_user_dir(folder: Path, name: str, vocab_type: str) -> Path:
+    """Writes a user directory with a problem, and its text files; returns the directory."""
+    directory = folder / "usr_dir_of_verses"
+    directory.mkdir()
+    (directory / "__init__.py").write_text("from . import mine\n")
+    (directory / "mine.py").write_text(USER_CODE.format(name=name, vocab_type=vocab_type))
+    for split, count in (("train", 60), ("dev", 5)):
+        for language, word in (("en", "verse"), ("de", "Vers")):
+            (folder / f"{split}.{language}").write_text("".join(f"{word} {number}\n" for number in range(count)))
+    folder.chmod(0o700)
+    return directory
+
+
+def datagen(folder: Path, name: str, vocab_type: str) -> tuple[Description, Vocabulary, Records]:
+    """Generates the data of a user's problem; returns its description, its vocabulary and its dev split."""
+    directory, data_dir, problem_name = write_user_dir(folder, name, vocab_type), folder / "D", snake_case(name)
+    succeed(
+        "datagen", f"--problem={problem_name}", f"--t2t_usr_dir={directory}", f"--tmp_dir={folder}",
+        f"--data_dir={data_dir}",
+    )  # fmt: skip
+    description = Description.load(data_dir / f"{problem_name}.json")
+    vocabulary = load_vocabulary(data_dir / description.vocabulary)
+    return description, vocabulary, Records(find_shards(data_dir, problem_name, "dev"))
+
+
+def test_datagen_runs_a_user_directory(tmp_path: Path) -> None:
+    description, vocabulary, dev = datagen(tmp_path, "UsrVerses", "SUBWORD")
+    assert description.pairs == {"train": 60, "dev": 5}
+    assert vocabulary.kind == "sentencepiece" and 256 < vocabulary.size <= 300
+    assert vocabulary.decode(dev[4]) == ["verse 4", "Vers 4"]
+    assert len(find_shards(tmp_path / "D", "usr_verses", "train")) == 3
+
+
+@pytest.mark.parametrize("vocab_type", ["CHARACTER", "TOKEN"])
+def test_datagen_uses_the_vocabulary_of_the_problem(tmp_path: Path, vocab_type: str) -> None:
+    words = ["<pad>", "<EOS>", "verse", "Vers", *map(str, range(60))]
+    (tmp_path / "D").mkdir()
+    file = tmp_path / "D" / "vocab.usr_token.tokens"
+    file.write_text("".join(f"{word}\n" for word in words))
+    description, vocabulary, dev = datagen(tmp_path, f"Usr{vocab_type.title()}", vocab_type)
+    assert vocabulary.size == (256 + 2 if vocab_type == "CHARACTER" else len(words))
+    assert description.settings["vocab_size"] == vocabulary.size
+    assert vocabulary.decode(dev[4]) == ["verse 4", "Vers 4"]
+    assert file.exists()
+
+
+def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
+    directory = write_user_dir(tmp_path, "UsrWords", "TOKEN")
+    message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")
+    assert "D/vocab.usr_words.tokens: this vocabulary is missing; copy it here" in message
+    assert not (tmp_path / "D").exists()

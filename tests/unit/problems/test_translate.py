@@ -1,0 +1,78 @@
+"""Tests of tensor2tensor's translation problems: their names, vocabularies and source files."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.problems.translate import TranslateProblem
+
+SGM = '<srcset>\n<doc id="1">\n<seg id="1">A  &amp; b</seg>\n</doc>\n</srcset>\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "languages"),
+    [
+        ("translate_ende_wmt32k", "vocab.translate_ende_wmt32k.32768.subwords", ("en", "de")),
+        ("translate_ende_wmt8k", "vocab.translate_ende_wmt8k.8192.subwords", ("en", "de")),
+        ("translate_enfr_wmt32k", "vocab.translate_enfr_wmt32k.32768.subwords", ("en", "fr")),
+        ("translate_enfr_wmt8k", "vocab.translate_enfr_wmt8k.8192.subwords", ("en", "fr")),
+        ("translate_enfr_wmt_small32k", "vocab.translate_enfr_wmt_small32k.32768.subwords", ("en", "fr")),
+        ("translate_enfr_wmt_small8k", "vocab.translate_enfr_wmt_small8k.8192.subwords", ("en", "fr")),
+    ],
+)
+def test_the_problems_are_tensor2tensors(name: str, vocabulary: str, languages: tuple[str, str]) -> None:
+    for problem in (registry.problem(name), registry.problem(f"{name}_rev")):
+        assert problem.t2t_vocabularies == (vocabulary, vocabulary)
+        assert (problem.languages, problem.target_space_id) == (languages, 0)
+        assert (problem.decode_hparams.beam_size, problem.decode_hparams.alpha) == (4, 0.6)
+        with pytest.raises(UserError, match=f"--problem=wmt_en{languages[1]} generates data of this kind"):
+            problem.check()
+
+
+@pytest.mark.parametrize("name", ["translate_ende_wmt32k_packed", "translate_ende_wmt32k_packed_rev"])
+def test_packed_problems_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"packed data is not supported.* give --problem=translate_ende_wmt32k$"):
+        registry.problem(name)
+
+
+class Files(TranslateProblem):
+    """Reads the sources in `sources`."""
+
+    sources: Any
+
+    def source_data_files(self, dataset_split: str) -> Any:
+        return self.sources
+
+
+def test_files_come_from_the_folder_or_from_an_archive(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "x.en").write_text(" one \n\ntwo\n")
+    (tmp_path / "x.de").write_text("eins\nnichts\nzwei\n")
+    for language in ("en", "de"):
+        (tmp_path / f"y.{language}.sgm").write_text(SGM)
+    with tarfile.open(tmp_path / "y.tgz", "w:gz") as archive:
+        for language in ("en", "de"):
+            archive.add(tmp_path / f"y.{language}.sgm", f"dev/y.{language}.sgm")
+    problem = Files()
+    problem.sources = [["", ("x.en", "x.de")], ["http://host/y.tgz", ("dev/y.en.sgm", "dev/y.de.sgm")]]
+    assert list(problem.generate("train", str(tmp_path))) == [
+        {"inputs": "one", "targets": "eins"},
+        {"inputs": "two", "targets": "zwei"},
+        {"inputs": "A & b", "targets": "A & b"},
+    ]
+
+
+def test_formats_that_are_not_supported_are_refused(tmp_path: Path) -> None:
+    problem = Files()
+    for files in (("tmx", "x.tmx.gz"), ("tsv", 0, 1, "*.tsv")):
+        problem.sources = [["http://host/x.tgz", files]]
+        with pytest.raises(UserError, match=r"problem files: source_data_files has \('t.*read other formats"):
+            list(problem.generate("dev", str(tmp_path)))
+    with pytest.raises(UserError, match="problem translate_problem: define source_data_files"):
+        list(TranslateProblem().generate("dev", str(tmp_path)))
