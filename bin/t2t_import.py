@@ -12,6 +12,7 @@ All other programs take M like a model folder of t2t-trainer. To train on, start
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from absl import flags
 
@@ -36,7 +37,7 @@ for name, help_text in {
 flags.DEFINE_enum(
     "vocab_type",
     "",
-    ["", "subword", "token", "character"],
+    ["", "subwords", "token", "character"],
     "kind of the vocabulary files, tensor2tensor's VocabType; default: what their names or contents say",
     flag_values=FLAGS,
 )
@@ -85,6 +86,8 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
             raise UserError(f"--{names[0]} and --{names[1]}: give one of them")
     if not (values.t2t_model or values.checkpoint):
         raise UserError("--t2t_model is missing; give the folder of tensor2tensor's model")
+    if values.t2t_model and not Path(values.t2t_model).is_dir():
+        raise UserError(f"--t2t_model={values.t2t_model}: no such folder; give the folder of tensor2tensor's model")
     if bool(values.source_vocab) != bool(values.target_vocab):
         raise UserError("--source_vocab and --target_vocab: give both, or --vocab if they are the same")
 

@@ -1,0 +1,163 @@
+"""Tests t2t-import: what it finds by itself, what it is told, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
+
+import programs
+from golden_model import HPARAMS, by_our_names
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.model_folder import ModelFolder
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A model folder of tensor2tensor."""
+    return write_old_model(tmp_path / "old")
+
+
+def imports(*arguments: str, cwd: Path) -> str:
+    """Runs t2t-import without an error; returns what it prints."""
+    result = programs.run("import", *arguments, "--output_dir=new", cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+def refused(*arguments: str, cwd: Path) -> str:
+    """Runs t2t-import, which ends in an error of one line and leaves no file; returns the line."""
+    before = sorted(cwd.iterdir())
+    result = programs.run("import", *arguments, "--output_dir=new", cwd=cwd)
+    assert result.returncode == 2 and sorted(cwd.iterdir()) == before
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 or lines[:-1] == [], result.stderr
+    return lines[-1]
+
+
+def test_a_folder_is_imported_by_itself(old: Path) -> None:
+    text = imports("--t2t_model=old", cwd=old.parent)
+    assert "step 20" in text and "post-norm" in text and "1 variables that count steps" in text
+    folder = ModelFolder(old.parent / "new")
+    assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
+    model, expected = folder.model(folder.checkpoint()), by_our_names(weights())
+    for variable in model.trainable_variables:
+        np.testing.assert_array_equal(variable, expected[variable.path])
+    assert folder.checkpoint().endswith("new/model.ckpt-20")
+    assert folder.problem.name == "t2t_text" and folder.problem.decode_hparams.extra_length == 100
+    assert len(Translator.from_dir(str(folder.path)).translate(["a b", ""])) == 2
+
+
+def test_the_data_directory_is_found_from_any_folder_above(old: Path) -> None:
+    (old.parent / "data").mkdir()
+    (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
+    (old.parent / "data" / "vocab.other.100.subwords").write_text("no vocabulary")
+    (old.parent / "elsewhere").mkdir()
+    imports(f"--t2t_model={old}", cwd=old.parent / "elsewhere")
+
+
+def test_every_part_can_be_named(old: Path) -> None:
+    for name, place in (("hparams.json", "h.json"), (VOCABULARY, "v.txt")):
+        (old / name).rename(old.parent / place)
+    named = ["--checkpoint=old/model.ckpt-20", "--hparams_json=h.json", "--problem=numbers_ende"]
+    imports(*named, "--vocab=v.txt", "--vocab_type=subwords", cwd=old.parent)
+    assert ModelFolder(old.parent / "new").problem.name == "numbers_ende"
+
+
+def test_separate_vocabularies(old: Path) -> None:
+    other = {name: value for name, value in weights().items() if "symbol_modality" not in name}
+    for size, name in ((90, "input_emb"), (100, "target_emb"), (100, "softmax")):
+        other[f"transformer/symbol_modality_{size}_32/{name}/weights_0"] = np.ones((size, 32), np.float32)
+    write_old_checkpoint(old, other, 30)
+    write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
+    imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8", cwd=old.parent)
+    folder = ModelFolder(old.parent / "new")
+    assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
+    assert folder.problem.languages == ("en", "de") and folder.problem.target_space_id == 8
+    assert [path.name for path in folder.description_files()[:2]] == [
+        "vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"
+    ]  # fmt: skip
+    translator = Translator.from_dir(str(folder.path))
+    [translation] = translator.translate(["a b"], beam_size=1)
+    assert list(translation.source_ids) == folder.vocabulary.sources.encode(["a b"])[0]
+    assert len(translator.score(["a"], ["b"])[0].token_scores) == len(folder.vocabulary.encode(["b"])[0])
+
+
+def test_checkpoints_are_averaged(old: Path) -> None:
+    write_old_checkpoint(old, {name: 3 * value for name, value in weights().items()}, 40)
+    imports("--t2t_model=old", "--average_last=2", cwd=old.parent)
+    model = ModelFolder(old.parent / "new").model(str(old.parent / "new/model.ckpt-40"))
+    np.testing.assert_allclose(model.embedding.table, 2 * by_our_names(weights())["transformer/embedding/table"], 1e-6)
+
+
+def test_the_old_average_of_another_folder_has_no_hparams(old: Path) -> None:
+    average = old.parent / "average"
+    average.mkdir()
+    write_old_checkpoint(average, weights(), 50)
+    (average / "flags.txt").write_text("--output_dir=old\n--data_dir=old\n--problem=translate_toy\n")
+    imports("--t2t_model=average", cwd=old.parent)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "--t2t_model is missing"),
+        ("--t2t_model=old --checkpoint=old/model.ckpt-20", "--t2t_model and --checkpoint: give one of them"),
+        ("--t2t_model=old --source_vocab=v", "--source_vocab and --target_vocab: give both"),
+        ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
+        ("--t2t_model=.", ".: has 0 checkpoints model.ckpt-*, not 1; copy the checkpoint there"),
+        (
+            "--t2t_model=old --average_last=3",
+            "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1 or less",
+        ),
+        ("--checkpoint=old/model.ckpt-20 --average_last=2", "--average_last needs the folder of the checkpoints"),
+        ("--checkpoint=old/model.ckpt-99", "old/model.ckpt-99: this checkpoint is missing"),
+        ("--t2t_model=old --hparams_json=h.json", "h.json: no such file"),
+        ("--t2t_model=old --hparams_set=transformer_base", "--hparams_set=transformer_base: num_hidden_layers=6, but"),
+        ("--t2t_model=old --vocab=small.subwords", "small.subwords: has 90 entries, but the source embedding of"),
+        ("--t2t_model=old --vocab=broken.subwords", "broken.subwords:2: "),
+        ("--t2t_model=old --vocab=nowhere.subwords", "nowhere.subwords: no such vocabulary"),
+    ],
+)
+def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> None:
+    write_vocabulary(old.parent / "small.subwords", 90)
+    text = (old / VOCABULARY).read_text()
+    (old.parent / "broken.subwords").write_text(text.replace("'<EOS>_'", "'<EOS>_"))
+    assert message in refused(*arguments.split(), cwd=old.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("hparams.json", None, "old: no hparams.json there"),
+        ("hparams.json", "{", "old/hparams.json:1: not JSON"),
+        ("hparams.json", "[]", "old/hparams.json: not a JSON object"),
+        ("hparams.json", json.dumps({"hidden_size": 64}), "old/hparams.json: hidden_size=64, but the checkpoint has"),
+        (VOCABULARY, None, "old: no vocabularies have the 100 entries of the source embedding (found: none)"),
+        ("model.ckpt-20.index", "damage", "old/model.ckpt-20: this checkpoint is damaged"),
+        ("model.ckpt-20.data-00000-of-00001", None, "old/model.ckpt-20: this checkpoint is damaged"),
+        ("model.ckpt-20.data-00000-of-00001", "cut", "old/model.ckpt-20: this checkpoint is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused(old: Path, name: str, contents: str | None, message: str) -> None:
+    (old / name).unlink()
+    if contents is not None:
+        (old / name).write_text(contents)
+    assert message in refused("--t2t_model=old", cwd=old.parent)
+
+
+def test_a_vocabulary_of_another_size_is_refused(old: Path) -> None:
+    write_vocabulary(old / VOCABULARY, 90)
+    message = refused("--t2t_model=old", cwd=old.parent)
+    assert f"no vocabularies have the 100 entries of the source embedding (found: old/{VOCABULARY})" in message
+
+
+def test_a_folder_in_use_is_refused(old: Path) -> None:
+    (old.parent / "new").mkdir()
+    (old.parent / "new" / "mine.txt").touch()
+    assert "--output_dir=new: exists already; give a new folder" in refused("--t2t_model=old", cwd=old.parent)
+    (old.parent / "new" / "mine.txt").unlink()
+    imports("--t2t_model=old", cwd=old.parent)  # an empty folder is fine
