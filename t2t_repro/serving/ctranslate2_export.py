@@ -1,8 +1,8 @@
 """Exports a model for CTranslate2, a fast C++ engine: the weights under CTranslate2's names, and the vocabulary.
 
 CTranslate2 does not support heads whose d_k and d_v differ, or a target-space embedding. So the export pads the smaller
-of d_k and d_v with zero weights, and adds the target-space embedding to the table of source positions. The exported
-model computes the same outputs.
+of d_k and d_v with zero weights, and adds the target-space embedding to the table of source positions, or to that of
+source embeddings if there are no positions. The exported model computes the same outputs.
 
 In shapes, D is the model's width, H is the number of heads, d_k and d_v are the channels of a head, and d is the larger
 of d_k and d_v.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary, Vocabulary
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder
@@ -25,7 +25,7 @@ from t2t_repro.serving.versions import new_version
 POSITIONS = 2048
 """Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
-"""File name of the vocabulary in the exported folder."""
+"""File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
 MIN_VERSION = (4, 7)
 """First version of ctranslate2 whose encoder supports heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
@@ -58,8 +58,20 @@ def export_ctranslate2(
         _to_bfloat16(spec)
     with new_version(export_dir) as (temporary, version):
         spec.save(str(temporary))
-        (temporary / TOKENIZER).write_bytes(folder.vocabulary.model)
+        for name, vocabulary in tokenizers(folder.vocabulary).items():
+            (temporary / name).write_bytes(vocabulary.model)
     return version
+
+
+def tokenizers(vocabulary: Vocabulary) -> dict[str, Vocabulary]:
+    """Returns the vocabularies of the exported folder by file name: one for both sides, or one for each side."""
+    sides = (
+        {"source_": vocabulary.sources, "target_": vocabulary} if vocabulary.separate_source_size else {"": vocabulary}
+    )
+    is_ours = SentencePieceVocabulary.kind
+    return {
+        side + (TOKENIZER if part.kind == is_ours else f"vocabulary{part.suffix}"): part for side, part in sides.items()
+    }
 
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
@@ -83,6 +95,11 @@ def refuse_impossible(hparams: HParams, quantization: str) -> None:
             f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 has no restricted "
             f"self-attention; {cure}"
         )
+    if hparams.max_relative_position and hparams.pos != "none":
+        raise UserError(
+            f"self_attention_type={hparams.self_attention_type},pos={hparams.pos}: CTranslate2 has either relative "
+            f"self-attention or positions; {cure}"
+        )
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> Any:
@@ -91,10 +108,16 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
 
     spec = TransformerSpec(_encoder(model), _decoder(model))
     pieces = vocabulary.pieces(range(vocabulary.size))
-    spec.register_source_vocabulary(vocabulary.sources.pieces(range(vocabulary.sources.size)))
+    # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name them differently.
+    reserved, sources = EOS_ID + 1, vocabulary.sources
+    source_pieces = [*pieces[:reserved], *sources.pieces(range(reserved, sources.size))]
+    spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
+    if not all(spec.config.unk_token in side for side in (source_pieces, pieces)):
+        # CTranslate2 would add its piece for unknown pieces, which tokenizers never yield, to the vocabularies.
+        spec.config.unk_token = pieces[PAD_ID]
     # CTranslate2 needs a first decoder token. Any token will do, because `start_from_zero_embedding` replaces its
     # embedding by zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]
@@ -108,7 +131,12 @@ def _encoder(model: Any) -> Any:
     spec = _stack(TransformerEncoderSpec, model.hparams, model.source_position)
     spec.embeddings[0].weight = _array(model.embedding.table)
     if model.hparams.use_target_space_embedding:
-        spec.position_encodings.encodings += _array(model.target_space)[model.target_space_id]
+        vector = _array(model.target_space)[model.target_space_id]
+        if model.hparams.max_relative_position:
+            # There are no positions, so add the vector to the embeddings, which CTranslate2 scales.
+            spec.embeddings[0].weight += vector * model.hparams.hidden_size**-0.5
+        else:
+            spec.position_encodings.encodings += vector
     for layer, layer_spec in zip(model.encoder, spec.layer, strict=True):
         _set_self_attention(layer_spec.self_attention, layer.self_attention)
         _set_feed_forward(layer_spec.ffn, layer.feed_forward)
@@ -141,8 +169,11 @@ def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any
     `position` is the model's method that returns the vectors of a range of positions.
     """
     width, is_pre_norm = _head_width(hparams), hparams.norm_before
-    spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, head_dim=width, pre_norm=is_pre_norm)
-    spec.position_encodings.encodings = _array(position(0, max(POSITIONS, hparams.max_length)))[0]
+    is_relative = hparams.max_relative_position > 0
+    options = {"head_dim": width, "pre_norm": is_pre_norm, "relative_position": is_relative}
+    spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, **options)
+    if not is_relative:
+        spec.position_encodings.encodings = _array(position(0, max(POSITIONS, hparams.max_length)))[0]
     return spec
 
 
@@ -154,6 +185,11 @@ def _head_width(sizes: Any) -> int:
 def _set_self_attention(spec: Any, layer: Any) -> None:
     q, k, v = np.split(_array(layer.qkv_kernel).T, (layer.key_channels, 2 * layer.key_channels))
     spec.linear[0].weight = np.concatenate([_padded(kernel, layer) for kernel in (q, k, v)])
+    if layer.is_relative:
+        spec.relative_position_keys, spec.relative_position_values = (
+            np.pad(table, ((0, 0), (0, _head_width(layer) - table.shape[1])))
+            for table in (_array(layer.relative_keys.table), _array(layer.relative_values.table))
+        )
     _set_output(spec, layer)
 
 

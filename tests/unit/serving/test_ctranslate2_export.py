@@ -13,12 +13,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from keras import ops
+from subwords import small_subwords
 
 from disks import largest_file
 from models import weights_of, write_checkpoint
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -39,6 +40,7 @@ MORE_TEXTS = [
     "and the dog",
     "a cat on a cat on a cat",
 ]
+RELATIVE = {"self_attention_type": "dot_product_relative", "max_relative_position": 3, "pos": "none"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "post-norm": {},
     "pre-norm": {"norm_before": True},
@@ -48,6 +50,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "narrow keys": {"attention_key_channels": 6, "attention_value_channels": 20},
     "narrow values": {"attention_key_channels": 24, "attention_value_channels": 8, "num_hidden_layers": 2},
     "target space": {"use_target_space_embedding": True},
+    "relative": {**RELATIVE, "norm_before": True, "use_target_space_embedding": True},
+    "relative, narrow keys": {**RELATIVE, "attention_key_channels": 6, "attention_value_channels": 20},
 }
 EXTRA_LENGTH = 8
 
@@ -71,12 +75,18 @@ class Exported:
     """A model in a model folder, with methods that export the model and compare the export with it."""
 
     def __init__(self, path: Path, hparams: HParams, vocabulary: Vocabulary) -> None:
-        origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
+        sources = f"vocab.numbers_ende.source{vocabulary.sources.suffix}" if vocabulary.separate_source_size else ""
+        name = f"vocab.numbers_ende.512{vocabulary.suffix}"
+        origin = Origin("numbers_ende", {}, name, "0123456789ab", 1, source_vocabulary=sources)
         self.folder = ModelFolder.create(path / "model", hparams, vocabulary, origin)
         self.vocabulary = vocabulary
-        self.tokenizer = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
         keras.utils.set_random_seed(1)
-        self.model = Transformer(hparams, vocabulary.size, self.folder.problem.target_space_id)
+        self.model = Transformer(
+            hparams,
+            vocabulary.size,
+            self.folder.problem.target_space_id,
+            source_vocab_size=vocabulary.separate_source_size,
+        )
 
     def save(self) -> Exported:
         """Writes a checkpoint with the model's current weights; returns this object."""
@@ -87,19 +97,24 @@ class Exported:
     def export(self, export_dir: Path, quantization: str = "float32") -> Path:
         return export_ctranslate2(self.folder, self.checkpoint, export_dir, quantization)
 
-    def ids(self, texts: list[str]) -> np.ndarray:
+    def ids(self, texts: list[str], vocabulary: Vocabulary | None = None) -> np.ndarray:
         """Returns the ids of texts, int32 [B, T], padded with 0."""
-        rows = self.vocabulary.encode(texts)
+        rows = (vocabulary or self.vocabulary).encode(texts)
         return np.array([row + [PAD_ID] * (max(map(len, rows)) - len(row)) for row in rows], np.int32)
 
-    def pieces(self, texts: list[str]) -> list[list[str]]:
+    def pieces(self, texts: list[str], vocabulary: Vocabulary | None = None) -> list[list[str]]:
         """Returns texts as a CTranslate2 client sends them: lists of subwords without the end token."""
-        pieces: list[list[str]] = self.tokenizer.encode(texts, out_type=str)
-        return pieces
+        vocabulary = vocabulary or self.vocabulary.sources
+        return [vocabulary.pieces(ids[:-1]) for ids in vocabulary.encode(texts)]
+
+    def decode(self, pieces: list[str]) -> str:
+        """Returns the text of an output of CTranslate2."""
+        all_pieces = self.vocabulary.pieces(range(self.vocabulary.size))
+        return self.vocabulary.decode([[all_pieces.index(piece) for piece in pieces]])[0]
 
     def log_probs(self, sources: list[str], targets: np.ndarray) -> np.ndarray:
         """Returns our model's log-probabilities of all tokens, [B, T, V], at each position of `targets` [B, T]."""
-        logits = np.asarray(self.model(self.ids(sources), targets), np.float64)
+        logits = np.asarray(self.model(self.ids(sources, self.vocabulary.sources), targets), np.float64)
         return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
     def target_log_probs(self) -> list[np.ndarray]:
@@ -110,7 +125,7 @@ class Exported:
 
     def difference(self, translator: Any) -> float:
         """Returns the largest difference between our log-probabilities of TARGETS and a ctranslate2.Translator's."""
-        results = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS))
+        results = translator.score_batch(self.pieces(SOURCES), self.pieces(TARGETS, self.vocabulary))
         pairs = zip(self.target_log_probs(), (result.log_probs for result in results), strict=True)
         return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
@@ -126,7 +141,7 @@ class Exported:
             options = {"length_penalty": 0, "min_decoding_length": 0, "return_scores": True}
             limit = len(pieces) + 1 + EXTRA_LENGTH
             (result,) = translator.translate_batch([pieces], beam_size=beam_size, max_decoding_length=limit, **options)
-            assert self.tokenizer.decode(result.hypotheses[0]) == translation.text
+            assert self.decode(result.hypotheses[0]) == translation.text
             assert result.scores[0] == pytest.approx(translation.score, abs=1e-3)
             lengths.append(len(result.hypotheses[0]))
         return lengths
@@ -172,11 +187,37 @@ def test_every_variant_of_the_model_keeps_its_log_probabilities(
     assert exported.difference(translator) < 1e-4
 
     results = translator.translate_batch(exported.pieces(SOURCES), beam_size=1, max_decoding_length=20)
-    ids = np.array([exported.tokenizer.piece_to_id(result.hypotheses[0]) for result in results])
+    all_pieces = tiny_vocabulary.pieces(range(tiny_vocabulary.size))
+    ids = np.array([[all_pieces.index(piece) for piece in result.hypotheses[0]] for result in results])
     assert ids.shape == (len(SOURCES), 20)
     log_probs = exported.log_probs(SOURCES, ids)
     output_log_probs = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
     np.testing.assert_allclose(output_log_probs, log_probs.max(axis=2), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["subwords", "character", "separate"])
+def test_vocabularies_of_tensor2tensor_are_exported(
+    ctranslate2: Any, tmp_path: Path, tiny_hparams: HParams, kind: str
+) -> None:
+    vocabulary: Vocabulary = ByteVocabulary() if kind == "character" else small_subwords()
+    if kind == "separate":
+        vocabulary = vocabulary.with_sources(TokenVocabulary(b"<pad>\n<EOS>\nthe\n<unk>\ndog\n"))
+    hparams = dataclasses.replace(tiny_hparams, shared_embedding_and_softmax_weights=False)
+    exported = Exported(tmp_path, hparams, vocabulary).save()
+    path = exported.export(tmp_path / "export")
+    files = {file.name for file in path.iterdir()} - {"config.json", "model.bin"}
+    assert (
+        files
+        == {
+            "subwords": {"shared_vocabulary.json", "vocabulary.subwords"},
+            "character": {"shared_vocabulary.json", "vocabulary.bytes"},
+            "separate": {"source_vocabulary.json", "target_vocabulary.json"}
+            | {"source_vocabulary.tokens", "target_vocabulary.subwords"},
+        }[kind]
+    )
+    translator = ctranslate2.Translator(str(path), intra_threads=1)
+    assert exported.difference(translator) < 1e-4
+    exported.compare_search(translator, SOURCES[:3], 1)
 
 
 def test_both_searches_find_the_same_outputs(ctranslate2: Any, trained: Exported, tmp_path: Path) -> None:
@@ -243,6 +284,8 @@ def test_an_impossible_export_is_refused(ctranslate2: Any, tiny_hparams: HParams
         refuse_impossible(tiny_hparams, "int9")
     with pytest.raises(UserError, match=r"self_attention_neighborhood=4: .* omit --format"):
         refuse_impossible(dataclasses.replace(tiny_hparams, self_attention_neighborhood=4), "int8")
+    with pytest.raises(UserError, match=r"self_attention_type=dot_product_relative,pos=timing: .* omit --format"):
+        refuse_impossible(dataclasses.replace(tiny_hparams, **RELATIVE | {"pos": "timing"}), "int8")
     with pytest.raises(UserError, match=r"model=poet: .* omit --format"):
         refuse_impossible(dataclasses.replace(tiny_hparams, model="poet"), "int8")
 
