@@ -16,13 +16,14 @@ from t2t_repro.data.vocabulary import MAX_BYTES
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
 from t2t_repro.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
+from t2t_repro.progress import say
 from t2t_repro.untrusted import read_bytes
 
 T2T_SETS = {"norm_before": True, "use_target_space_embedding": True}
 """Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them.
 transformer_base here is the paper's and has other values."""
 IMPORTED = "t2t_text"
-"""Problem of imported models whose problem in tensor2tensor is not registered here."""
+"""Problem of imported models. It stands for tensor2tensor's problem, which may not be registered here."""
 
 
 def define_model_flags(values: flags.FlagValues) -> None:
@@ -40,10 +41,10 @@ def define_model_flags(values: flags.FlagValues) -> None:
 
 def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
     """Raises UserError if a flag that `define_model_flags` defined contradicts the model folder."""
-    for name, folder_value in (("problem", folder.problem.name), ("model", folder.hparams.model)):
-        is_t2t_problem = folder_value == IMPORTED and not registry.has_problem(values.problem)
-        if values[name].value not in ("", folder_value) and not is_t2t_problem:
-            raise _contradiction(f"--{name}={values[name].value}", folder, f"the {name} {folder_value}")
+    if values.problem not in ("", folder.problem.name) and not _is_imported(values.problem, folder):
+        raise _contradiction(f"--problem={values.problem}", folder, f"the problem {folder.problem.name}")
+    if values.model not in ("", folder.hparams.model):
+        raise _contradiction(f"--model={values.model}", folder, f"the model {folder.hparams.model}")
     changes = overrides(HParams, values.hparams)
     for name, value in changes.items():
         if value != (folder_value := getattr(folder.hparams, name)):
@@ -54,15 +55,25 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
         _check_data_dir(values.data_dir, folder)
 
 
+def _is_imported(problem: str, folder: ModelFolder) -> bool:
+    """Returns True if the folder may hold an imported model that tensor2tensor trained on `problem`."""
+    is_t2t_problem = not registry.has_problem(problem) or any(registry.problem(problem).t2t_vocabularies)
+    return folder.problem.name == IMPORTED and is_t2t_problem
+
+
 def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) -> None:
     """Raises UserError if the model's hparams `names` have other values in the hparams set than in the folder.
 
     A folder may have the values of the set here, or those of tensor2tensor's set of the same name.
     """
-    try:
-        hparams = registry.hparams(hparams_set)
-    except UserError as error:
-        raise UserError(f"{error} Or omit --hparams_set: {folder.path} has the hparams") from None
+    if not registry.has_hparams(hparams_set):
+        if folder.problem.name == IMPORTED:
+            say(f"--hparams_set={hparams_set} is not registered here, so it was not compared with {folder.path}")
+            return
+        raise UserError(
+            f"--hparams_set={hparams_set} is not registered here; omit the flag, because {folder.path} has the hparams"
+        )
+    hparams = registry.hparams(hparams_set)
     for name in names:
         value, folder_value = getattr(hparams, name), getattr(folder.hparams, name)
         if folder_value not in (value, T2T_SETS.get(name, value)):

@@ -161,6 +161,11 @@ def hparams(name: str) -> HParams:
     return result
 
 
+def has_hparams(name: str) -> bool:
+    """Returns True if the hparams set `name` is registered."""
+    return name in _hparams.names()
+
+
 def model(name: str) -> Callable[..., Any]:
     """Returns the class or function that builds model `name`; docs/models.md describes its arguments."""
     return _models.get(name)

@@ -43,7 +43,7 @@ class Request:
     vocab_type: str = ""
     """Kind of both files; "" if their names say it."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the problem t2t_text, for a problem that is not registered here."""
+    """Settings of the problem t2t_text. If one of them is given, the model folder has this problem."""
 
 
 class Import:
@@ -84,8 +84,8 @@ class Import:
         return old_hparams.translate(read_hparams(file), sizes, str(file))
 
     def _problem(self, name: str, settings: dict[str, Any]) -> Problem:
-        """Returns the problem of the training, or t2t_text if it is not registered here."""
-        if name and registry.has_problem(name):
+        """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given."""
+        if name and registry.has_problem(name) and not any(settings.values()):
             return registry.problem(name)
         return registry.problem("t2t_text", settings)
 

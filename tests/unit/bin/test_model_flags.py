@@ -34,10 +34,14 @@ def test_flags_that_agree_pass(folder: ModelFolder, tiny_vocabulary: Vocabulary,
     check(folder, "--problem=numbers_ende", "--model=transformer", f"--data_dir={data}", "--hparams=num_heads=2,")
 
 
-def test_an_imported_model_has_any_problem_that_is_not_registered(folder: ModelFolder) -> None:
+def test_an_imported_model_may_have_a_problem_and_a_set_that_are_not_registered(
+    folder: ModelFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder.problem = registry.problem("t2t_text")
-    check(folder, "--problem=translate_tatoeba1k")
+    check(folder, "--problem=translate_tatoeba1k", "--hparams_set=small_v3")
+    assert "--hparams_set=small_v3 is not registered here, so it was not compared" in capsys.readouterr().err
     check(folder, "--problem=t2t_text")
+    check(folder, "--problem=translate_ende_wmt32k")
     with pytest.raises(UserError, match=r"--problem=wmt_ende, but .* has the problem t2t_text"):
         check(folder, "--problem=wmt_ende")
 
@@ -66,7 +70,7 @@ def test_a_set_of_tensor2tensor_agrees_with_a_model_of_tensor2tensor(folder: Mod
         ("--hparams=label_smoothing=0.2", ("--hparams=label_smoothing=0.2, but ", " has label_smoothing=0.1;")),
         ("--hparams=optimizer=adam", ("the optimizer is always Adam",)),
         ("--hparams_set=transformer_big", ("transformer_big has num_hidden_layers=6, but", "num_hidden_layers=1")),
-        ("--hparams_set=my_set", ("unknown hparams set 'my_set'", "Or omit --hparams_set: ")),
+        ("--hparams_set=my_set", ("--hparams_set=my_set is not registered here; omit the flag",)),
         ("--data_dir=/no/such/folder", ("/no/such/folder holds no vocabulary", "vocab.numbers_ende.512.model")),
     ],
 )

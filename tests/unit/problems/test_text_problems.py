@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,20 @@ def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
     message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")
     assert "D/vocab.usr_words.tokens: this vocabulary is missing; copy it here" in message
     assert not (tmp_path / "D").exists()
+
+
+def test_the_example_of_a_ported_directory_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "from_tensor2tensor.md").read_text("utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    directory = tmp_path / "my_recipes"
+    directory.mkdir()
+    (directory / "__init__.py").write_text(code)
+    for name, count in (("train", 40), ("dev", 4)):
+        for language in ("en", "de"):
+            (tmp_path / f"recipes.{name}.{language}").write_text("".join(f"{number} eggs\n" for number in range(count)))
+    tmp_path.chmod(0o700)
+    flags = (f"--t2t_usr_dir={directory}", "--problem=translate_recipes", f"--data_dir={tmp_path / 'D'}")
+    succeed("datagen", *flags, f"--tmp_dir={tmp_path}")
+    assert Description.load(tmp_path / "D" / "translate_recipes.json").pairs == {"train": 40, "dev": 4}
+    message = error("trainer", *flags, "--hparams_set=transformer_recipes", "--hparams=num_heads=3")
+    assert "num_heads=3 does not divide hidden_size=256" in message
