@@ -173,7 +173,9 @@ def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any
     options = {"head_dim": width, "pre_norm": is_pre_norm, "relative_position": is_relative}
     spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, **options)
     if not is_relative:
-        spec.position_encodings.encodings = _array(position(0, max(POSITIONS, hparams.max_length)))[0]
+        positions = max(POSITIONS, hparams.max_length)
+        zeros = np.zeros((positions, hparams.hidden_size), np.float32)  # the sum also has this shape if pos is "none"
+        spec.position_encodings.encodings = zeros + _array(position(0, positions))[0]
     return spec
 
 

@@ -46,7 +46,8 @@ model_config_list {{
 
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
-    """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary."""
+    """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary of the sources."""
+    vocabulary = vocabulary.sources
     subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 

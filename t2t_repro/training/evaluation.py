@@ -206,10 +206,10 @@ class DevDecoder:
     def __init__(self, translator: Translator, problem: Problem, records: Records, lines: int) -> None:
         self._translator, self._problem = translator, problem
         pairs = [records[number] for number in spread(len(records), lines)]
-        decode = translator.vocabulary.decode
-        self._sources = decode(source.tolist() for source, _ in pairs)
+        vocabulary = translator.vocabulary
+        self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
-        self._references, _ = problem.finish(self._sources, decode(target.tolist() for _, target in pairs))
+        self._references, _ = problem.finish(self._sources, vocabulary.decode(target.tolist() for _, target in pairs))
         # The samples are decoded first, so that each evaluation shows the same lines. The other lines have a random
         # order, so that the decoded lines are spread over the split even if a time limit ends the decoding early.
         # Every run has the same order.

@@ -50,6 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "narrow keys": {"attention_key_channels": 6, "attention_value_channels": 20},
     "narrow values": {"attention_key_channels": 24, "attention_value_channels": 8, "num_hidden_layers": 2},
     "target space": {"use_target_space_embedding": True},
+    "no positions": {"pos": "none"},
     "relative": {**RELATIVE, "norm_before": True, "use_target_space_embedding": True},
     "relative, narrow keys": {**RELATIVE, "attention_key_channels": 6, "attention_value_channels": 20},
 }
