@@ -12,6 +12,7 @@ from subwords import small_subwords
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.dataset import load_data
 from t2t_repro.data.description import Description, load_problem
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
@@ -19,7 +20,7 @@ from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import GREEK, Toy, contents, failure, lines, raise_at
+from toys import GREEK, Toy, contents, failure, lines, raise_at, text_files
 
 
 @pytest.fixture
@@ -68,6 +69,30 @@ def test_the_description_names_the_users_vocabulary(tmp_path: Path, user_file: P
     assert description.vocabulary == f"vocab.numbers_ende.{vocab.size}.model"
     assert description.vocabulary_fingerprint == vocab.fingerprint
     assert problem.settings == dataclasses.replace(numbers.settings, vocab_size=vocab.size)
+
+
+@pytest.mark.usefixtures("unlearnable")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, user_file: Path, processes: int) -> None:
+    ByteVocabulary().save(tmp_path / "bytes.bytes")
+    problem = text_files(tmp_path)
+    options = Options(processes, tmp_path / "bytes.bytes", source_vocab_file=user_file)
+    description = generate_data(problem, tmp_path / "new", "", options)
+    sources, targets = load_vocabulary(user_file), ByteVocabulary()
+    texts = [[pair[side] for pair in problem.generate("dev", "")] for side in ("inputs", "targets")]
+    expected = [sources.encode(texts[0]), targets.encode(texts[1])]
+    for name, swapped in (("text_files", False), ("text_files_rev", True)):
+        data = load_data(str(tmp_path / "new"), name)
+        order = -1 if swapped else 1
+        assert [data.vocabulary.sources.kind, data.vocabulary.kind] == [sources.kind, targets.kind][::order]
+        assert data.vocabulary.separate_source_size == [sources.size, targets.size][::order][0]
+        numbers = [data.records["dev"][number] for number in range(len(data.records["dev"]))]
+        assert [[side.tolist() for side in column] for column in zip(*numbers, strict=True)] == expected[::order]
+        names = [data.description.source_vocabulary, data.description.vocabulary]
+        assert [(tmp_path / "new" / file).read_bytes() for file in names] == [sources.model, targets.model][::order]
+    assert generate_data(problem, tmp_path / "new", "", options) == description  # finished: nothing to do
+    with pytest.raises(UserError, match="holds data of problem text_files"):
+        generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
 
 
 def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_records(tmp_path: Path) -> None:
