@@ -18,6 +18,7 @@ from models import Copier
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
@@ -319,6 +320,15 @@ def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: V
         sources, references = (list(side) for side in zip(*picked, strict=True))
         assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]]
         assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+
+
+def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+    letters = ByteVocabulary()
+    [source], [target] = letters.encode(["a dog"]), tiny_vocabulary.encode(["the cat"])
+    translator = Translator(Copier(300), tiny_vocabulary.with_sources(letters), SHORT)
+    decoder = DevDecoder(translator, registry.problem("numbers_ende"), written(tmp_path, [(source, target)]), 1)
+    [sample] = decoder().samples
+    assert (sample.source, sample.reference) == ("a dog", "the cat")
 
 
 @pytest.mark.parametrize(
