@@ -28,7 +28,8 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "vocab_file",
     "",
-    "vocabulary file to use instead of learning a vocabulary: vocab.*.model of a model folder or another --data_dir",
+    "vocabulary file to use instead of learning a vocabulary: vocab.* of a model folder, of another --data_dir or of "
+    "tensor2tensor (*.subwords, *.tokens)",
     flag_values=FLAGS,
 )
 flags.DEFINE_string(

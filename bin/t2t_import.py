@@ -37,7 +37,7 @@ for name, help_text in {
 flags.DEFINE_enum(
     "vocab_type",
     "",
-    ["", "subwords", "token", "character"],
+    ["", "subwords", "tokens", "character"],
     "kind of the vocabulary files, tensor2tensor's VocabType; default: what their names or contents say",
     flag_values=FLAGS,
 )
