@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -119,6 +120,8 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; convert the text, or rename the file or folder")
+    # Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
+    argv = [re.sub(r"^(--?\w+=)~(?=/|$)", lambda match: match[1] + os.path.expanduser("~"), text) for text in argv]
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"

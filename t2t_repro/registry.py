@@ -123,6 +123,12 @@ def problem_class(name: str) -> type[Problem]:
             f"problem {name}: packed data is not supported, because a batch has pairs of similar lengths; generate the "
             f"data of {unpacked} with tensor2tensor, which has the same vocabulary, and give --problem={unpacked}"
         )
+    if base_name not in _problems.names() and base_name.startswith("translate_"):
+        raise UserError(
+            f"problem {name!r} is not registered here; give --t2t_usr_dir, the folder with its class: "
+            "docs/from_tensor2tensor.md says how to port one of tensor2tensor; to train on files, use "
+            "--problem=text_files"
+        )
     if base_name not in _problems.names():
         raise unknown("problem", name, _problems.names())
     return _problems.get(base_name)

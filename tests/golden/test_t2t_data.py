@@ -14,7 +14,10 @@ import pytest
 from programs import error, succeed
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.t2t_data import describe, load_t2t_records, load_t2t_vocabulary
 from t2t_repro.errors import UserError
+from t2t_repro.problems.text_problems import VocabType
+from t2t_repro.problems.translate import TranslateProblem
 
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
 PROBLEM = "translate_ende_wmt8k"
@@ -41,6 +44,57 @@ def test_the_dev_split_is_the_dev_text(data_dir: Path, is_reversed: bool) -> Non
     pairs = [tuple(data.vocabulary.decode(records[number])) for number in range(len(records))]
     texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
     assert sorted(pairs) == sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
+
+
+class TranslateTatoebaSep(TranslateProblem):
+    """tensor2tensor's problem of this name, which has a vocabulary for each side."""
+
+    @property
+    def approx_vocab_size(self) -> int:
+        return 2**10
+
+    @property
+    def source_vocab_name(self) -> str:
+        return f"{self.vocab_filename}.en"
+
+    @property
+    def target_vocab_name(self) -> str:
+        return f"{self.vocab_filename}.de"
+
+
+class TranslateTatoebaBytes(TranslateProblem):
+    """tensor2tensor's problem of this name, whose vocabulary is the bytes."""
+
+    @property
+    def vocab_type(self) -> str:
+        return VocabType.CHARACTER
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    ("problem_class", "sizes"), [(TranslateTatoebaSep, (1025, 1019)), (TranslateTatoebaBytes, (258, 258))]
+)
+def test_separate_vocabularies_and_bytes_are_read(
+    problem_class: type[TranslateProblem], sizes: tuple[int, int], is_reversed: bool, tmp_path: Path
+) -> None:
+    problem = problem_class(was_reversed=is_reversed)
+    for path in (MODELS / "data_dir").glob(f"*{problem.base_name}*"):
+        shutil.copy(path, tmp_path / path.name.replace("00000-of-00004", "00000-of-00001"))
+    vocabulary = load_t2t_vocabulary(tmp_path, problem)
+    assert (vocabulary.sources.size, vocabulary.size) == (sizes[::-1] if is_reversed else sizes)
+    records = load_t2t_records(tmp_path, problem, vocabulary)
+    pairs = [records["dev"][number] for number in range(500)]
+    sides = [
+        side.decode(ids) for side, ids in zip((vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True)
+    ]
+    texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
+    assert sorted(zip(*sides, strict=True)) == sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
+    names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
+    description = describe(problem, vocabulary, records)
+    if sizes[0] != sizes[1]:
+        assert [description.source_vocabulary, description.vocabulary] == (names[::-1] if is_reversed else names)
+    else:
+        assert (description.source_vocabulary, description.vocabulary) == ("", f"vocab.{problem.base_name}.bytes")
 
 
 def test_a_missing_shard_is_named(data_dir: Path) -> None:

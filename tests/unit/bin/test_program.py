@@ -112,6 +112,17 @@ def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(
     assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
 
 
+def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    values = flags.FlagValues()
+    for name in ("a", "b", "c", "d"):
+        flags.DEFINE_string(name, "", "", flag_values=values)
+    seen = []
+    arguments = ["--a=~/D", "-b=~", "--c=~x/D", "--d=x=~/D"]
+    assert program.run(lambda values: seen.append(values.flag_values_dict()), values, "", ["t2t-x", *arguments]) == 0
+    assert [seen[0][name] for name in ("a", "b", "c", "d")] == ["/home/me/D", "/home/me", "~x/D", "x=~/D"]
+
+
 @pytest.mark.parametrize("seed", [2**32, -1])
 def test_a_random_seed_out_of_range_is_refused(seed: int) -> None:
     result = run_program("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--random_seed={seed}")

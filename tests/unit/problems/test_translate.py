@@ -41,6 +41,11 @@ def test_packed_problems_are_refused(name: str) -> None:
         registry.problem(name)
 
 
+def test_another_problem_of_tensor2tensor_is_answered() -> None:
+    with pytest.raises(UserError, match="'translate_enzh_wmt32k_rev' is not registered here; give --t2t_usr_dir"):
+        registry.problem("translate_enzh_wmt32k_rev")
+
+
 class Files(TranslateProblem):
     """Reads the sources in `sources`."""
 
