@@ -87,10 +87,15 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     tokens = np.count_nonzero(targets)
     step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
     loss = TrainStep.read(step(batch.micro_batches[:1], tokens, (1, 0))).loss
-    # An untrained model gives all tokens about the same probability, so its loss is about log(vocabulary size).
-    assert 0.6 * math.log(vocabulary.size) < loss < 1.4 * math.log(vocabulary.size)
+    # An untrained model gives all tokens about the same probability, so its loss is about log(vocabulary size). With
+    # pre-norm, the embedding of the token just read reaches the logits, so that this token is too probable.
+    highest = 1.7 if hparams.norm_before else 1.4
+    assert 0.6 * math.log(vocabulary.size) < loss < highest * math.log(vocabulary.size)
     loss_after = float(smoothed_cross_entropy(model(inputs, targets), targets, hparams.label_smoothing)) / tokens
-    assert loss_after == pytest.approx(loss, rel=0.2)
+    if hparams.optimizer_adafactor_multiply_by_parameter_scale:  # the first step already has the highest rate
+        assert loss_after < 1.2 * loss
+    else:
+        assert loss_after == pytest.approx(loss, rel=0.2)
     assert int(optimizer.iterations.numpy()) == 1
     assert float(optimizer.learning_rate) == pytest.approx(float(Schedule(hparams)(1)))
     moments = [variable for variable in optimizer.variables if "momentum" in variable.path]
