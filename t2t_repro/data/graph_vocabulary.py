@@ -28,8 +28,6 @@ from t2t_repro.data.vocabulary_base import Vocabulary
 
 MAX_TOKEN_BYTES = 1 << 30
 """Maximum length of a token for TensorFlow's search for the longest matches. No text is as long."""
-REPLACEMENT = 0xFFFD
-"""Code of the character that stands for a lone surrogate."""
 
 
 class GraphVocabulary(Protocol):
@@ -198,8 +196,8 @@ def _unescaped(tokens: Any) -> Any:
     # A number with more than seven digits is no character.
     is_short = is_code & (tf.strings.length(digits) <= len(str(sys.maxunicode)))
     codes = tf.strings.to_number(tf.where(is_short, digits, str(sys.maxunicode + 1)), tf.int32)
-    codes = tf.where((codes >= 0xD800) & (codes < 0xE000), REPLACEMENT, codes)
     codes = tf.where(codes > sys.maxunicode, ord(UNDEFINED), codes)
+    # unicode_encode writes U+FFFD for lone surrogates.
     texts = tf.where(is_code, tf.strings.unicode_encode(codes[:, None], "UTF-8"), texts)
     texts = tf.where(texts == r"\u", "_", tf.where(texts == r"\\", "\\", texts))
     return tf.strings.reduce_join(parts.with_flat_values(texts), axis=1)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from t2t_repro.data.text_rules import EOS_ID, output_length, refuse_surrogates
-from t2t_repro.data.vocabulary_base import Vocabulary
+from t2t_repro.data.vocabulary_base import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError, shortened
 
 RESERVED = ("<pad>", "<EOS>")
@@ -83,7 +83,7 @@ class SubwordVocabulary(_T2TVocabulary):
         super().__init__(model, source)
         self._all_pieces = _subtokens(_lines(model, source), source)
         self.id_of = _ids_by_piece(self._all_pieces, source)
-        self.alphabet = set(ESCAPE_CHARACTERS).union(*self._all_pieces) - {"\n"}
+        self.alphabet = set(ESCAPE_CHARACTERS).union(*self._all_pieces)
         self.single_characters = {piece for piece in self.id_of if len(piece) == 1}
         if missing := [char for char in ESCAPE_CHARACTERS if char not in self.single_characters]:
             raise UserError(
@@ -172,6 +172,8 @@ def _character(escape: re.Match[str]) -> str:
 
 def _lines(model: bytes, source: str) -> list[str]:
     """Returns the lines of a vocabulary file without white space at their ends. Only a newline ends a line."""
+    if (count := model.count(b"\n")) > MAX_PIECES:
+        raise UserError(f"{source}: has {count:,} lines, more than {MAX_PIECES:,}; use a smaller vocabulary")
     lines = []
     for number, line in enumerate(model.removesuffix(b"\n").split(b"\n"), 1):
         try:

@@ -21,6 +21,7 @@ from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, T
 from t2t_repro.data.text_rules import EOS_ID as EOS_ID
 from t2t_repro.data.text_rules import PAD_ID as PAD_ID
 from t2t_repro.data.text_rules import output_length, refuse_surrogates
+from t2t_repro.data.vocabulary_base import MAX_PIECES
 from t2t_repro.data.vocabulary_base import Vocabulary as Vocabulary
 from t2t_repro.errors import UserError, shortened, unknown
 from t2t_repro.untrusted import read_bytes
@@ -34,8 +35,6 @@ characters, or loses rare characters. U+1F100 is a rare character, which normali
 
 MAX_BYTES = 1 << 24
 """Maximum size of a vocabulary file. A vocabulary of 32,000 pieces has less than 1 MB."""
-MAX_PIECES = 1_000_000
-"""Maximum number of pieces in a vocabulary file."""
 
 MAX_TRAINING_BYTES = 200_000_000
 """Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""

@@ -17,6 +17,9 @@ import numpy as np
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import whole_file
 
+MAX_PIECES = 1_000_000
+"""Maximum number of pieces in a vocabulary file."""
+
 
 class Vocabulary(abc.ABC):
     """Encodes text as ids, and decodes ids to text. Id 0 is padding and id 1 is the end of a text.

@@ -10,7 +10,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from subwords import SUBTOKENS, file_of, small_subwords
 
@@ -67,6 +67,9 @@ TEXTS = st.text(st.sampled_from("the dog, 12_\\u;'\"ä中😀\r\n\u2028é") | st
 
 @few
 @given(TEXTS)
+@example(" ")
+@example(" the, the ")
+@example("  the  the  ")
 def test_each_text_has_tensor2tensors_subwords_and_is_restored(subwords: SubwordVocabulary, text: str) -> None:
     [ids] = subwords.encode([text])
     assert ids == [*slow_ids(text), EOS_ID]
@@ -116,6 +119,10 @@ def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -
         assert other.pieces(other.encode([text])[0]) == subwords.pieces(subwords.encode([text])[0])
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(subwords: SubwordVocabulary) -> None:
+    assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
+
+
 def test_a_newline_as_a_subtoken_takes_two_lines() -> None:
     """tensor2tensor writes this subtoken between quotation marks, but reads it as two subtokens without characters."""
     subwords = SubwordVocabulary(file_of([*SUBTOKENS[:2], "\n", *SUBTOKENS[2:]]))
@@ -145,6 +152,7 @@ def damaged(line: int, new_line: str) -> bytes:
         (SubwordVocabulary, file_of(SUBTOKENS[:20]), r"old.x: has no subtoken '\\', which all"),
         (SubwordVocabulary, b"", "old.x: has only 1 lines"),
         (SubwordVocabulary, b"\n\n\n", "old.x:1: must be <pad>, not ''"),
+        (TokenVocabulary, b"\n" * 1_000_001, "old.x: has 1,000,001 lines, more than 1,000,000"),
         (TokenVocabulary, b"", "old.x: has only 1 lines"),
         (TokenVocabulary, b"<pad>\n<EOS>\nthe\n the\n", "old.x:4: repeats line 3, 'the'"),
         (TokenVocabulary, b"<pad>\n<EOS>\n\xe4\n", "old.x:3: not UTF-8"),
@@ -175,6 +183,10 @@ def test_bytes_are_those_of_utf8(text: str) -> None:
     [ids] = vocabulary.encode([text])
     assert ids == [*(byte + 2 for byte in text.encode()), EOS_ID]
     assert vocabulary.decode([ids]) == [text]
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    assert ByteVocabulary().decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == ["\ufffdA", "\ufffd"]
 
 
 def test_bytes_have_names() -> None:
