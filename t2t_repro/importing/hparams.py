@@ -34,6 +34,8 @@ NUMBERS = (
     "optimizer_adam_epsilon", "max_relative_position",
 )  # fmt: skip
 """Hparams with the same name and meaning in tensor2tensor and here. All are numbers."""
+NO_ZERO = ("max_length", "train_steps", "learning_rate_warmup_steps", "learning_rate_constant")
+"""Hparams that can be 0 in tensor2tensor but not here."""
 
 
 def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParams:
@@ -56,7 +58,8 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
                 f"{source}: {name}={shortened(repr(old[name]))} cannot be imported, only "
                 f"{' or '.join(map(repr, values))}"
             )
-    translated = {name: old[name] for name in NUMBERS if name in old}
+    # tensor2tensor's 0 means "no limit" or "not used" for some hparams. Ours have no such value, and get the default.
+    translated = {name: old[name] for name in NUMBERS if name in old and (old[name] or name not in NO_ZERO)}
     for name, value in translated.items():
         kind = type(getattr(HParams, name))
         if type(value) is not kind and not (kind is float and type(value) is int):

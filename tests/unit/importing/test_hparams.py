@@ -39,6 +39,11 @@ def test_values_that_the_weights_do_not_say_come_from_the_file() -> None:
     assert {name: getattr(translated(**changes), name) for name in changes} == changes
 
 
+def test_a_limit_of_0_becomes_the_default() -> None:
+    expected = replace(translated(), train_steps=HParams.train_steps)
+    assert translated(max_length=0, train_steps=0, learning_rate_warmup_steps=0) == expected
+
+
 def test_other_forms_of_the_model() -> None:
     pre_norm = {"layer_preprocess_sequence": "n", "layer_postprocess_sequence": "da"}
     assert translated({"norm_before": True}, **pre_norm).norm_before
