@@ -65,6 +65,11 @@ class WmtProblem(TranslateProblem):
         """English and the foreign language."""
         return "en", self.foreign
 
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
+        """Raises UserError, as `check` does."""
+        self.check()
+        return iter(())
+
     def check(self) -> None:
         """Raises UserError, because t2t-datagen does not generate this data."""
         raise UserError(

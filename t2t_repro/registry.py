@@ -123,6 +123,8 @@ def problem_class(name: str) -> type[Problem]:
             f"problem {name}: packed data is not supported, because a batch has pairs of similar lengths; generate the "
             f"data of {unpacked} with tensor2tensor, which has the same vocabulary, and give --problem={unpacked}"
         )
+    if "," in name or "*" in name:
+        raise UserError(f"--problem={name}: a command works with one problem; run one command for each")
     if base_name not in _problems.names() and base_name.startswith("translate_"):
         raise UserError(
             f"problem {name!r} is not registered here; give --t2t_usr_dir, the folder with its class: "

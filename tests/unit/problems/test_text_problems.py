@@ -12,6 +12,7 @@ import pytest
 from programs import error, succeed
 from t2t_repro import problem
 from t2t_repro.data.description import Description
+from t2t_repro.data.job import Options, delete_output, prepare
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
@@ -176,6 +177,23 @@ def test_datagen_uses_the_vocabulary_of_the_problem(tmp_path: Path, vocab_type: 
     assert vocabulary.size == (256 + 2 if vocab_type == "CHARACTER" else len(words))
     assert description.settings["vocab_size"] == vocabulary.size
     assert vocabulary.decode(dev[4]) == ["verse 4", "Vers 4"]
+    assert file.exists()
+
+
+class SixteenSubwords(Verses):
+    """Has a vocabulary of exactly approx_vocab_size subwords, so the file has the name that t2t-datagen writes."""
+
+    @property
+    def approx_vocab_size(self) -> int:
+        return 16
+
+
+def test_a_failed_run_keeps_the_vocabulary_file_of_the_data_directory(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.sixteen_subwords.16.subwords"
+    file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", *"\\_u;0123456789"]))
+    job = prepare(SixteenSubwords(), tmp_path, "", Options())
+    assert job.vocabulary_path == file
+    delete_output(job)
     assert file.exists()
 
 

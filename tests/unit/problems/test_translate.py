@@ -33,6 +33,8 @@ def test_the_problems_are_tensor2tensors(name: str, vocabulary: str, languages: 
         assert (problem.decode_hparams.beam_size, problem.decode_hparams.alpha) == (4, 0.6)
         with pytest.raises(UserError, match=f"--problem=wmt_en{languages[1]} generates data of this kind"):
             problem.check()
+        with pytest.raises(UserError, match="only reads data that tensor2tensor generated"):
+            list(problem.generate("dev", ""))
 
 
 @pytest.mark.parametrize("name", ["translate_ende_wmt32k_packed", "translate_ende_wmt32k_packed_rev"])
@@ -44,6 +46,9 @@ def test_packed_problems_are_refused(name: str) -> None:
 def test_another_problem_of_tensor2tensor_is_answered() -> None:
     with pytest.raises(UserError, match="'translate_enzh_wmt32k_rev' is not registered here; give --t2t_usr_dir"):
         registry.problem("translate_enzh_wmt32k_rev")
+    for name in ("wmt_ende,wmt_enfr", "translate_ende_*"):
+        with pytest.raises(UserError, match="a command works with one problem"):
+            registry.problem(name)
 
 
 class Files(TranslateProblem):
