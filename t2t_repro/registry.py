@@ -29,6 +29,7 @@ from t2t_repro import t2t_imports
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
+from t2t_repro.t2t_hparams import unknown_set
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -158,6 +159,8 @@ def hparams(name: str) -> HParams:
 
     Raises UserError if the name is unknown, or if its function does not return HParams or changes a set in place.
     """
+    if not has_hparams(name):
+        raise unknown_set(name, _hparams.names())
     try:
         result = _hparams.get(name)()
     except (dataclasses.FrozenInstanceError, AttributeError) as error:  # e.g. hparams.add_hparam of tensor2tensor

@@ -147,6 +147,21 @@ SCHEDULE_FACTORS = {
 }
 """Answers to factors of learning_rate_schedule, by name."""
 
+SETS = """
+    ada_lmpackedbase ada_lmpackedbase_dialog ada_lmpackedbase_relative base_vq1_16_nb1_packed_dan_b01_scales
+    base_vq1_16_nb1_packed_nda_b01_scales base_vq1_16_nb1_packed_nda_b01_scales_dialog base_vq_ada_32ex_packed
+    big_dr1 big_dr2 big_enfr_tpu cifar10_memory_v0 clean clean_big clean_big_tpu common_voice common_voice_tpu
+    cubbitt fairseq_fp16_activation_big imagenet64_memory_v0 l10 librispeech librispeech_tpu librispeech_tpu_v1
+    librispeech_tpu_v2 librispeech_v1 librispeech_v2 librispeech_with_area_attention lm_tpu_0 lm_tpu_1 mlperf_tpu
+    packed_tpu parameter_attention_a parameter_attention_b parsing_base parsing_big parsing_ice prepend prepend_v1
+    prepend_v2 relative_tiny small_tpu supervised_attention tall tall_big tall_finetune_textclass tall_finetune_tied
+    tall_finetune_uniencdec tall_pretrain_lm tall_pretrain_lm_tpu tall_pretrain_lm_tpu_adafactor
+    tall_pretrain_lm_tpu_adafactor_large tall_train_tied tall_train_uniencdec test timeseries timeseries_tpu
+    tiny_tpu topk_16_packed tpu_1b tpu_bf16_activation tpu_with_conv wikitext103_l16k_memory_v0
+    wikitext103_l4k_memory_v0 wikitext103_l4k_v0
+"""
+"""Names of tensor2tensor's Transformer sets that do not exist here, without "transformer_"."""
+
 TABLES = {
     "field of HParams": HPARAMS,
     "field of DecodeHParams": DECODE_HPARAMS,
@@ -165,3 +180,13 @@ def unknown_hparam(kind: str, name: str, names: Iterable[str]) -> UserError:
     if reply := TABLES.get(kind, {}).get(name):
         return UserError(f"{kind} {name!r} does not exist here: {reply}")
     return unknown(kind, name, names)
+
+
+def unknown_set(name: str, names: Iterable[str]) -> UserError:
+    """Returns the error for an unknown hparams set, like `unknown_hparam`. `names` are the sets that exist."""
+    if name.removeprefix("transformer_") in SETS.split():
+        return UserError(
+            f"hparams set {name!r} of tensor2tensor does not exist here; change a similar set with --hparams, or write "
+            "one (docs/extending.md)"
+        )
+    return unknown("hparams set", name, names)

@@ -7,10 +7,11 @@ import re
 
 import pytest
 
+from t2t_repro import registry
 from t2t_repro.bin import t2t_decoder, t2t_trainer
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import SCHEDULE_FACTORS, DecodeHParams, HParams, override
-from t2t_repro.t2t_hparams import TABLES
+from t2t_repro.t2t_hparams import SETS, TABLES
 
 NAMES: dict[str, set[str]] = {
     kind: {field.name for field in dataclasses.fields(values)}
@@ -59,3 +60,12 @@ def test_an_override_prints_the_answer(values: HParams | DecodeHParams, text: st
     with pytest.raises(UserError) as error:
         override(values, text)
     assert message in str(error.value) and "did you mean" not in str(error.value)
+
+
+def test_a_set_of_tensor2tensor_that_does_not_exist_here_is_answered() -> None:
+    for name in ("transformer_l10", "transformer_big_dr1", "transformer_wikitext103_l4k_v0"):
+        with pytest.raises(UserError, match=f"hparams set '{name}' of tensor2tensor does not exist here; change a"):
+            registry.hparams(name)
+    with pytest.raises(UserError, match="unknown hparams set 'transformer_bsae'; did you mean 'transformer_base'"):
+        registry.hparams("transformer_bsae")
+    assert not [name for name in SETS.split() if registry.has_hparams(f"transformer_{name}")]
