@@ -24,6 +24,7 @@ from t2t_repro.data.t2t_vocabularies import (
     TokenVocabulary,
     escaped,
 )
+from t2t_repro.data.text_rules import WHITE_SPACE
 from t2t_repro.data.vocabulary_base import Vocabulary
 
 MAX_TOKEN_BYTES = 1 << 30
@@ -130,14 +131,12 @@ class GraphTokenVocabulary(tf.Module):
 
     def __init__(self, vocabulary: TokenVocabulary) -> None:
         super().__init__()
-        white_space = "".join(filter(str.isspace, map(chr, range(sys.maxunicode + 1))))
-        self._white_space = f"[{white_space}]+"
         self._size = vocabulary.size
         self._piece_of = _pieces_table(vocabulary)
         self._id_of = _table(vocabulary.id_of, tf.string, tf.int32, vocabulary.unknown_id or -1)
 
     def tokenize(self, texts: Any) -> Any:
-        words = tf.strings.split(tf.strings.regex_replace(texts, self._white_space, " "), " ")
+        words = tf.strings.split(tf.strings.regex_replace(texts, WHITE_SPACE, " "), " ")
         words = tf.ragged.boolean_mask(words, words != "")
         ids = words.with_flat_values(self._id_of.lookup(words.flat_values))
         return tf.ragged.boolean_mask(ids, ids >= 0)

@@ -19,6 +19,8 @@ PAD_ID = 0
 """Id of padding, which fills each row of a batch up to the length of the longest row."""
 EOS_ID = 1
 """Id of the end token, the last token of a text."""
+WHITE_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""Regular expression for the characters that `str.strip` and `str.split` take for white space."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -32,6 +34,13 @@ def graph_is_empty(texts: Any) -> Any:
     import tensorflow as tf
 
     return tf.strings.strip(texts) == ""
+
+
+def graph_strip(texts: Any) -> Any:
+    """Applies `str.strip` to a tensor of strings [B]. Returns strings [B]."""
+    import tensorflow as tf
+
+    return tf.strings.regex_replace(texts, f"^{WHITE_SPACE}+|{WHITE_SPACE}+$", "")
 
 
 def refuse_surrogates(text: str) -> None:

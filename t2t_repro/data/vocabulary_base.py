@@ -39,6 +39,9 @@ class Vocabulary(abc.ABC):
     suffix: ClassVar[str]
     """End of the names of our files of this kind."""
 
+    strips_sources: ClassVar[bool] = False
+    """True if programs that translate encode a source without the white space around it, as tensor2tensor does."""
+
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         self.model, self.source = model, source
         self._sources: Vocabulary | None = None

@@ -77,7 +77,8 @@ def cut_texts(
             Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
         ]
 
-    return [cut(index, *pair) for index, pair in enumerate(zip(texts, vocabulary.encode(texts), strict=True))]
+    encoded_texts = vocabulary.encode([text.strip() for text in texts] if vocabulary.strips_sources else texts)
+    return [cut(index, *pair) for index, pair in enumerate(zip(texts, encoded_texts, strict=True))]
 
 
 def split_text(

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro.data.graph_vocabulary import GraphVocabulary, graph_vocabulary
-from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length
+from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length, graph_strip
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
@@ -122,7 +122,8 @@ class Served(tf.Module):
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         texts = tf.gather_nd(texts, not_empty)
-        best = self._search(self._encode(self._sources, texts), texts, params)
+        sources = graph_strip(texts) if self._translator.vocabulary.sources.strips_sources else texts
+        best = self._search(self._encode(self._sources, sources), texts, params)
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))

@@ -49,5 +49,11 @@ def test_the_length_of_an_output_is_the_same_in_the_graph() -> None:
     assert text_rules.output_length([]) == 0
 
 
+def test_white_space_is_the_same_in_the_graph() -> None:
+    texts = [f"{char}{char}a{char}b{char}" for char in map(chr, [*range(0xD800), *range(0xE000, 0x20000)])]
+    stripped = tf.function(text_rules.graph_strip)(tf.constant(texts)).numpy()
+    assert [text.decode() for text in stripped] == [text.strip() for text in texts]
+
+
 def test_an_output_has_no_lone_surrogates() -> None:
     assert text_rules.one_line("a\ud800\n\udfff\U0001f600") == "a\ufffd \ufffd\U0001f600"

@@ -18,7 +18,7 @@ from subwords import small_subwords
 
 from disks import largest_file
 from models import Copier
-from t2t_repro.data.t2t_vocabularies import TokenVocabulary
+from t2t_repro.data.t2t_vocabularies import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
@@ -26,7 +26,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.model import KerasModel
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.serving.export import export
+from t2t_repro.serving.export import Served, export
 
 BATCHES = [["the dog", "", "a cat sat on the dog", " \t", "Ω 漢", "\n"], ["cat"], ["", " "], []]
 COPIED = ["a\ncat", "the dog", "", "a\r\u2028b"]
@@ -255,3 +255,11 @@ def test_a_model_that_cannot_decode_is_refused(tiny_vocabulary: Vocabulary, tmp_
         export(Translator(model, tiny_vocabulary, DecodeHParams()), tmp_path / "export")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_sources_in_a_vocabulary_of_tensor2tensor_are_stripped(tmp_path: Path) -> None:
+    translator = Translator(Copier(258), ByteVocabulary(), DecodeHParams(beam_size=1))
+    texts, expected = [" a b", "a\u3000", "\ta\u00a0b\x1c"], ["a b", "a", "a\u00a0b"]
+    assert [translation.text for translation in translator.translate(texts)] == expected
+    outputs = Served(translator).functions["serving_default"](tf.constant(texts))["outputs"].numpy()
+    assert [text.decode() for text in outputs] == expected
