@@ -9,6 +9,7 @@ another size in each row (they are ragged).
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -202,6 +203,7 @@ def _unescaped(tokens: Any) -> Any:
     return tf.strings.reduce_join(parts.with_flat_values(texts), axis=1)
 
 
+@functools.cache
 def _changes(is_member: Callable[[str], bool]) -> list[int]:
     """Returns the codes of characters at which a function becomes true or false, in ascending order."""
     flags = [is_member(chr(code)) for code in range(sys.maxunicode + 1)] + [False]
