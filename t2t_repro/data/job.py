@@ -14,7 +14,7 @@ from typing import Any
 
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import Description, description_path
-from t2t_repro.data.resume_state import ResumeState
+from t2t_repro.data.resume_state import ResumeState, state_path
 from t2t_repro.data.t2t_data import own_vocabulary
 from t2t_repro.data.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
@@ -63,7 +63,7 @@ class Job:
 
     @property
     def state_path(self) -> Path:
-        return self.data_dir / f".{self.name}.unfinished"
+        return state_path(self.data_dir, self.name)
 
     @property
     def vocabulary_path(self) -> Path:

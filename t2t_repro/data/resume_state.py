@@ -16,6 +16,11 @@ from t2t_repro.json_file import JsonFile
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
+def state_path(data_dir: str | Path, problem: str) -> Path:
+    """Returns the path of the file that an unfinished run of t2t-datagen leaves. `problem` is without "_rev"."""
+    return Path(data_dir) / f".{problem}.unfinished"
+
+
 @dataclass
 class ResumeState(JsonFile):
     """Progress of a run of t2t-datagen: hashes of its input and vocabulary, and the shards that it has finished."""

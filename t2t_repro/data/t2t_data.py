@@ -11,6 +11,7 @@ from pathlib import Path
 
 from t2t_repro.data.description import Description
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
+from t2t_repro.data.resume_state import state_path
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
@@ -22,7 +23,12 @@ CURE = "copy it here from the folder in which tensor2tensor's t2t-datagen wrote 
 
 
 def has_t2t_data(data_dir: str | Path, problem: Problem) -> bool:
-    """Returns True if the directory has shards of a problem that tensor2tensor can have."""
+    """Returns True if the directory has shards of a problem that tensor2tensor can have.
+
+    Returns False for shards of an unfinished run of our t2t-datagen.
+    """
+    if state_path(data_dir, problem.base_name).exists():
+        return False
     return bool(problem.t2t_vocabularies[1] and find_files(data_dir, problem.base_name, SPLITS[0]))
 
 

@@ -89,6 +89,13 @@ def test_data_that_cannot_be_written_is_read(data_dir: Path, monkeypatch: pytest
     assert not list(data_dir.glob("*.index"))
 
 
+def test_shards_of_an_unfinished_run_of_datagen_are_not_data(data_dir: Path) -> None:
+    (data_dir / f".{PROBLEM}.unfinished").touch()
+    assert not has_data(str(data_dir), PROBLEM)
+    with pytest.raises(UserError, match="no data of problem 'translate_ende_wmt8k'"):
+        load_data(str(data_dir), PROBLEM)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
