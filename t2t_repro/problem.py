@@ -26,6 +26,20 @@ class DatasetSplit:
     TEST = "test"
 
 
+class SpaceID:
+    """tensor2tensor's numbers for kinds of text, for `Problem.target_space_id`."""
+
+    GENERIC = 0
+    EN_CHR, EN_TOK, EN_BPE_TOK = 2, 3, 4
+    FR_CHR, FR_TOK = 5, 6
+    DE_CHR, DE_TOK, DE_BPE_TOK = 7, 8, 9
+    PARSE_CHR, PARSE_TOK = 14, 15
+    ZH_TOK = 16
+    ICE_CHAR, ICE_TOK, ICE_PARSE_TOK = 17, 18, 19
+    MK_TOK, CS_TOK, CS_CHR = 20, 21, 22
+    PY_TOK, CPP_TOK = 27, 28
+
+
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
     """Returns a field for a problem's `Settings`.
 

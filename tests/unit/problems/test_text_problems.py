@@ -104,7 +104,7 @@ def test_attributes_of_tensor2tensor_have_their_effect() -> None:
 
 @pytest.mark.parametrize("name", sorted(text_problems.NOT_SUPPORTED))
 def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor does nothing here: \w+ "):
+    with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor does nothing here: [\w-]+ "):
         type("Mine", (translate.TranslateProblem,), {name: None})
 
 
@@ -219,3 +219,8 @@ def test_the_example_of_a_ported_directory_runs(tmp_path: Path) -> None:
     assert Description.load(tmp_path / "D" / "translate_recipes.json").pairs == {"train": 40, "dev": 4}
     message = error("trainer", *flags, "--hparams_set=transformer_recipes", "--hparams=num_heads=3")
     assert "num_heads=3 does not divide hidden_size=256" in message
+
+
+def test_a_space_id_may_be_a_property_as_in_old_user_directories() -> None:
+    german = type("German", (Verses,), {"target_space_id": property(lambda self: problem.SpaceID.DE_TOK)})
+    assert german().target_space_id == 8
