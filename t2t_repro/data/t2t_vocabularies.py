@@ -27,6 +27,8 @@ UNDEFINED = "\u3013"
 """What tensor2tensor decodes an escape as if its number is no character."""
 UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
 """A token vocabulary encodes a word that it lacks as the first of these words that it has."""
+MAX_PIECE_LENGTH = 1000
+"""Maximum number of characters of a piece. tensor2tensor's default is 200. Encoding takes longer with long pieces."""
 MAX_CACHED_TOKENS = 1 << 18
 """Maximum number of tokens whose ids a subword vocabulary remembers."""
 BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
@@ -213,11 +215,16 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
 
 
 def _ids_by_piece(pieces: list[str], source: str) -> dict[str, int]:
-    """Returns the id of each piece that a text can contain. Raises UserError if a piece occurs twice."""
+    """Returns the id of each piece that a text can contain. Raises UserError if a piece is too long or repeated."""
     ids: dict[str, int] = {}
     for number, piece in enumerate(pieces):
         if number < len(RESERVED) or not piece:
             continue
+        if len(piece) > MAX_PIECE_LENGTH:
+            raise UserError(
+                f"{source}:{number + 1}: has {len(piece):,} characters, more than {MAX_PIECE_LENGTH:,}; copy the "
+                "vocabulary again"
+            )
         if piece in ids:
             raise UserError(
                 f"{source}:{number + 1}: repeats line {ids[piece] + 1}, {shortened(repr(piece))}; tensor2tensor uses "

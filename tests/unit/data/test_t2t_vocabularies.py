@@ -145,6 +145,7 @@ def damaged(line: int, new_line: str) -> bytes:
         (SubwordVocabulary, damaged(6, ""), "old.x:6: '' is not in quotation marks"),
         (SubwordVocabulary, damaged(4, "'\xff'"), "old.x:4: not UTF-8"),
         (SubwordVocabulary, damaged(5, "'the_'"), "old.x:5: repeats line 3, 'the_'; tensor2tensor uses the later"),
+        (SubwordVocabulary, damaged(5, f"'{'x' * 1001}'"), "old.x:5: has 1,001 characters, more than 1,000"),
         (SubwordVocabulary, damaged(1, "'the_'"), "old.x:1: must be <pad>, not 'the_'"),
         (SubwordVocabulary, damaged(2, "'</s>'"), "old.x:2: must be <EOS>"),
         (SubwordVocabulary, file_of(SUBTOKENS[:35]), "old.x: has no subtoken '3'"),
