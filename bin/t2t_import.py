@@ -11,6 +11,7 @@ All other programs take M like a model folder of t2t-trainer. To train on, start
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -59,9 +60,8 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
     refuse_contradictions(values)
     program.load_tensorflow()
-    from t2t_repro.importing.model import Import, Request, refuse_used
+    from t2t_repro.importing.model import Import, Request
 
-    refuse_used(values.output_dir)
     imported = Import(
         Request(
             checkpoint=values.t2t_model or values.checkpoint,
@@ -75,8 +75,8 @@ def main(values: flags.FlagValues) -> None:
             settings={"languages": values.languages, "target_space": values.target_space_id},
         )
     )
-    say(imported.report())
-    say(f"{imported.write(values.output_dir)}: written; try t2t-decoder --output_dir={values.output_dir}")
+    checkpoint = imported.write(values.output_dir)
+    say(f"{imported.report()}\n{checkpoint}: written; try t2t-decoder --output_dir={shlex.quote(values.output_dir)}")
 
 
 def refuse_contradictions(values: flags.FlagValues) -> None:

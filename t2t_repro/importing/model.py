@@ -154,7 +154,8 @@ class Import:
         from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 
         path, step = Path(output_dir), self.variables.step
-        refuse_used(output_dir)
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")
         state = tf.train.Checkpoint(
             weights={name: tf.Variable(value) for name, value in self.weights.items()},
             step=tf.Variable(step, dtype=tf.int64),
@@ -177,10 +178,3 @@ class Import:
         sources = f"vocab.{self.problem.base_name}.{source_size}.source{vocabulary.sources.suffix}"
         settings = dataclasses.asdict(self.problem.settings)
         return Origin(self.problem.name, settings, name, "", 0, source_vocabulary=sources if source_size else "")
-
-
-def refuse_used(output_dir: str) -> None:
-    """Raises UserError if the folder `output_dir` has files, or is no folder."""
-    path = Path(output_dir)
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")

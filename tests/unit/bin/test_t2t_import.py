@@ -73,6 +73,9 @@ def test_separate_vocabularies(old: Path) -> None:
         other[f"transformer/symbol_modality_{size}_32/{name}/weights_0"] = np.ones((size, 32), np.float32)
     write_old_checkpoint(old, other, 30)
     write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
+    lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
+    lines[20:30] = lines[29:19:-1]  # so that the words of the test have other ids than in the other vocabulary
+    (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
     imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8", cwd=old.parent)
     folder = ModelFolder(old.parent / "new")
     assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
@@ -81,8 +84,9 @@ def test_separate_vocabularies(old: Path) -> None:
         "vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"
     ]  # fmt: skip
     translator = Translator.from_dir(str(folder.path))
-    [translation] = translator.translate(["a b"], beam_size=1)
-    assert list(translation.source_ids) == folder.vocabulary.sources.encode(["a b"])[0]
+    [translation] = translator.translate(["g h i"], beam_size=1)
+    assert folder.vocabulary.encode(["g h i"])[0] != folder.vocabulary.sources.encode(["g h i"])[0]
+    assert list(translation.source_ids) == folder.vocabulary.sources.encode(["g h i"])[0]
     assert len(translator.score(["a"], ["b"])[0].token_scores) == len(folder.vocabulary.encode(["b"])[0])
 
 

@@ -117,6 +117,10 @@ def test_relative_self_attention_has_two_more_products_for_each_connection() -> 
     products = TINY.num_hidden_layers * (source**2 + target**2) * channels
     difference = size.step_flops(relative, 20, source, target) - size.step_flops(TINY, 20, source, target)
     assert difference == round(2 * 3 * products * TINY.batch_size / target)
+    vectors = products // TINY.num_heads  # one for each pair of positions, for all heads and examples
+    for examples in (1, 3):
+        activations, plain = (size.activations(hparams, 20, (examples, source, target)) for hparams in (relative, TINY))
+        assert activations - plain == 4 * vectors
 
 
 def test_separate_vocabularies_have_an_embedding_each() -> None:
