@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 from dataclasses import dataclass, field
@@ -114,7 +115,11 @@ class Import:
     def _found(self, size: int, side: str, problem: str) -> Vocabulary:
         """Returns the vocabulary of `size` entries in the folders of the training."""
         files = self.folder.vocabulary_files(problem)
-        fitting = [vocabulary for file in files if (vocabulary := load_vocabulary(file)).size == size]
+        fitting = []
+        for file in files:
+            # A file of another problem may be of a kind that its name does not say. If it is the only file, say so.
+            with contextlib.suppress(*[UserError] * (len(files) > 1)):
+                fitting += [vocabulary] if (vocabulary := load_vocabulary(file)).size == size else []
         if len({vocabulary.fingerprint for vocabulary in fitting}) == 1:
             return fitting[0]
         if not fitting and size == BYTES:
@@ -131,13 +136,13 @@ class Import:
         norm = "pre-norm" if sizes.norm_before else "post-norm"
         count = sum(value.size for value in self.weights.values())
         unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
-        vocabulary = self.vocabulary
-        kinds = [part.kind for part in (vocabulary.sources, vocabulary)][vocabulary.separate_source_size == 0 :]
+        both = [self.vocabulary.sources, self.vocabulary] if self.vocabulary.separate_source_size else [self.vocabulary]
+        vocabularies = " to ".join(f"{vocabulary.size:,} {vocabulary.kind}" for vocabulary in both)
         return "\n".join(
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
                 f"{sizes.num_hidden_layers} layers of width {sizes.hidden_size}, {norm}",
-                f"vocabulary: {' and '.join(kinds)}, {self.vocabulary.size:,} entries",
+                f"vocabulary: {vocabularies}",
                 f"problem: {self.problem.name}",
                 f"not used: {', '.join(unused) or 'nothing'}",
             ]

@@ -51,6 +51,12 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
     assert len(Translator.from_dir(str(folder.path)).translate(["a b", ""])) == 2
 
 
+def test_vocabularies_of_other_problems_do_not_disturb(old: Path) -> None:
+    (old / VOCABULARY).rename(old / "vocab.translate_other.100.subwords")
+    (old / "vocab.bpe.32000").write_text("a\nb\n")
+    imports("--t2t_model=old", cwd=old.parent)
+
+
 def test_the_data_directory_is_found_from_any_folder_above(old: Path) -> None:
     (old.parent / "data").mkdir()
     (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
