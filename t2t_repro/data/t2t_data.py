@@ -1,6 +1,6 @@
 """Opens a data directory that tensor2tensor's t2t-datagen wrote.
 
-It has shards with the names and the format of ours, and vocabulary files, but neither indexes nor a description.
+Its shards have the names and the format of ours. It has vocabulary files, but no indexes and no description.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class TokenVocabulary(_T2TVocabulary):
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
     def _ids(self, text: str) -> list[int]:
-        """Returns the ids of a text. Raises UserError if the vocabulary has neither a word of it nor `unknown_id`."""
+        """Returns the ids of a text. Raises UserError if the vocabulary lacks a word and has no `unknown_id`."""
         words = text.split()
         ids = [self.id_of.get(word, self.unknown_id) for word in words]
         known_ids = [number for number in ids if number is not None]

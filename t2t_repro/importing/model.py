@@ -48,7 +48,7 @@ class Request:
 
 
 class Import:
-    """A model of tensor2tensor: its weights, hparams and vocabulary in our form. Nothing is written yet.
+    """A model of tensor2tensor: its weights, hparams and vocabulary in our form. `write` writes the model folder.
 
     Args:
         request: what to import.
