@@ -215,7 +215,10 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
 
 
 def _ids_by_piece(pieces: list[str], source: str) -> dict[str, int]:
-    """Returns the id of each piece that a text can contain. Raises UserError if a piece is too long or repeated."""
+    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last line counts.
+
+    Raises UserError if a piece is too long.
+    """
     ids: dict[str, int] = {}
     for number, piece in enumerate(pieces):
         if number < len(RESERVED) or not piece:
@@ -224,11 +227,6 @@ def _ids_by_piece(pieces: list[str], source: str) -> dict[str, int]:
             raise UserError(
                 f"{source}:{number + 1}: has {len(piece):,} characters, more than {MAX_PIECE_LENGTH:,}; copy the "
                 "vocabulary again"
-            )
-        if piece in ids:
-            raise UserError(
-                f"{source}:{number + 1}: repeats line {ids[piece] + 1}, {shortened(repr(piece))}; tensor2tensor uses "
-                "the later line: replace the earlier one by a piece that no text contains"
             )
         ids[piece] = number
     return ids
