@@ -6,7 +6,7 @@ from setuptools import find_packages, setup
 
 PROGRAMS = (
     *("datagen", "trainer", "avg_checkpoints", "decoder", "translate_beam", "bleu", "evalb", "exporter"),
-    *("query_server", "paper", "reproduce", "import"),
+    *("query_server", "paper", "reproduce", "import", "attention"),
 )
 EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
 """Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""

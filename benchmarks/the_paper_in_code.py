@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import tensorflow as tf
@@ -33,14 +32,14 @@ from t2t_repro.decoding import beam_search
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import target_log_probs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.layers import attention
 from t2t_repro.layers.position import Sinusoids
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.parsing.linearization import delinearise, linearise
 from t2t_repro.parsing.trees import Tree
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
-from t2t_repro.visualization.attention_picture import attention_picture
+from t2t_repro.visualization.attention import KINDS, Attention, attention_of
+from t2t_repro.visualization.attention_picture import AXES, attention_picture
 
 WORK = flags.DEFINE_string("work", None, "folder for data and model", required=True)
 
@@ -113,40 +112,31 @@ def describe_ids(walk: Walk) -> str:
     return table([""] * width, [row + [""] * (width - len(row)) for row in rows])
 
 
-def attention_calls(walk: Walk) -> list[tuple[tuple[int, ...], np.ndarray]]:
-    """Returns the shape of the queries and the attention weights [H, queries, keys] of each attention sub-layer.
-
-    The sub-layers are in the order of computation: first the encoder's, then the decoder's.
-    """
-    calls = []
-    compute = attention.attention_weights
-
-    def record(q: Any, k: Any, bias: Any) -> Any:
-        weights = compute(q, k, bias)
-        calls.append((tuple(q.shape), np.asarray(weights)[0]))
-        return weights
-
-    with patch.object(attention, "attention_weights", record):
-        walk.model(walk.inputs, walk.targets)
-    return calls
+def attention(walk: Walk) -> dict[str, Attention]:
+    """Returns the attention of the model for the sentence pair, by the name of its kind."""
+    return attention_of(walk.model, walk.folder.vocabulary, walk.inputs[0], walk.targets[0])
 
 
 def describe_shapes(walk: Walk) -> str:
     """Returns a table of the shapes that the model's main tensors have for the sentence pair."""
     model = walk.model
-    calls = attention_calls(walk)
-    layers = len(model.encoder)
+    weights = {kind: saved.weights[:1] for kind, saved in attention(walk).items()}  # of the first layer
+    hparams = walk.folder.hparams
     embedded = model.embedding(walk.inputs) + model.source_position(0, walk.inputs.shape[1])
     kernel = model.encoder[0].feed_forward.kernel1
     logits = model(walk.inputs, walk.targets)
     rows = [
         ("source ids", "[B, S]", walk.inputs.shape),
         ("embedding + position; output of each encoder layer", "[B, S, D]", embedded.shape),
-        ("queries of one encoder layer, for all heads", "[B, H, S, d_k]", calls[0][0]),
-        ("attention weights of that layer", "[B, H, S, S]", (1, *calls[0][1].shape)),
+        (
+            "queries of one encoder layer, for all heads",
+            "[B, H, S, d_k]",
+            (*weights["encoder"].shape[:3], hparams.key_channels // hparams.num_heads),
+        ),
+        ("attention weights of that layer", "[B, H, S, S]", weights["encoder"].shape),
         ("inside the feed-forward network of that layer", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
-        ("self-attention weights of one decoder layer, masked", "[B, H, T, T]", (1, *calls[layers][1].shape)),
-        ("cross-attention weights of that layer", "[B, H, T, S]", (1, *calls[layers + 1][1].shape)),
+        ("self-attention weights of one decoder layer, masked", "[B, H, T, T]", weights["decoder"].shape),
+        ("cross-attention weights of that layer", "[B, H, T, S]", weights["cross"].shape),
         ("logits", "[B, T, V]", logits.shape),
     ]
     return table(["tensor", "shape", "here"], [(*row[:2], list(map(int, row[2]))) for row in rows])
@@ -164,23 +154,17 @@ def describe_predictions(walk: Walk) -> str:
 
 def draw_attention(walk: Walk) -> None:
     """Draws two pictures: all cross-attention heads of the last layer, and one head of each kind of attention."""
-    source, target = (walk.folder.vocabulary.pieces(ids[0].tolist()) for ids in (walk.inputs, walk.targets))
-    weights = [weights for _, weights in attention_calls(walk)]
-    (PICTURES / "attention.png").write_bytes(attention_picture(weights[-1], source, target).png)
-    layers = len(walk.model.encoder)
-    read = ["zeros", *target[:-1]]
-    uses = {"encoder self-attention": (weights[layers - 1], source, source, "source", "source"),
-            "decoder self-attention": (weights[-2], target, read, "target to predict", "target already read"),
-            "cross-attention": (weights[-1], target, source, "target to predict", "source")}  # fmt: skip
+    kinds = attention(walk)
+    (PICTURES / "attention.png").write_bytes(attention_picture(kinds["cross"]).png)
     figure = Figure((10, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
-    for panel, (name, (of_heads, queries, keys, row_name, column_name)) in zip(panels, uses.items(), strict=True):
-        image = panel.imshow(of_heads[HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for panel, (kind, name) in zip(panels, KINDS.items(), strict=True):
+        image = panel.imshow(kinds[kind].weights[-1, HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_title(name, size=9)
-        panel.set_ylabel(row_name, size=9)
-        panel.set_xlabel(column_name, size=9)
-        panel.set_xticks(range(len(keys)), keys, rotation=90, size=8)
-        panel.set_yticks(range(len(queries)), queries, size=8)
+        panel.set_ylabel(AXES[kind][0], size=9)
+        panel.set_xlabel(AXES[kind][1], size=9)
+        panel.set_xticks(range(len(kinds[kind].keys)), kinds[kind].keys, rotation=90, size=8)
+        panel.set_yticks(range(len(kinds[kind].queries)), kinds[kind].queries, size=8)
         panel.tick_params(length=0)
     figure.colorbar(image, ax=panels, ticks=(0, 1), label="attention weight")
     figure.savefig(PICTURES / "three_uses.png", dpi=80)

@@ -187,6 +187,11 @@ def has_model(name: str) -> bool:
     return name in _models.names()
 
 
+def model_names() -> list[str]:
+    """Returns the names of all registered models."""
+    return _models.names()
+
+
 def help_text() -> str:
     """Returns the text of --registry_help: all problems, hparams sets and models."""
     return "\n\n".join(registry.help() for registry in (_problems, _hparams, _models))

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.data.text_rules import one_line
+from t2t_repro.data.text_rules import is_empty, one_line
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING, Hypotheses
@@ -34,6 +34,7 @@ from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
 from t2t_repro.precision import check_precision
+from t2t_repro.visualization.attention import PairAttention, attention_of, require_attention
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The token ids of a source and of its target."""
@@ -214,6 +215,39 @@ class Translator:
         source_ids, target_ids = self.vocabulary.sources.encode(sources), self.vocabulary.encode(targets)
         pairs = list(zip(source_ids, target_ids, strict=True))
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
+
+    def attention(self, source: str, target: str = "", merge_subwords: bool = False) -> PairAttention:
+        """Returns the attention weights of all layers and heads for a source and its target, with their tokens.
+
+        Args:
+            source: one line.
+            target: one line; "" for the model's translation.
+            merge_subwords: true for words instead of tokens: the sum over the keys and the mean over the queries of
+                each word.
+
+        Raises UserError if the source is empty or too long, the model has no attention, or is an ensemble.
+        """
+        as_decoding_model(self.model, "use another model")
+        require_attention(self.model)
+        if isinstance(self.model, Ensemble):
+            raise UserError("an ensemble has no attention of its own; choose one of its models")
+        if is_empty(source):
+            raise UserError("the source is empty; give a text")
+        longest = self.decode_hparams.max_input_size or self.max_length
+        (inputs,), (targets,) = self.vocabulary.sources.encode([source]), self.vocabulary.encode([target])
+        for name, ids, limit in (
+            ("source", inputs, longest),
+            ("target", targets, longest and longest + self.decode_hparams.extra_length),
+        ):
+            if limit and len(ids) > limit:
+                raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
+        if not target:
+            hypothesis = self.translate([source])[0].hypotheses[0]
+            target, targets = hypothesis.text, list(hypothesis.ids)
+        arrays = (np.array(ids, np.int32) for ids in (inputs, targets))
+        return PairAttention(
+            source, target, attention_of(self.model, self.vocabulary, *arrays, merge_subwords=merge_subwords)
+        )
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`, or a field is set that only t2t-decoder uses."""

@@ -6,6 +6,9 @@ channels and d_v value channels of a head.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import keras
@@ -37,7 +40,28 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         bias: mask that broadcasts to [B, H, T, S]: 0 for keys a query may see, ILLEGAL for others; None for no mask.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
-    return ops.softmax(logits if bias is None else logits + bias)
+    weights = ops.softmax(logits if bias is None else logits + bias)
+    if (saved := _saved.get()) is not None:
+        saved.append(weights)
+    return weights
+
+
+_saved: ContextVar[list[Tensor] | None] = ContextVar("saved attention weights", default=None)
+"""The list of the innermost `save_weights` of this thread; None outside."""
+
+
+@contextmanager
+def save_weights() -> Iterator[list[Tensor]]:
+    """Returns a context in which all attention layers append their weights [B, H, T, S] to the list that it yields.
+
+    The weights are those before dropout, in the order of computation. Only the current thread's layers are saved.
+    """
+    weights: list[Tensor] = []
+    token = _saved.set(weights)
+    try:
+        yield weights
+    finally:
+        _saved.reset(token)
 
 
 class MultiHeadAttention(Layer):
@@ -131,6 +155,8 @@ class SelfAttention(MultiHeadAttention):
         if self.neighborhood:
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
             heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
+            if saved := _saved.get():
+                saved.append(blocks.all_positions(saved.pop()))
             return self.concatenate(blocks.join(heads))
         if self.is_masked:
             causal = causal_bias(ops.shape(x)[1])

@@ -74,3 +74,11 @@ class Blocks:
         """Returns the blocks [B, H, N, L, d] joined to a sequence [B, H, T, d], without padding."""
         heads = ops.reshape(heads, (*ops.shape(heads)[:2], self.count * self.size, heads.shape[-1]))
         return heads[:, :, : self.length]
+
+    def all_positions(self, weights: Tensor) -> Tensor:
+        """Returns the attention weights of the blocks [B, H, N, L, M] as weights of all positions [B, H, T, T].
+
+        Keys outside a query's neighborhood have weight 0.
+        """
+        # Attention's output is the weighted mean of the values. If the values are one-hot, it is the weights.
+        return self.join(ops.matmul(weights, self.around(ops.eye(self.length)[None, None])))

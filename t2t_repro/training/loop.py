@@ -36,7 +36,8 @@ from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepa
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
-from t2t_repro.visualization.attention_picture import attention_of
+from t2t_repro.visualization.attention import attention_of
+from t2t_repro.visualization.attention_picture import attention_picture
 
 
 def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> ModelFolder | None:
@@ -258,8 +259,8 @@ class Loop:
         if is_best:
             prepared.checkpoints.save_best(step)
         if prepared.model.has_attention:
-            picture = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
-            prepared.logs.log_attention(step, picture)
+            attention = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
+            prepared.logs.log_attention(step, attention_picture(attention["cross"]))
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         prepared.logs.log_evaluation(step, evaluation, source_use, decoded)
         self._run.say(

@@ -1,6 +1,6 @@
-"""Draws cross-attention as a picture with one panel for each head, like the pictures in the paper's appendix.
+"""Draws attention as heat maps: a panel for each layer and head, with a row per query and a column per key.
 
-Shapes: H heads, T target tokens, S source tokens.
+Shapes: L layers, H heads, T target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -11,29 +11,38 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.visualization.attention import Attention
+from t2t_repro.visualization.labels import fonts, label
 
 if TYPE_CHECKING:
-    from t2t_repro.models.model import DecodingModel
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_TOKENS = 40
-"""Largest number of source tokens, and of target tokens, in a picture. The end of a longer text is not drawn."""
-LONGEST_LABEL = 16
-"""Largest number of characters in a token's label. The end of a longer token is cut off."""
+"""Largest number of source tokens, and of target tokens, in a picture for TensorBoard."""
 COLUMNS = 4
-"""Largest number of panels in a row."""
+"""Largest number of panels in a row, if all panels are of one layer."""
 CELL = 0.16
 """Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
 GAP = 0.15
 """Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
 LEAST_PANEL = 0.5
-"""Smallest width and height of a panel in inches, enough for its title."""
+"""Smallest width and height of a panel in inches, enough for a title with the head. With the layer, it is twice."""
 FONT_SIZE = 7
 """Size of labels in points."""
-NO_GLYPH = "□"
-"""Character in a label that stands for an unprintable character, such as the end of a line."""
+MOST_INCHES = 160
+"""Largest width and height of a figure. 16 heads with 60 tokens need 155 inches."""
+DPI = 100
+"""Pixels per inch of PNG files."""
+FORMATS = ("png", "svg", "pdf")
+"""File formats of pictures."""
+AXES = {
+    "encoder": ("source", "source"),
+    "decoder": ("target to predict", "target already read"),
+    "cross": ("target", "source"),
+}
+"""Names of the queries and of the keys of each kind of attention."""
 
 
 class Picture(NamedTuple):
@@ -44,90 +53,95 @@ class Picture(NamedTuple):
     height: int
 
 
-def attention_of(model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray) -> Picture:
-    """Returns a picture of the last decoder layer's cross-attention for a source text and a target text.
-
-    Args:
-        model: a model whose `has_attention` is true.
-        vocabulary: the model's vocabulary.
-        inputs: source ids, including the end token. Padding is not drawn.
-        targets: target ids, including the end token. Padding is not drawn.
-    """
-    inputs, targets = inputs[inputs != 0], targets[targets != 0]
-    weights: list[Any] = []
-    model.decode(targets[None], model.encode(inputs[None]), save_weights_to=weights)
-    source, target = vocabulary.sources.pieces(inputs.tolist()), vocabulary.pieces(targets.tolist())
-    return attention_picture(np.asarray(weights[-1])[0], source, target)
-
-
-def attention_picture(weights: np.ndarray, source: Sequence[str], target: Sequence[str]) -> Picture:
-    """Returns a picture with a panel for each head. Rows are target tokens, columns are source tokens.
-
-    The darker a cell, the more the head attends to the source token when the model predicts the target token.
-
-    Args:
-        weights: attention weights [H, T, S], from 0 to 1.
-        source: S source tokens in any alphabet. A character that no installed font has is drawn as a box.
-        target: T target tokens in any alphabet.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    weights = weights[:, :MOST_TOKENS, :MOST_TOKENS]
-    heads, rows, columns = np.shape(weights)
-    labels = [_label(token) for token in (*target[:rows], *source[:columns])]
-    font: dict[str, Any] = {"family": _families(labels), "size": FONT_SIZE, "parse_math": False}
-    panel_columns = min(heads, COLUMNS)
-    panel_rows = -(-heads // panel_columns)
-    width, height = max(CELL * columns, LEAST_PANEL), max(CELL * rows, LEAST_PANEL)
-    figure = Figure((panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP))
-    FigureCanvasAgg(figure)
-    # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
-    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
-    panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
-    for head, panel in enumerate(panels[:heads]):
-        image = panel.imshow(weights[head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        panel.set_title(f"head {head + 1}", size=FONT_SIZE + 1, pad=3)
-        panel.set_xticks(range(columns), labels[rows:], rotation=90, **font)
-        panel.set_yticks(range(rows), labels[:rows], **font)
-        panel.tick_params(length=0, labelbottom=head + panel_columns >= heads, labelleft=head % panel_columns == 0)
-        panel.spines[:].set(color="silver", linewidth=0.5)
-    for panel in panels[heads:]:
-        panel.remove()
-    corner_panel = panels[panel_columns * (panel_rows - 1)]
-    corner_panel.set_ylabel(_axis_title("target", rows, len(target)), size=FONT_SIZE + 1)
-    corner_panel.set_xlabel(_axis_title("source", columns, len(source)), size=FONT_SIZE + 1)
-    color_scale = panels[panel_columns - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
-    figure.colorbar(image, color_scale, ticks=(0, 1)).ax.tick_params(length=0, labelsize=FONT_SIZE)
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Matplotlib warns of characters that no font has
-        figure.savefig(file, format="png", dpi=100, bbox_inches="tight", pad_inches=0.1)
-    png = file.getvalue()
+def attention_picture(attention: Attention) -> Picture:
+    """Returns heat maps of the last layer for TensorBoard: a panel per head, of the first `MOST_TOKENS` tokens."""
+    queries, keys = attention.queries[:MOST_TOKENS], attention.keys[:MOST_TOKENS]
+    first = Attention(
+        attention.kind,
+        queries,
+        keys,
+        attention.weights[-1:, :, : len(queries), : len(keys)],
+        attention.layers[-1:],
+        attention.heads,
+    )
+    sides = zip(AXES[attention.kind], (queries, keys), (attention.queries, attention.keys), strict=True)
+    titles = [
+        name if len(shown) == len(tokens) else f"{name}, the first {len(shown)} of {len(tokens)} tokens"
+        for name, shown, tokens in sides
+    ]
+    png = rendered(heat_maps(first, titles), "png")
     return Picture(png, *struct.unpack(">II", png[16:24]))
 
 
-def _axis_title(side: str, shown: int, tokens: int) -> str:
-    return side if shown == tokens else f"{side}, the first {shown} of {tokens} tokens"
+def heat_maps(attention: Attention, axis_titles: Sequence[str] = ()) -> Figure:
+    """Returns a figure with a panel for each head. A row of panels is a layer; a single layer may have several rows.
+
+    In a panel, rows are queries and columns are keys. The darker a cell, the more the query attends to the key.
+
+    Args:
+        attention: weights with labels in any alphabet. A character that no installed font has is drawn as a box.
+        axis_titles: names of the queries and of the keys; by default, those in `AXES`.
+
+    Raises UserError if the figure is larger than `MOST_INCHES`.
+    """
+    layers, heads, rows, columns = attention.weights.shape
+    queries, keys = ([label(token) for token in tokens] for tokens in (attention.queries, attention.keys))
+    font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
+    panel_columns = heads if layers > 1 else min(heads, COLUMNS)
+    panel_rows = -(-layers * heads // panel_columns)
+    width, height = max(CELL * columns, LEAST_PANEL * min(layers, 2)), max(CELL * rows, LEAST_PANEL)
+    figure = new_figure(panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP)
+    # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
+    panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
+    names = [(layer, head) for layer in attention.layers for head in attention.heads]
+    weights = attention.weights.reshape(-1, rows, columns)
+    for number, (panel, (layer, head)) in enumerate(zip(panels, names, strict=False)):
+        image = panel.imshow(weights[number], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        title = f"layer {layer}, head {head}" if layers > 1 else f"head {head}"
+        panel.set_title(title, size=FONT_SIZE + 1, pad=3)
+        panel.set_xticks(range(columns), keys, rotation=90, **font)
+        panel.set_yticks(range(rows), queries, **font)
+        is_lowest = number + panel_columns >= len(names)
+        panel.tick_params(length=0, labelbottom=is_lowest, labelleft=number % panel_columns == 0)
+        panel.spines[:].set(color="silver", linewidth=0.5)
+    for panel in panels[len(names) :]:
+        panel.remove()
+    corner_panel = panels[panel_columns * (panel_rows - 1)]
+    row_name, column_name = axis_titles or AXES[attention.kind]
+    corner_panel.set_ylabel(row_name, size=FONT_SIZE + 1)
+    corner_panel.set_xlabel(column_name, size=FONT_SIZE + 1)
+    _color_scale(figure, panels[panel_columns - 1], image, width)
+    return figure
 
 
-def _label(token: str) -> str:
-    return "".join(character if character.isprintable() else NO_GLYPH for character in token[:LONGEST_LABEL])
+def _color_scale(figure: Figure, panel: Axes, image: Any, width: float) -> None:
+    """Draws a scale of colors to the right of a panel that is `width` inches wide."""
+    scale = figure.colorbar(image, panel.inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1)), ticks=(0, 1))
+    scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
 
 
-def _families(texts: Sequence[str]) -> list[str]:
-    """Returns names of fonts that together can draw `texts`, except characters that no installed font has."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty figure of a size in inches. Raises UserError if it is larger than `MOST_INCHES`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    families, missing = [], set(map(ord, " ".join(texts)))
-    regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
-    for family in ["DejaVu Sans", *sorted(regular)]:  # DejaVu Sans is part of Matplotlib
-        if not missing:
-            break
-        if family.startswith("Last Resort"):  # this font draws a box for every character
-            continue
-        characters = get_font(findfont(FontProperties(family=[family]))).get_charmap()
-        if missing.intersection(characters):
-            families.append(family)
-            missing.difference_update(characters)
-    return families
+    if max(width, height) > MOST_INCHES:
+        raise UserError(f"the picture would be {width:.0f} x {height:.0f} inches; choose fewer --layers and --heads")
+    figure = Figure((width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def rendered(figure: Figure, format: str) -> bytes:
+    """Returns a figure as a file of a format from `FORMATS`. The same figure always gives the same bytes."""
+    import matplotlib
+
+    file = io.BytesIO()
+    # Text stays text in SVG and PDF, so that it can be searched, and other machines can draw it with their fonts.
+    options = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
+    with matplotlib.rc_context(options), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Matplotlib warns of characters that no font has
+        figure.savefig(file, format=format, dpi=DPI, bbox_inches="tight", pad_inches=0.1, metadata=undated)
+    return file.getvalue()

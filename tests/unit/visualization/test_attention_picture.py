@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import subprocess
 import sys
 
@@ -12,9 +13,12 @@ import pytest
 from PIL import Image
 
 from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.visualization.attention_picture import MOST_TOKENS, Picture, attention_of, attention_picture
+from t2t_repro.visualization.attention import Attention, attention_of
+from t2t_repro.visualization.attention_picture import MOST_TOKENS, Picture, attention_picture, heat_maps, rendered
+from t2t_repro.visualization.labels import LONGEST_LABEL
 
 DARKEST = (8, 48, 107)
 """The color of a cell whose weight is 1."""
@@ -24,6 +28,15 @@ SCRIPTS = (
     "e\u0301 \u0301 \u200b a\u200db \xad \x00 \x07 \n \u2028 \ue000 \U0010fffd \ufffd"
 )
 """Words in many alphabets, characters that are not letters, and strings that plotting libraries read as commands."""
+
+
+def attention(weights: np.ndarray, source: list[str], target: list[str]) -> Attention:
+    """Returns encoder-decoder attention of one layer, from weights [H, T, S]."""
+    return Attention("cross", tuple(target), tuple(source), weights[None], (1,), tuple(range(1, len(weights) + 1)))
+
+
+def picture_of(weights: np.ndarray, source: list[str], target: list[str]) -> Picture:
+    return attention_picture(attention(weights, source, target))
 
 
 def pixels(picture: Picture) -> np.ndarray:
@@ -50,7 +63,7 @@ def single_cell(heads: int, rows: int, columns: int, head: int, row: int, column
     """Returns a picture of weights that are 1 in one cell of one head, and 0 in all other cells."""
     weights = np.zeros((heads, rows, columns), np.float32)
     weights[head, row, column] = 1
-    return attention_picture(weights, ["source"] * columns, ["target"] * rows)
+    return picture_of(weights, ["source"] * columns, ["target"] * rows)
 
 
 def test_a_row_is_a_target_token_and_a_column_a_source_token() -> None:
@@ -76,7 +89,7 @@ def test_heads_have_panels_in_reading_order() -> None:
 
 def test_larger_weights_are_darker() -> None:
     weights = np.linspace(0, 1, 5, dtype=np.float32).reshape(1, 1, 5)
-    picture = attention_picture(weights, ["s"] * 5, ["t"])
+    picture = picture_of(weights, ["s"] * 5, ["t"])
     top, left = squares(picture)[0]
     brightness = pixels(picture)[top + 6].astype(int).sum(axis=1)
     cells = [int(brightness[left + 6 - 16 * back]) for back in range(4, -1, -1)]
@@ -95,7 +108,7 @@ def test_labels_stand_beside_their_row_and_below_their_column() -> None:
         tokens = ["MMMMMMMM" if token == wide else "." for token in range(4)]
         weights = np.zeros((1, 4, 4), np.float32)
         weights[0, 0, 0] = 1
-        picture = attention_picture(weights, tokens, tokens)
+        picture = picture_of(weights, tokens, tokens)
         ((top, left),) = squares(picture)
         top, left, image = top - 2, left - 2, pixels(picture)
         beside = [ink(image[top + 16 * row : top + 16 * row + 16, 22 : left - 2]) for row in range(4)]
@@ -108,14 +121,14 @@ def test_labels_stand_beside_their_row_and_below_their_column() -> None:
 def test_labels_in_any_alphabet() -> None:
     tokens = SCRIPTS.split(" ")
     weights, blanks = np.zeros((1, 1, len(tokens))), [" "] * len(tokens)
-    blank, written = (attention_picture(weights, texts, ["t"]) for texts in (blanks, tokens))
+    blank, written = (picture_of(weights, texts, ["t"]) for texts in (blanks, tokens))
     assert len(tokens) <= MOST_TOKENS
     assert ink(pixels(written)) > ink(pixels(blank)) + 10 * len(tokens)
 
 
 def label(token: str) -> bytes:
     """Returns the PNG of a picture with one cell, whose source token is `token`."""
-    return attention_picture(np.ones((1, 1, 1)), [token], ["."]).png
+    return picture_of(np.ones((1, 1, 1)), [token], ["."]).png
 
 
 def test_a_character_that_cannot_be_printed_is_a_box() -> None:
@@ -137,10 +150,10 @@ def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
     weights = np.zeros((1, 300, 200))
     for row, column in ((0, 0), (39, 39), (40, 0), (0, 40), (299, 199)):
         weights[0, row, column] = 1
-    picture = attention_picture(weights, ["s" * 300] * 200, ["t" * 300] * 300)
+    picture = picture_of(weights, ["s" * 300] * 200, ["t" * 300] * 300)
     (top, left), (bottom, right) = squares(picture)
     assert bottom - top == right - left == pytest.approx(39 * 16, abs=1)
-    cut = attention_picture(weights[:, :40, :40], ["s" * 16] * 40, ["t" * 16] * 40)
+    cut = picture_of(weights[:, :40, :40], ["s" * LONGEST_LABEL] * 40, ["t" * LONGEST_LABEL] * 40)
     np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
     assert ink(pixels(picture)) > ink(pixels(cut))  # only `picture` has axis titles with numbers of tokens
 
@@ -154,21 +167,60 @@ def test_padding_does_not_change_the_picture(tiny_hparams: HParams, tiny_vocabul
     keras.utils.set_random_seed(1)
     model = Transformer(HParams(**(vars(tiny_hparams) | {"num_hidden_layers": 2})), tiny_vocabulary.size)
     inputs, targets = (np.array(ids, np.int32) for ids in tiny_vocabulary.encode(["é", "\x00ж"]))
-    picture = attention_of(model, tiny_vocabulary, inputs, targets)
+    picture = attention_picture(attention_of(model, tiny_vocabulary, inputs, targets)["cross"])
     saved: list[np.ndarray] = []
     model.decode(targets[None], model.encode(inputs[None]), save_weights_to=saved)
     first, last = (np.asarray(weights)[0] for weights in saved)
     source, target = ["▁", "<0xC3>", "<0xA9>", "</s>"], ["▁", "<0x00>", "<0xD0>", "<0xB6>", "</s>"]
-    assert picture == attention_picture(last, source, target) != attention_picture(first, source, target)
-    assert attention_of(model, tiny_vocabulary, np.pad(inputs, (0, 3)), np.pad(targets, (0, 2))) == picture
+    assert picture == picture_of(last, source, target) != picture_of(first, source, target)
+    padded = attention_of(model, tiny_vocabulary, np.pad(inputs, (0, 3)), np.pad(targets, (0, 2)))
+    assert attention_picture(padded["cross"]) == picture
+
+
+def test_rows_of_panels_are_layers_and_columns_heads() -> None:
+    weights = np.zeros((2, 5, 3, 4), np.float32)
+    weights[1, 4, 2, 3] = 1
+    figure = heat_maps(Attention("decoder", ("a", "b", "c"), ("w", "x", "y", "z"), weights, (3, 6), (1, 2, 3, 4, 8)))
+    panels = figure.axes[:10]
+    assert [panel.get_title() for panel in panels] == [f"layer {n}, head {h}" for n in (3, 6) for h in (1, 2, 3, 4, 8)]
+    assert [float(panel.images[0].get_array().sum()) for panel in panels] == [0.0] * 9 + [1.0]
+    assert panels[9].images[0].get_array()[2, 3] == 1
+    lower = panels[5]
+    assert [text.get_text() for text in lower.get_xticklabels()] == ["w", "x", "y", "z"]
+    assert [text.get_text() for text in lower.get_yticklabels()] == ["a", "b", "c"]
+    assert (lower.get_ylabel(), lower.get_xlabel()) == ("target to predict", "target already read")
+    boxes = [panel.get_position() for panel in panels]
+    assert boxes[0].y0 == boxes[4].y0 > boxes[5].y1 and boxes[0].x1 < boxes[1].x0
+
+
+def test_sixty_tokens_of_sixteen_heads_fit_and_their_labels_do_not_overlap() -> None:
+    tokens = tuple(f"token{i}" for i in range(60))
+    weights = np.full((1, 4, 60, 60), 1 / 60, np.float32)
+    figure = heat_maps(Attention("encoder", tokens, tokens, weights, (1,), (1, 2, 3, 4)))
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [text.get_window_extent(renderer) for text in figure.axes[0].get_yticklabels()]
+    assert all(lower.y1 < upper.y0 + 1 for upper, lower in itertools.pairwise(boxes))
+    assert all(box.height > 8 for box in boxes)  # pixels
+    with pytest.raises(UserError, match="choose fewer --layers"):
+        heat_maps(Attention("encoder", tokens, tokens, np.ones((2, 20, 60, 60)), (1, 2), tuple(range(20))))
+
+
+@pytest.mark.parametrize(("form", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_formats_are_the_same_in_every_run(form: str, start: bytes) -> None:
+    figures = [heat_maps(attention(np.ones((1, 1, 2)), ["né", "中"], ["b"])) for _ in range(2)]
+    contents = [rendered(figure, form) for figure in figures]
+    assert contents[0] == contents[1] and contents[0].startswith(start)
+    if form == "svg":  # text is text
+        assert ">né<" in contents[0].decode() and ">中<" in contents[0].decode()
 
 
 def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never() -> None:
     code = (
         "import sys, numpy\n"
+        "from t2t_repro.visualization.attention import Attention\n"
         "from t2t_repro.visualization.attention_picture import attention_picture\n"
         "assert 'matplotlib' not in sys.modules and 'tensorflow' not in sys.modules\n"
-        "attention_picture(numpy.ones((1, 1, 1)), ['s'], ['t'])\n"
+        "attention_picture(Attention('cross', ('s',), ('t',), numpy.ones((1, 1, 1, 1)), (1,), (1,)))\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,207 @@
+"""Draws what a model attends to: t2t-attention --output_dir=M --source="A man sleeps on a couch." --out=figures
+
+Without --target, the program translates the source first. It draws two pictures of each kind of attention: the words on
+two lines joined by strokes, as in figures 3 to 5 of the paper, and heat maps of each layer and head.
+
+--figure=3 draws the paper's figure 3, over the paper's sentence. --format=npz,json,bertviz writes the weights for other
+programs. Layers and heads are numbered from 1. docs/attention.md shows the pictures.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from t2t_repro.bin import program
+from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.model_folder import open_folders
+from t2t_repro.progress import say
+from t2t_repro.textfile import whole_file
+from t2t_repro.visualization.arrays import WRITERS
+from t2t_repro.visualization.attention import KINDS, Attention
+from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered
+from t2t_repro.visualization.labels import fonts
+from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
+from t2t_repro.visualization.strokes import layer_panels, stroke_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLES = ("lines", "heatmap")
+
+FLAGS = flags.FlagValues()
+program.define_model_folder(FLAGS)
+for name, default, text in (
+    ("source", "", "the source text; with --figure, the paper's sentence by default"),
+    ("target", "", "the target text; by default, the model's translation"),
+    ("out", "", "folder of the files to write"),
+    ("word", "", "draw only the strokes of this word: the first word or token of the queries with this name"),
+):
+    flags.DEFINE_string(name, default, text, flag_values=FLAGS)
+for name, values, text in (
+    ("attention", list(KINDS), f"kinds of attention: {', '.join(KINDS)}"),
+    ("style", list(STYLES), "kinds of pictures: lines (words joined by strokes), heatmap"),
+    ("layers", [], "numbers of layers, from 1; default: all"),
+    ("heads", [], "numbers of heads, from 1; default: all"),
+    ("format", ["png"], f"formats of the files: {', '.join((*FORMATS, *WRITERS))}"),
+):
+    flags.DEFINE_list(name, values, text, flag_values=FLAGS)
+flags.DEFINE_enum("figure", "", ["", *map(str, FIGURES)], "draw only this figure of the paper", flag_values=FLAGS)
+flags.DEFINE_bool(
+    "merge_subwords", False, "show words: weights are summed over keys and averaged over queries", flag_values=FLAGS
+)
+flags.DEFINE_bool("overwrite", False, "replace files that exist", flag_values=FLAGS)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Computes the attention weights of one sentence pair and writes the files that the flags name."""
+    program.require(values, "output_dir", "out")
+    check_choices(values)
+    layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)
+    figure = int(values.figure or 0)
+    source = values.source or (FIGURES[figure].source if figure else "")
+    if not source.strip():
+        raise UserError("--source is empty; give the text to read")
+    if "," in values.output_dir:
+        raise UserError(f"--output_dir={values.output_dir}: an ensemble has no attention of its own; give one model")
+    names = [f"figure{figure}.{form}" for form in values.format] if figure else file_names(values, KINDS)
+    refuse_existing([Path(values.out, name) for name in names], values.overwrite)
+    folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
+
+    program.load_tensorflow()
+    from t2t_repro import devices
+    from t2t_repro.decoding.translator import Translator
+
+    devices.use_one_gpu(0)
+    devices.share_cores()
+    translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
+    result = translator.attention(source, values.target, merge_subwords=values.merge_subwords or bool(figure))
+    say(f"source: {result.source}")
+    say(f"target: {result.target}")
+    kinds = select(result.kinds, values, layers, heads) if not figure else {"encoder": require(result.kinds, "encoder")}
+    report_missing_characters(kinds)
+    if figure:
+        drawing = paper_figure(figure, kinds["encoder"], values.word, layers, heads)
+        files = {f"figure{figure}.{form}": rendered(drawing, form) for form in values.format}
+    else:
+        files = contents(kinds, values)
+    for name, content in files.items():
+        path = Path(values.out, name)
+        with whole_file(path) as file:
+            file.write(content)
+        say(f"{path}: written")
+
+
+def check_choices(values: flags.FlagValues) -> None:
+    """Raises UserError if a list has an unknown name or is empty, or if flags contradict each other."""
+    formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
+    for name, known in (("format", formats), ("style", STYLES), ("attention", KINDS)):
+        if not values[name].value:
+            raise UserError(f"--{name} is empty; choose from {', '.join(known)}")
+        for choice in values[name].value:
+            if choice not in known:
+                raise unknown(f"--{name}", choice, known)
+    if values.merge_subwords and "bertviz" in values.format:
+        raise UserError(
+            "--format=bertviz has the same tokens as queries and keys of the decoder; omit --merge_subwords"
+        )
+    if values.word and not values.figure and "lines" not in values.style:
+        raise UserError("--word has no effect without --style=lines; omit it")
+    for name in ("style", "attention"):
+        if values.figure and values[name].present:
+            raise UserError(f"--{name} has no effect with --figure; omit it")
+
+
+def numbers(flag: str, texts: Sequence[str]) -> list[int]:
+    """Returns the numbers in a list. Raises UserError if one is no number."""
+    for text in texts:
+        if not (text.isascii() and text.isdigit()):
+            raise UserError(f"--{flag}={shortened(text)}: not a number; give numbers from 1, separated by commas")
+    return [int(text) for text in texts]
+
+
+def file_names(values: flags.FlagValues, kinds: Mapping[str, object]) -> list[str]:
+    """Returns the names of the files that the program writes for these kinds of attention."""
+    names = []
+    for form in values.format:
+        if form in WRITERS:
+            names.append(WRITERS[form][0])
+        else:
+            names += [f"{kind}_{style}.{form}" for kind in kinds if kind in values.attention for style in values.style]
+    return names
+
+
+def refuse_existing(paths: Sequence[Path], overwrite: bool) -> None:
+    """Raises UserError if a file exists and --overwrite is not given, or is a folder."""
+    for path in paths:
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder; remove it, or choose another --out")
+        if os.path.lexists(path) and not overwrite:
+            raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
+
+
+def require(kinds: Mapping[str, Attention], kind: str) -> Attention:
+    """Returns the attention of a kind. Raises UserError if the model does not have it."""
+    if kind not in kinds:
+        raise UserError(f"this model saves no {KINDS[kind]}; give --attention={','.join(kinds)}")
+    return kinds[kind]
+
+
+def select(
+    kinds: Mapping[str, Attention], values: flags.FlagValues, layers: Sequence[int], heads: Sequence[int]
+) -> dict[str, Attention]:
+    """Returns the layers and heads that the flags choose of each kind of attention that they choose.
+
+    Without --attention, kinds that the model does not have are left out.
+    """
+    chosen = values.attention if values["attention"].present else kinds
+    return {kind: require(kinds, kind).select(layers, heads) for kind in KINDS if kind in chosen}
+
+
+def contents(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, bytes]:
+    """Returns the name and the contents of each file.
+
+    With --word, there are pictures with lines only of the kinds that have this word among their queries. Raises
+    UserError if there are none.
+    """
+    files = {}
+    for form in values.format:
+        if form in WRITERS:
+            name, write = WRITERS[form]
+            files[name] = write(kinds)
+    forms = [form for form in values.format if form in FORMATS]
+    has_word = [kind for kind in kinds if not values.word or kinds[kind].has_query(values.word)]
+    if not has_word:
+        kinds[next(iter(kinds))].query(values.word)  # raises the error
+    for kind, attention in kinds.items():
+        for style in values.style if forms else ():
+            if style != "lines" or kind in has_word:
+                drawing = draw(style, attention, values.word)
+                files |= {f"{kind}_{style}.{form}": rendered(drawing, form) for form in forms}
+    return files
+
+
+def draw(style: str, attention: Attention, word: str) -> Figure:
+    """Returns a picture in one of `STYLES`."""
+    return stroke_figure(layer_panels(attention, word)) if style == "lines" else heat_maps(attention)
+
+
+def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
+    """Prints the characters of the labels that no installed font has."""
+    missing = fonts([token for attention in kinds.values() for token in (*attention.queries, *attention.keys)])[1]
+    if printable := "".join(character for character in missing if character.isprintable()):
+        say(f"no font here has {shortened(printable)}; PNG and PDF show boxes. Install a font, e.g. Noto Sans CJK")
+
+
+def run() -> None:
+    """Runs t2t-attention."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,213 @@
+"""The attention weights of a model for one source and its target, with the tokens of queries and keys.
+
+Shapes: L layers, H heads, Q queries, K keys, S source tokens, T target tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from t2t_repro import registry
+from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.hparam import HParams
+
+if TYPE_CHECKING:
+    from t2t_repro.models.model import DecodingModel, Model
+
+KINDS = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+"""The three uses of attention (section 3.2.3): the names in flags and files, and the paper's names."""
+START = "<start>"
+"""Label of the decoder's first key. The decoder reads zeros there, because there is no start token."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The weights of one kind of attention."""
+
+    kind: str
+    """"encoder", "decoder" or "cross"."""
+    queries: tuple[str, ...]
+    """Label of each query. In the decoder, it is the target token that this position predicts."""
+    keys: tuple[str, ...]
+    """Label of each key. In decoder self-attention, it is the target token that the decoder reads there."""
+    weights: np.ndarray
+    """float32 [L, H, Q, K]: how much each query attends to each key. Each row of K weights has the sum 1."""
+    layers: tuple[int, ...]
+    """Number of each layer, from 1."""
+    heads: tuple[int, ...]
+    """Number of each head, from 1."""
+
+    def select(self, layers: Sequence[int] = (), heads: Sequence[int] = ()) -> Attention:
+        """Returns the weights of some layers and heads, by their numbers; empty for all of them.
+
+        Raises UserError if a layer or head does not exist.
+        """
+        rows = [_index("layer", number, self.layers) for number in layers or self.layers]
+        columns = [_index("head", number, self.heads) for number in heads or self.heads]
+        return replace(
+            self,
+            weights=self.weights[np.ix_(rows, columns)],
+            layers=tuple(self.layers[row] for row in rows),
+            heads=tuple(self.heads[column] for column in columns),
+        )
+
+    def query(self, word: str) -> int:
+        """Returns the index of the first query that is a word. Raises UserError if there is none."""
+        names = self._names()
+        if word not in names:
+            raise UserError(
+                f"--word={shortened(word)}: no query of {KINDS[self.kind]} has this name; choose one of "
+                f"{' '.join(names)}, or give --merge_subwords if the word has several subwords"
+            )
+        return names.index(word)
+
+    def has_query(self, word: str) -> bool:
+        """Returns True if there is a query that is this word."""
+        return word in self._names()
+
+    def _names(self) -> list[str]:
+        return [label.strip("▁_ ") or label for label in self.queries]
+
+
+def _index(name: str, number: int, numbers: Sequence[int]) -> int:
+    if number not in numbers:
+        raise UserError(f"there is no {name} {number}; choose one of {', '.join(map(str, numbers))}")
+    return numbers.index(number)
+
+
+class PairAttention(NamedTuple):
+    """The attention of a model for one source and its target."""
+
+    source: str
+    """The source text."""
+    target: str
+    """The target text, or the model's translation."""
+    kinds: dict[str, Attention]
+    """The weights by the name of their kind in `KINDS`."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a text as labels, or its words."""
+
+    labels: tuple[str, ...]
+    """A label for each token or word."""
+    starts: tuple[int, ...]
+    """Index of each label's first token."""
+
+    @classmethod
+    def pieces(cls, vocabulary: Vocabulary, ids: Sequence[int]) -> Tokens:
+        """Returns the tokens as the vocabulary writes them. Bytes are written like <0xC3>."""
+        return cls(tuple(vocabulary.pieces(ids)), tuple(range(len(ids))))
+
+    @classmethod
+    def words(cls, vocabulary: Vocabulary, ids: Sequence[int]) -> Tokens:
+        """Returns the words: the tokens between spaces. The end token is a word."""
+        # The text of the first n tokens, for each n. A token belongs to the word after the last space in its text.
+        texts = [text.removesuffix(" ") for text in vocabulary.decode([ids[:end] for end in range(len(ids) + 1)])]
+        numbers = [text.count(" ") for text in texts[1:]]
+        starts = [0]
+        for position in range(1, len(ids)):
+            if numbers[position] != numbers[position - 1] or ids[position] == EOS_ID:
+                starts.append(position)
+        pieces = vocabulary.pieces(ids)
+        labels = (
+            texts[end][len(texts[start]) :].strip() or pieces[start]
+            for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)
+        )
+        return cls(tuple(labels), tuple(starts))
+
+    def shifted(self, length: int) -> Tokens:
+        """Returns what the decoder reads at `length` positions: `START`, and the tokens or words before the last."""
+        read = [(label, start + 1) for label, start in zip(self.labels, self.starts, strict=True) if start + 1 < length]
+        return Tokens((START, *(label for label, _ in read)), (0, *(start for _, start in read)))
+
+
+def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the weights of each kind of attention, float32 [L, H, Q, K].
+
+    The Transformer has the three kinds "encoder", "decoder" and "cross". Other models have only "cross".
+
+    Args:
+        model: a model whose `has_attention` is true.
+        inputs: source ids [S].
+        targets: target ids [T].
+    """
+    from t2t_repro.layers.attention import save_weights
+    from t2t_repro.models.transformer import Transformer
+
+    if isinstance(model, Transformer):
+        with save_weights() as saved:
+            model.decode(targets[None], model.encode(inputs[None]))
+        layers = len(model.encoder)
+        # Each decoder layer first computes self-attention, then encoder-decoder attention.
+        parts = {"encoder": saved[:layers], "decoder": saved[layers::2], "cross": saved[layers + 1 :: 2]}
+    else:
+        cross: list[Any] = []
+        model.decode(targets[None], model.encode(inputs[None]), save_weights_to=cross)
+        parts = {"cross": cross}
+    return {kind: np.stack([np.asarray(layer, np.float32)[0] for layer in layers]) for kind, layers in parts.items()}
+
+
+def attention_of(
+    model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray, merge_subwords: bool = False
+) -> dict[str, Attention]:
+    """Returns each kind of attention of a model for a source and its target; see `attention_weights`.
+
+    Args:
+        model: a model whose `has_attention` is true.
+        vocabulary: the model's vocabulary.
+        inputs: source ids, including the end token. Padding is ignored.
+        targets: target ids, including the end token. Padding is ignored.
+        merge_subwords: true for words instead of tokens; see `merged`.
+    """
+    inputs, targets = inputs[inputs != 0], targets[targets != 0]
+    tokens = Tokens.words if merge_subwords else Tokens.pieces
+    source, target = tokens(vocabulary.sources, inputs.tolist()), tokens(vocabulary, targets.tolist())
+    sides = {"encoder": (source, source), "decoder": (target, target.shifted(len(targets))), "cross": (target, source)}
+    result = {}
+    for kind, weights in attention_weights(model, inputs, targets).items():
+        queries, keys = sides[kind]
+        layers, heads = (tuple(range(1, count + 1)) for count in weights.shape[:2])
+        result[kind] = Attention(kind, queries.labels, keys.labels, merged(weights, queries, keys), layers, heads)
+    return result
+
+
+def merged(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
+    """Returns weights of words: the sum over the keys of a word, and the mean over the queries of a word.
+
+    Args:
+        weights: weights of tokens [L, H, Q, K].
+        queries: the words of the Q queries.
+        keys: the words of the K keys.
+    """
+    counts = np.diff([*queries.starts, weights.shape[2]])
+    sums = np.add.reduceat(np.add.reduceat(weights, keys.starts, axis=3), queries.starts, axis=2)
+    return sums / counts[:, None].astype(np.float32)
+
+
+def require_attention(model: Model) -> None:
+    """Raises UserError if a model cannot save attention weights. The message names the registered models that can."""
+    if not model.has_attention:
+        names = ", ".join(filter(_has_attention, registry.model_names()))
+        raise UserError(f"model {model.name!r} has no attention; use one of the models that have it: {names}")
+
+
+def _has_attention(name: str) -> bool:
+    """Returns True if a registered model, made as small as possible, can save attention weights."""
+    from t2t_repro.models.model import make_model
+
+    small = HParams(model=name, num_hidden_layers=1, hidden_size=8, filter_size=8, num_heads=1)
+    try:
+        return make_model(small, vocab_size=8).has_attention
+    except UserError:  # a custom model that needs other hparams
+        return False

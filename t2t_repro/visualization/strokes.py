@@ -1,0 +1,134 @@
+"""Draws attention like figures 3 to 5 of the paper: words on two lines, joined by strokes.
+
+The upper line has the queries and the lower line the keys. A stroke's color is its head, and its opacity the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from t2t_repro.visualization.attention import Attention
+from t2t_repro.visualization.attention_picture import AXES, new_figure
+from t2t_repro.visualization.labels import fonts, label, width
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL, CELL_OF_HEAD, WIDEST_CELL = 0.18, 0.02, 0.36
+"""Inches between neighboring words on a line: smallest distance, inches added for each head, and largest distance. If
+one line has fewer words, its words are farther apart."""
+LEAST_WIDTH = 3.0
+"""Smallest width of a panel in inches."""
+FONT_SIZE = 8
+"""Size of words in points."""
+LETTER = 0.075
+"""Inches that a letter of a word takes, for the space between panels."""
+GAP = 0.5
+"""Inches between panels, besides the words."""
+LEAST_WEIGHT = 0.02
+"""Smallest weight that gets a stroke. Weaker strokes cannot be seen, but make files larger."""
+THICKEST = 2.0
+"""Width in points of the stroke of a single head. With several heads, strokes are thinner and side by side."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one panel shows."""
+
+    attention: Attention
+    """Weights of one layer."""
+    title: str
+    """Text above the panel."""
+    query: int | None = None
+    """Index of the only query whose strokes are drawn; None for all queries."""
+
+
+def layer_panels(attention: Attention, word: str = "") -> list[Panel]:
+    """Returns a panel for each layer. If there is a word, only the first query with this name has strokes.
+
+    Raises UserError if no query has this name.
+    """
+    query = attention.query(word) if word else None
+    return [Panel(attention.select([layer]), f"layer {layer}", query) for layer in attention.layers]
+
+
+def color(head: int) -> Any:
+    """Returns the RGB color of a head, by its number from 1. Colors repeat after 20 heads."""
+    from matplotlib import colormaps
+
+    # The map "tab20" has ten dark colors at even numbers, and a light color beside each.
+    return colormaps["tab20"](2 * (head - 1) % 20 + (head - 1) // 10 % 2)[:3]
+
+
+def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
+    """Returns a figure with the panels, `columns` in each row, and a legend of the colors of the heads.
+
+    Raises UserError if the figure is too large.
+    """
+    from matplotlib.lines import Line2D
+
+    first = panels[0].attention
+    most = max(len(first.queries), len(first.keys))
+    longest = [max(width(label(token)) for token in tokens) * LETTER for tokens in (first.queries, first.keys)]
+    cell = min(CELL + CELL_OF_HEAD * max(len(panel.attention.heads) for panel in panels), WIDEST_CELL)
+    panel_width = max(cell * most, LEAST_WIDTH)
+    height = float(np.clip(panel_width / 5, 1.2, 3))
+    rows = -(-len(panels) // columns)
+    row_gap = sum(longest) + GAP
+    figure = new_figure(columns * (panel_width + GAP) - GAP, rows * (height + row_gap) - row_gap)
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / panel_width, hspace=row_gap / height)
+    all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, panel in zip(all_axes, panels, strict=False):
+        draw_panel(axes, panel, panel_width / cell)
+        axes.set_title(panel.title, size=FONT_SIZE + 1, pad=72 * longest[0] + 10)
+    for axes in all_axes[len(panels) :]:
+        axes.remove()
+    heads = sorted({head for panel in panels for head in panel.attention.heads})
+    lines = [Line2D([], [], color=color(head), linewidth=THICKEST * 1.5, label=f"head {head}") for head in heads]
+    all_axes[0].legend(
+        handles=lines, ncols=min(len(heads), max(2, int(columns * panel_width / 0.8))), fontsize=FONT_SIZE,
+        frameon=False, loc="lower left", bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height), borderaxespad=0,
+    )  # fmt: skip
+    return figure
+
+
+def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
+    """Draws the words and strokes of a panel that is `span` cells wide."""
+    from matplotlib.collections import LineCollection
+
+    attention = panel.attention
+    top, bottom = ((np.arange(len(side)) + 0.5) * (span / len(side)) for side in (attention.queries, attention.keys))
+    count = len(attention.heads)
+    for number, head in enumerate(attention.heads):
+        weights = attention.weights[0, number].copy()
+        if panel.query is not None:
+            weights[np.arange(len(weights)) != panel.query] = 0
+        queries, keys = np.nonzero(weights >= LEAST_WEIGHT)
+        shift = 0.8 * (number - (count - 1) / 2) / count  # so that strokes of several heads lie side by side
+        lines = [((top[query] + shift, 1), (bottom[key] + shift, 0)) for query, key in zip(queries, keys, strict=True)]
+        colors = [(*color(head), min(float(weight), 1.0)) for weight in weights[queries, keys]]
+        axes.add_collection(LineCollection(lines, colors=colors, linewidths=max(THICKEST / count**0.5, 0.8)))
+    _write_words(axes, panel, top, bottom)
+    axes.set(xlim=(0, span), ylim=(0, 1))
+    axes.set_axis_off()
+
+
+def _write_words(axes: Axes, panel: Panel, top: np.ndarray, bottom: np.ndarray) -> None:
+    """Writes the words of a panel at their positions, and the names of its two lines."""
+    sides = (panel.attention.queries, panel.attention.keys)
+    labels = [[label(token) for token in side] for side in sides]
+    font: dict[str, Any] = {"family": fonts([*labels[0], *labels[1]])[0], "size": FONT_SIZE, "parse_math": False}
+    for side, (positions, y, vertical) in enumerate(((top, 1.03, "bottom"), (bottom, -0.03, "top"))):
+        for number, (x, text) in enumerate(zip(positions, labels[side], strict=True)):
+            is_other = side == 0 and panel.query is not None and number != panel.query
+            look = {"color": "gray" if is_other else "black"}
+            if side == 0 and number == panel.query:
+                look["weight"] = "bold"
+            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **font, **look)
+    for name, y, vertical in zip(AXES[panel.attention.kind], (1, 0), ("bottom", "top"), strict=True):
+        axes.text(-0.3, y, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")

@@ -1,0 +1,130 @@
+"""Tests t2t-attention: the files that it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import programs
+from models import weights_of, write_checkpoint
+from t2t_repro.bin.t2t_attention import FLAGS
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.decoding.ensemble import Ensemble
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.model_folder import ModelFolder, Origin
+from t2t_repro.models.transformer import Transformer
+
+SOURCE = "--source=the dog"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> str:
+    """Returns the path of a model folder with an untrained model of one layer with two heads."""
+    path = tmp_path_factory.mktemp("attention") / "m"
+    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
+    folder = ModelFolder.create(path, tiny_hparams, tiny_vocabulary, origin)
+    keras.utils.set_random_seed(1)
+    weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
+    write_checkpoint(folder.path, 1, weights, tiny_vocabulary.fingerprint)
+    return str(path)
+
+
+def test_files(model: str, tmp_path: Path) -> None:
+    out = tmp_path / "figures"
+    arguments = (f"--output_dir={model}", SOURCE, "--target=a cät", f"--out={out}", "--format=svg,json,bertviz")
+    result = programs.succeed("attention", *arguments, "--heads=2", "--style=lines", "--word=dog")
+    assert "target: a cät" in result.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["attention.json", "bertviz.npz", "encoder_lines.svg"]
+    content = json.loads((out / "attention.json").read_text())
+    assert content["cross"]["heads"] == [2] and np.shape(content["decoder"]["weights"])[:2] == (1, 1)
+    assert "<0xC3>" in content["cross"]["queries"]  # a character that the vocabulary lacks
+    assert ">▁the<" in (out / "encoder_lines.svg").read_text("utf-8")
+    line = programs.error("attention", *arguments)
+    assert "exists; choose another --out, or give --overwrite" in line
+    programs.succeed("attention", *arguments[:-1], "--format=json", "--overwrite")
+    assert json.loads((out / "attention.json").read_text())["cross"]["heads"] == [1, 2]
+
+
+def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    flags = f"--output_dir={model}", f"--out={out}", "--target=a", "--format=svg"
+    programs.succeed("attention", *flags, "--figure=4")
+    text = (out / "figure4.svg").read_text("utf-8")
+    assert ">application<" in text and 'layer 1, heads 1 and 2, "its"' in text.replace("&quot;", '"')
+    result = programs.run("attention", *flags, "--figure=3", "--word=dog")
+    programs.refused(result, "--word=dog", "making")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--source="], "--source is empty; give the text"),
+        (["--source= \n"], "--source is empty; give the text"),
+        ([SOURCE, "--format=gif"], "unknown --format 'gif'"),
+        ([SOURCE, "--format="], "--format is empty; choose from png, svg, pdf, npz, json, bertviz"),
+        ([SOURCE, "--figure=3", "--format=npz"], "unknown --format 'npz'; there are: pdf, png, svg"),
+        ([SOURCE, "--attention=crss"], "unknown --attention 'crss'; did you mean 'cross'"),
+        ([SOURCE, "--style=dots"], "unknown --style 'dots'"),
+        ([SOURCE, "--layers=0x1"], "--layers=0x1: not a number"),
+        ([SOURCE, "--heads=1,"], "--heads=: not a number"),
+        ([SOURCE, "--figure=3", "--style=lines"], "--style has no effect with --figure; omit it"),
+        ([SOURCE, "--word=dog", "--style=heatmap"], "--word has no effect without --style=lines"),
+        ([SOURCE, "--format=bertviz", "--merge_subwords"], "omit --merge_subwords"),
+        ([SOURCE, "--figure=6"], "--figure=6"),
+        ([SOURCE, "--output_dir=a,b"], "an ensemble has no attention of its own"),
+        ([SOURCE, "--output_dir=nowhere"], "nowhere: no hparams.json there"),
+    ],
+)
+def test_mistakes_in_flags_are_found_before_the_model_is_loaded(flags: list[str], words: str, tmp_path: Path) -> None:
+    line = programs.error("attention", "--output_dir=M", f"--out={tmp_path / 'out'}", *flags)
+    assert words in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--layers=2"], ["there is no layer 2; choose one of 1"]),
+        (["--heads=1,3"], ["there is no head 3; choose one of 1, 2"]),
+        (["--word=bird"], ["--word=bird: no query of encoder self-attention", "the dog </s>"]),
+        ([f"--source={'dog ' * 300}"], ["the source has 302 tokens, but this model at most 256; shorten it"]),
+    ],
+)
+def test_what_the_model_does_not_have(model: str, tmp_path: Path, flags: list[str], words: list[str]) -> None:
+    arguments = f"--output_dir={model}", SOURCE, "--target=a", f"--out={tmp_path / 'out'}", *flags
+    programs.refused(programs.run("attention", *arguments), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_checkpoint_is_refused(folder: ModelFolder) -> None:
+    line = programs.error("attention", f"--output_dir={folder.path}", SOURCE, "--out=x")
+    assert "checkpoint" in line
+
+
+def test_the_translator_returns_the_attention_of_its_translation(model: str, tiny_vocabulary: Vocabulary) -> None:
+    translator = Translator.from_dir(model, beam_size=2, extra_length=3)
+    result = translator.attention("the dog")
+    translation = translator.translate(["the dog"])[0]
+    assert result.target == translation.text
+    assert result.kinds["cross"].queries == tuple(tiny_vocabulary.pieces(translation.hypotheses[0].ids))
+    weights: list[Any] = []
+    pair = (np.array([ids]) for ids in (translation.hypotheses[0].ids, translation.source_ids))
+    targets, inputs = pair
+    translator.model.decode(targets, translator.model.encode(inputs), save_weights_to=weights)
+    np.testing.assert_array_equal(result.kinds["cross"].weights, np.asarray(weights[0]))
+    ensemble = Translator(Ensemble([translator.model] * 2), tiny_vocabulary, DecodeHParams())
+    for wrong, text, message in ((translator, "", "the source is empty"), (ensemble, "the", "an ensemble")):
+        with pytest.raises(UserError, match=message):
+            wrong.attention(text)
+
+
+def test_lists_of_flags_have_all_kinds_by_default() -> None:
+    assert FLAGS["attention"].default == ["encoder", "decoder", "cross"]
+    assert FLAGS["style"].default == ["lines", "heatmap"]

@@ -1,0 +1,50 @@
+"""Tests the files of attention weights for other programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+
+from t2t_repro.visualization.arrays import as_json, bertviz, npz
+from t2t_repro.visualization.attention import START, Attention
+
+
+def attention(kind: str, queries: str, keys: str) -> Attention:
+    shape = (2, 3, len(queries.split()), len(keys.split()))
+    weights = np.random.default_rng(1).dirichlet(np.ones(shape[3]), size=shape[:3]).astype(np.float32)
+    return Attention(kind, tuple(queries.split()), tuple(keys.split()), weights, (4, 5), (1, 2, 3))
+
+
+KINDS = {
+    "encoder": attention("encoder", "▁é dog </s>", "▁é dog </s>"),
+    "decoder": attention("decoder", "▁der Hund er </s>", f"{START} ▁der Hund er"),
+    "cross": attention("cross", "▁der Hund er </s>", "▁é dog </s>"),
+}
+
+
+def test_npz_and_json_have_tokens_numbers_and_weights() -> None:
+    arrays, objects = np.load(io.BytesIO(npz(KINDS))), json.loads(as_json(KINDS))
+    assert list(objects) == list(KINDS) and len(arrays.files) == 15
+    for kind, expected in KINDS.items():
+        for field in ("queries", "keys", "layers", "heads"):
+            assert tuple(objects[kind][field]) == tuple(arrays[f"{kind}_{field}"].tolist()) == getattr(expected, field)
+        np.testing.assert_array_equal(arrays[f"{kind}_weights"], expected.weights)
+        np.testing.assert_allclose(objects[kind]["weights"], expected.weights, rtol=1e-6)
+
+
+def test_bertviz_gets_its_arguments() -> None:
+    arrays = np.load(io.BytesIO(bertviz(KINDS)))
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "encoder_attention": (2, 1, 3, 3, 3),
+        "decoder_attention": (2, 1, 3, 4, 4),
+        "cross_attention": (2, 1, 3, 4, 3),
+        "encoder_tokens": (3,),
+        "decoder_tokens": (4,),
+    }
+    assert arrays["decoder_tokens"].tolist() == [START, "▁der", "Hund", "er"]  # what the decoder reads
+    np.testing.assert_array_equal(arrays["cross_attention"][:, 0], KINDS["cross"].weights)
+    cross = np.load(io.BytesIO(bertviz({"cross": KINDS["cross"]})))
+    assert sorted(cross.files) == ["cross_attention", "decoder_tokens", "encoder_tokens"]
+    assert np.load(io.BytesIO(bertviz({"encoder": KINDS["encoder"]}))).files == ["encoder_attention", "encoder_tokens"]

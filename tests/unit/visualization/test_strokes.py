@@ -1,0 +1,129 @@
+"""Tests pictures of words joined by strokes by their strokes, colors and words."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.visualization.attention import Attention
+from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
+from t2t_repro.visualization.strokes import LEAST_WEIGHT, color, layer_panels, stroke_figure
+
+
+def attention(layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z") -> Attention:
+    """Returns attention with random weights."""
+    shape = (layers, heads, len(queries.split()), len(keys.split()))
+    weights = np.random.default_rng(1).dirichlet(np.full(shape[3], 0.4), size=shape[:3]).astype(np.float32)
+    numbers = tuple(range(1, layers + 1)), tuple(range(1, heads + 1))
+    return Attention("cross", tuple(queries.split()), tuple(keys.split()), weights, *numbers)
+
+
+def strokes(axes: Any) -> dict[int, dict[tuple[float, float], float]]:
+    """Returns the strokes of a panel by the index of their head's collection: opacity by (x above, x below)."""
+    result = {}
+    for number, collection in enumerate(axes.collections):
+        colors = collection.get_colors()
+        ends = [(float(line[0][0]), float(line[1][0])) for line in collection.get_segments()]
+        assert all(line[0][1] == 1 and line[1][1] == 0 for line in collection.get_segments())
+        result[number] = dict(zip(ends, colors[:, 3].tolist(), strict=True))
+    return result
+
+
+def words(axes: Any, rotation: float = 90) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_rotation() == rotation]
+
+
+def test_each_stroke_joins_its_query_with_its_key_and_is_as_opaque_as_its_weight() -> None:
+    drawn = attention()
+    axes = stroke_figure(layer_panels(drawn)).axes[0]
+    places = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    for head, lines in strokes(axes).items():
+        weights = drawn.weights[0, head]
+        expected = {(q, k): weights[q, k] for q, k in itertools.product(range(3), range(4))}
+        expected = {pair: weight for pair, weight in expected.items() if weight >= LEAST_WEIGHT}
+        shift = next(iter(lines))[0] - min(places["abc"[q]] for q, _ in expected)
+        assert abs(shift) < 0.5
+        ends = [(places["abc"[q]] + shift, places["wxyz"[k]] + shift) for q, k in expected]
+        np.testing.assert_allclose(sorted(lines), sorted(ends), atol=1e-6)
+        np.testing.assert_allclose(list(lines.values()), list(expected.values()), rtol=1e-6)
+    assert words(axes) == ["a", "b", "c", "w", "x", "y", "z"]
+    assert words(axes, 0) == ["target", "source"]
+
+
+def test_each_head_has_a_color_of_its_own_also_in_the_legend() -> None:
+    drawn = attention(heads=20).select(heads=[2, 7, 20])
+    figure = stroke_figure(layer_panels(drawn))
+    shown = [tuple(collection.get_colors()[0, :3]) for collection in figure.axes[0].collections]
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert shown == [color(2), color(7), color(20)] == [line.get_color() for line in legend.get_lines()]
+    assert [text.get_text() for text in legend.get_texts()] == ["head 2", "head 7", "head 20"]
+    assert len({color(head) for head in range(1, 21)}) == 20
+
+
+def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
+    drawn = attention(layers=2)
+    figure = stroke_figure(layer_panels(drawn, "b"))
+    for layer, axes in enumerate(figure.axes):
+        assert axes.get_title() == f"layer {layer + 1}"
+        for head, lines in strokes(axes).items():
+            weights = drawn.weights[layer, head, 1]
+            np.testing.assert_allclose(list(lines.values()), weights[weights >= LEAST_WEIGHT], rtol=1e-6)
+            assert len({above for above, _ in lines}) == 1
+        assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["b"]
+        assert [text.get_text() for text in axes.texts if text.get_color() == "gray"] == ["a", "c"]
+    with pytest.raises(UserError, match="--word=d: no query"):
+        layer_panels(drawn, "d")
+
+
+def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
+    text = " ".join(f"Wort{number}" for number in range(60))
+    figure = stroke_figure(layer_panels(attention(layers=2, heads=8, queries=text, keys=text)))
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    upper, lower = figure.axes
+    for axes in (upper, lower):
+        boxes = [label.get_window_extent(renderer) for label in axes.texts if label.get_rotation() == 90]
+        for left, right in itertools.pairwise(boxes[:60]):
+            assert left.x1 <= right.x0 and left.width > 8
+        panel = axes.get_window_extent(renderer)
+        assert all(box.y0 >= panel.y1 for box in boxes[:60]) and all(box.y1 <= panel.y0 for box in boxes[60:])
+    lowest = min(label.get_window_extent(renderer).y0 for label in upper.texts)
+    assert lowest > lower.title.get_window_extent(renderer).y1
+
+
+def paper_attention(layers: int, heads: int, sentence: str) -> Attention:
+    return attention(layers, heads, f"{sentence} </s>", f"{sentence} </s>")
+
+
+def test_figure_3_has_all_heads_of_layer_5_for_one_word() -> None:
+    drawn = paper_attention(6, 8, FIGURES[3].source)
+    (axes,) = paper_figure(3, drawn).axes
+    position = drawn.queries.index("making")
+    assert [len(lines) for lines in strokes(axes).values()] == [
+        (drawn.weights[4, head, position] >= LEAST_WEIGHT).sum() for head in range(8)
+    ]
+    assert axes.get_title() == 'layer 5, "making"'
+
+
+def test_figure_4_has_a_whole_head_and_two_heads_for_one_word() -> None:
+    drawn = paper_attention(6, 8, FIGURES[4].source)
+    upper, lower = paper_figure(4, drawn).axes
+    position = drawn.queries.index("its")
+    assert [len(lines) for lines in strokes(upper).values()] == [(drawn.weights[4, 4] >= LEAST_WEIGHT).sum()]
+    assert [len(lines) for lines in strokes(lower).values()] == [
+        (drawn.weights[4, head, position] >= LEAST_WEIGHT).sum() for head in (4, 5)
+    ]
+    assert upper.get_position().y0 > lower.get_position().y1
+
+
+def test_figure_5_has_two_heads_side_by_side() -> None:
+    drawn = paper_attention(2, 4, FIGURES[5].source)  # a small model: the layer before the last, and its last two heads
+    left, right = paper_figure(5, drawn).axes
+    assert [axes.get_title() for axes in (left, right)] == ["layer 1, head 3", "layer 1, head 4"]
+    assert left.get_position().x1 < right.get_position().x0 and left.get_position().y0 == right.get_position().y0
+    other = paper_figure(5, drawn, layers=[2], heads=[1]).axes
+    assert [axes.get_title() for axes in other] == ["layer 2, head 1"]
