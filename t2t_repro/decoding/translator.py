@@ -244,10 +244,8 @@ class Translator:
         if not target:
             hypothesis = self.translate([source])[0].hypotheses[0]
             target, targets = hypothesis.text, list(hypothesis.ids)
-        arrays = (np.array(ids, np.int32) for ids in (inputs, targets))
-        return PairAttention(
-            source, target, attention_of(self.model, self.vocabulary, *arrays, merge_subwords=merge_subwords)
-        )
+        pair = np.array(inputs, np.int32), np.array(targets, np.int32)
+        return PairAttention(source, target, attention_of(self.model, self.vocabulary, *pair, merge_subwords))
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`, or a field is set that only t2t-decoder uses."""

@@ -139,7 +139,7 @@ def rendered(figure: Figure, format: str) -> bytes:
 
     file = io.BytesIO()
     # Text stays text in SVG and PDF, so that it can be searched, and other machines can draw it with their fonts.
-    options = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
+    options: Any = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     with matplotlib.rc_context(options), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Matplotlib warns of characters that no font has

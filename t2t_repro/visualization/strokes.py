@@ -126,9 +126,8 @@ def _write_words(axes: Axes, panel: Panel, top: np.ndarray, bottom: np.ndarray) 
     for side, (positions, y, vertical) in enumerate(((top, 1.03, "bottom"), (bottom, -0.03, "top"))):
         for number, (x, text) in enumerate(zip(positions, labels[side], strict=True)):
             is_other = side == 0 and panel.query is not None and number != panel.query
-            look = {"color": "gray" if is_other else "black"}
-            if side == 0 and number == panel.query:
-                look["weight"] = "bold"
-            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **font, **look)
+            is_chosen = side == 0 and number == panel.query
+            look = {"color": "gray" if is_other else "black", "weight": "bold" if is_chosen else "normal"}
+            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **(font | look))
     for name, y, vertical in zip(AXES[panel.attention.kind], (1, 0), ("bottom", "top"), strict=True):
         axes.text(-0.3, y, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")
