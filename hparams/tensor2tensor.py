@@ -89,6 +89,23 @@ def transformer_big_tpu() -> HParams:
     return _for_tpu(transformer_big_v3())
 
 
+@registry.register_hparams
+def transformer_relative() -> HParams:
+    """transformer_base_v3 with relative self-attention (Shaw et al. 2018) instead of position encodings."""
+    return _relative(registry.hparams("transformer_base_v3"))
+
+
+@registry.register_hparams
+def transformer_relative_big() -> HParams:
+    """transformer_big_v3 with relative self-attention instead of position encodings."""
+    return _relative(transformer_big_v3())
+
+
+def _relative(hparams: HParams) -> HParams:
+    """Returns `hparams` with tensor2tensor's relative self-attention."""
+    return replace(hparams, pos="none", self_attention_type="dot_product_relative", max_relative_position=20)
+
+
 def _for_tpu(hparams: HParams) -> HParams:
     """Returns `hparams` with the changes that tensor2tensor makes for TPUs."""
     return replace(

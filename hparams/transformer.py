@@ -95,22 +95,6 @@ def transformer_base_v3() -> HParams:
 
 
 @registry.register_hparams
-def transformer_relative() -> HParams:
-    """tensor2tensor's base with relative self-attention (Shaw et al. 2018) instead of position encodings."""
-    return replace(
-        transformer_base_v3(), pos="none", self_attention_type="dot_product_relative", max_relative_position=20
-    )
-
-
-@registry.register_hparams
-def transformer_relative_big() -> HParams:
-    """tensor2tensor's big model with relative self-attention: width 1,024, 16 heads, dropout 0.3."""
-    return replace(
-        transformer_relative(), hidden_size=1024, filter_size=4096, num_heads=16, layer_prepostprocess_dropout=0.3
-    )
-
-
-@registry.register_hparams
 def transformer_small() -> HParams:
     """2 layers of width 256, for corpora of about 100,000 pairs, on one GPU or in a long run on a CPU.
 

@@ -26,6 +26,8 @@ def v3(step: float, hidden_size: int, warmup: int) -> float:
         ("transformer_base_multistep8", lambda step: v3(8 * step / 8, 512, 8000)),
         ("transformer_tpu", lambda step: max(step, 10_000) ** -0.5),
         ("transformer_big_tpu", lambda step: max(step, 10_000) ** -0.5),
+        ("transformer_relative", lambda step: v3(step, 512, 8000)),
+        ("transformer_relative_big", lambda step: v3(step, 1024, 8000)),
     ],
 )
 def test_learning_rates_are_tensor2tensors(name: str, rate: Callable[[int], float]) -> None:
@@ -43,6 +45,8 @@ def test_learning_rates_are_tensor2tensors(name: str, rate: Callable[[int], floa
         ("transformer_big_v3", (6, 1024, 4096, 16), 0.3),
         ("transformer_tpu", (6, 512, 2048, 8), 0.1),
         ("transformer_big_tpu", (6, 1024, 4096, 16), 0.3),
+        ("transformer_relative", (6, 512, 2048, 8), 0.1),
+        ("transformer_relative_big", (6, 1024, 4096, 16), 0.3),
     ],
 )
 def test_models_are_tensor2tensors(name: str, sizes: tuple[int, ...], dropout: float) -> None:
@@ -55,6 +59,8 @@ def test_models_are_tensor2tensors(name: str, sizes: tuple[int, ...], dropout: f
         True,
         0.997,
     )
+    relative = ("dot_product_relative", 20, "none") if "relative" in name else ("dot_product", 0, "timing")
+    assert (hparams.self_attention_type, hparams.max_relative_position, hparams.pos) == relative
 
 
 @pytest.mark.parametrize(
