@@ -137,7 +137,10 @@ def file_names(values: flags.FlagValues, kinds: Mapping[str, object]) -> list[st
 
 
 def refuse_existing(paths: Sequence[Path], overwrite: bool) -> None:
-    """Raises UserError if a file exists and --overwrite is not given, or is a folder."""
+    """Raises UserError if a file exists and --overwrite is not given, or --out cannot be their folder."""
+    folder = paths[0].parent
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out={folder}: is not a folder; choose another path")
     for path in paths:
         if path.is_dir():
             raise UserError(f"{path}: is a folder; remove it, or choose another --out")

@@ -241,7 +241,7 @@ class Translator:
         ):
             if limit and len(ids) > limit:
                 raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
-        if not target:
+        if is_empty(target):
             hypothesis = self.translate([source])[0].hypotheses[0]
             target, targets = hypothesis.text, list(hypothesis.ids)
         pair = np.array(inputs, np.int32), np.array(targets, np.int32)

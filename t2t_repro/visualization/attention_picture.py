@@ -69,11 +69,11 @@ def attention_picture(attention: Attention) -> Picture:
         name if len(shown) == len(tokens) else f"{name}, the first {len(shown)} of {len(tokens)} tokens"
         for name, shown, tokens in sides
     ]
-    png = rendered(heat_maps(first, titles), "png")
+    png = rendered(heat_maps(first, titles, show_layers=False), "png")
     return Picture(png, *struct.unpack(">II", png[16:24]))
 
 
-def heat_maps(attention: Attention, axis_titles: Sequence[str] = ()) -> Figure:
+def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers: bool = True) -> Figure:
     """Returns a figure with a panel for each head. A row of panels is a layer; a single layer may have several rows.
 
     In a panel, rows are queries and columns are keys. The darker a cell, the more the query attends to the key.
@@ -81,6 +81,7 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = ()) -> Figure:
     Args:
         attention: weights with labels in any alphabet. A character that no installed font has is drawn as a box.
         axis_titles: names of the queries and of the keys; by default, those in `AXES`.
+        show_layers: true to name the layer in each panel's title, besides the head.
 
     Raises UserError if the figure is larger than `MOST_INCHES`.
     """
@@ -89,7 +90,7 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = ()) -> Figure:
     font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    width, height = max(CELL * columns, LEAST_PANEL * min(layers, 2)), max(CELL * rows, LEAST_PANEL)
+    width, height = max(CELL * columns, LEAST_PANEL * (1 + show_layers)), max(CELL * rows, LEAST_PANEL)
     figure = new_figure(panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
@@ -98,7 +99,7 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = ()) -> Figure:
     weights = attention.weights.reshape(-1, rows, columns)
     for number, (panel, (layer, head)) in enumerate(zip(panels, names, strict=False)):
         image = panel.imshow(weights[number], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        title = f"layer {layer}, head {head}" if layers > 1 else f"head {head}"
+        title = f"layer {layer}, head {head}" if show_layers else f"head {head}"
         panel.set_title(title, size=FONT_SIZE + 1, pad=3)
         panel.set_xticks(range(columns), keys, rotation=90, **font)
         panel.set_yticks(range(rows), queries, **font)

@@ -91,7 +91,7 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     heads = sorted({head for panel in panels for head in panel.attention.heads})
     lines = [Line2D([], [], color=color(head), linewidth=THICKEST * 1.5, label=f"head {head}") for head in heads]
     all_axes[0].legend(
-        handles=lines, ncols=min(len(heads), max(2, int(columns * panel_width / 0.8))), fontsize=FONT_SIZE,
+        handles=lines, ncols=min(len(heads), max(2, int(columns * panel_width / 0.72))), fontsize=FONT_SIZE,
         frameon=False, loc="lower left", bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height), borderaxespad=0,
     )  # fmt: skip
     return figure

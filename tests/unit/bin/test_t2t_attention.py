@@ -88,6 +88,15 @@ def test_mistakes_in_flags_are_found_before_the_model_is_loaded(flags: list[str]
     assert not list(tmp_path.iterdir())
 
 
+def test_the_folder_of_the_output_must_not_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = programs.error("attention", "--output_dir=M", SOURCE, f"--out={tmp_path / 'file'}")
+    assert "file: is not a folder; choose another path" in line
+    (tmp_path / "cross_lines.png").mkdir()
+    line = programs.error("attention", "--output_dir=M", SOURCE, f"--out={tmp_path}", "--overwrite")
+    assert "cross_lines.png: is a folder; remove it" in line
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -110,7 +119,7 @@ def test_a_folder_without_checkpoint_is_refused(folder: ModelFolder) -> None:
 
 def test_the_translator_returns_the_attention_of_its_translation(model: str, tiny_vocabulary: Vocabulary) -> None:
     translator = Translator.from_dir(model, beam_size=2, extra_length=3)
-    result = translator.attention("the dog")
+    result = translator.attention("the dog", " ")
     translation = translator.translate(["the dog"])[0]
     assert result.target == translation.text
     assert result.kinds["cross"].queries == tuple(tiny_vocabulary.pieces(translation.hypotheses[0].ids))

@@ -190,6 +190,8 @@ def test_rows_of_panels_are_layers_and_columns_heads() -> None:
     assert [text.get_text() for text in lower.get_yticklabels()] == ["a", "b", "c"]
     assert (lower.get_ylabel(), lower.get_xlabel()) == ("target to predict", "target already read")
     boxes = [panel.get_position() for panel in panels]
+    (single,) = heat_maps(Attention("decoder", ("a",), ("w",), np.ones((1, 1, 1, 1)), (5,), (2,))).axes
+    assert single.get_title() == "layer 5, head 2"
     assert boxes[0].y0 == boxes[4].y0 > boxes[5].y1 and boxes[0].x1 < boxes[1].x0
 
 
