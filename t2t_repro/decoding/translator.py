@@ -227,7 +227,6 @@ class Translator:
 
         Raises UserError if the source is empty or too long, the model has no attention, or is an ensemble.
         """
-        as_decoding_model(self.model, "use another model")
         require_attention(self.model)
         if isinstance(self.model, Ensemble):
             raise UserError("an ensemble has no attention of its own; choose one of its models")

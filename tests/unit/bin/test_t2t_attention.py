@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import programs
-from models import weights_of, write_checkpoint
+from models import Copier, weights_of, write_checkpoint
 from t2t_repro.bin.t2t_attention import FLAGS
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.ensemble import Ensemble
@@ -129,7 +129,12 @@ def test_the_translator_returns_the_attention_of_its_translation(model: str, tin
     translator.model.decode(targets, translator.model.encode(inputs), save_weights_to=weights)
     np.testing.assert_array_equal(result.kinds["cross"].weights, np.asarray(weights[0]))
     ensemble = Translator(Ensemble([translator.model] * 2), tiny_vocabulary, DecodeHParams())
-    for wrong, text, message in ((translator, "", "the source is empty"), (ensemble, "the", "an ensemble")):
+    copier = Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams())
+    for wrong, text, message in (
+        (translator, "", "the source is empty"),
+        (ensemble, "the", "an ensemble"),
+        (copier, "the", "model 'copier' has no attention; use one of the models that have it: .*transformer"),
+    ):
         with pytest.raises(UserError, match=message):
             wrong.attention(text)
 
