@@ -28,8 +28,8 @@ class Data:
 
 def has_data(data_dir: str, problem_name: str) -> bool:
     """Returns True if the directory has finished data of a problem, or data that tensor2tensor generated."""
-    problem = registry.problem(problem_name)
-    return description_path(data_dir, problem.base_name).exists() or has_t2t_data(data_dir, problem)
+    has_description = description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists()
+    return has_description or has_t2t_data(data_dir, registry.problem(problem_name))
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:

@@ -248,7 +248,7 @@ def test_the_seed_decides_dropout() -> None:
 USED_ELSEWHERE = {
     "model", "label_smoothing", "batch_size", "train_steps", "local_eval_frequency", "num_last_checkpoints",
     "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "optimizer_adam_beta1",
-    "optimizer_adam_beta2", "optimizer_adam_epsilon",
+    "optimizer_adam_beta2", "optimizer_adam_epsilon", "optimizer_adafactor_multiply_by_parameter_scale",
     "initializer_gain",  # changes only the initial weights, see the test above
     "max_relative_position",  # does nothing without self_attention_type
 }  # fmt: skip
