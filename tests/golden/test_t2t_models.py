@@ -52,8 +52,8 @@ def test_the_best_outputs_are_the_same(imported: Imported) -> None:
 
 def test_the_best_outputs_of_an_average_are_the_same(tmp_path: Path) -> None:
     Import(Request(str(MODELS / "v3/avg"))).write(str(tmp_path / "model"))
-    translations = Translator.from_dir(str(tmp_path / "model")).translate(lines(MODELS / "raw" / "test.en"))
-    expected = lines(MODELS / "v3/out/test.decoded.avg.de")
+    translations = Translator.from_dir(str(tmp_path / "model")).translate(lines(MODELS / "raw" / "test.en")[:50])
+    expected = lines(MODELS / "v3/out/test.decoded.avg.de")[:50]
     assert [translation.hypotheses[0].text for translation in translations] == expected
 
 
