@@ -1,4 +1,4 @@
-"""Flags that repeat what a model folder says: its problem, data, model and hparams.
+"""Flags that repeat the content of a model folder: its problem, data, model and hparams.
 
 tensor2tensor's decoder and exporter need these flags. Here the model folder has their values, so they can be omitted. A
 flag that the user gives must agree with the folder.

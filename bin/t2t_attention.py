@@ -160,7 +160,7 @@ def select(
 ) -> dict[str, Attention]:
     """Returns the layers and heads that the flags choose of each kind of attention that they choose.
 
-    Without --attention, kinds that the model does not have are left out.
+    Without --attention, kinds that the model does not have are omitted.
     """
     chosen = values.attention if values["attention"].present else kinds
     return {kind: require(kinds, kind).select(layers, heads) for kind in KINDS if kind in chosen}

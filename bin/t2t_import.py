@@ -2,8 +2,8 @@
 
 OLD_FOLDER is the --output_dir of tensor2tensor's trainer, or a folder of its averaged checkpoints. The program takes
 the last checkpoint, and finds hparams.json, the vocabulary and the name of the problem itself: it reads the flags in
-flags_t2t.txt, and looks for a relative --data_dir in the current folder and in all folders above OLD_FOLDER. What it
-does not find, you give with a flag.
+flags_t2t.txt, and looks for a relative --data_dir in the current folder and in all folders above OLD_FOLDER. If a file
+is not found, name it with a flag.
 
 All other programs take M like a model folder of t2t-trainer. To train on, start from it: t2t-trainer
 --warm_start_from=M. See docs/from_tensor2tensor.md.

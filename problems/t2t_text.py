@@ -21,7 +21,7 @@ class T2tText(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings: what the model's hparams do not say about the problem."""
+        """Settings: facts about the problem that the model's hparams do not contain."""
 
         languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
         target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")

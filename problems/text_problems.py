@@ -71,7 +71,7 @@ NOT_SUPPORTED = {
     "decode_hooks": ONLY_SCORES,
     "datatypes_to_clean": "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
 }
-"""What to write instead of an attribute of tensor2tensor's problems, by name."""
+"""Advice for each attribute of tensor2tensor's problems that does nothing here, by name."""
 
 
 class VocabType:

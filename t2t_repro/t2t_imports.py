@@ -19,7 +19,7 @@ IMPORTS = {
     "text_encoder": "no line: t2t-datagen encodes the text that generate_samples yields",
     "t2t_model": "import keras, and see docs/models.md",
 }
-"""What to write for a module of tensor2tensor, by the last part of its name."""
+"""Import line to write in place of a module of tensor2tensor, by the last part of the module's name."""
 
 
 def answer(error: Exception, folder: Path) -> str:

@@ -24,7 +24,7 @@ ESCAPE_CHARACTERS = "\\_u;0123456789"
 """Characters with which a subword vocabulary escapes others. Each must be a subtoken, so that all text has ids."""
 ESCAPE = re.compile(r"\\u|\\\\|\\([0-9]+);")
 UNDEFINED = "\u3013"
-"""What tensor2tensor decodes an escape as if its number is no character."""
+"""Text of an escape whose number is no character, as in tensor2tensor."""
 UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
 """A token vocabulary encodes a word that it lacks as the first of these words that it has."""
 MAX_PIECE_LENGTH = 1000

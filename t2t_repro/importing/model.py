@@ -26,7 +26,7 @@ BYTES = 258
 
 @dataclass(frozen=True)
 class Request:
-    """What to import. "" means that `Import` looks for it in the folder of the checkpoint."""
+    """A model to import. If a field is "", `Import` looks for its value in the folder of the checkpoint."""
 
     checkpoint: str
     """A checkpoint without ".index", or the folder with it."""
@@ -94,7 +94,7 @@ class Import:
         """Returns the vocabulary of the targets, with that of the sources.
 
         Raises:
-            UserError: there is no vocabulary with as many entries as the embedding has rows, or more than one.
+            UserError: no vocabulary has one entry for each row of the embedding, or several vocabularies do.
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
         source, target = (
@@ -177,7 +177,7 @@ class Import:
         return str(path / Path(checkpoint).name)
 
     def _origin(self) -> Origin:
-        """Returns what the model folder says of the training. The training data is not known."""
+        """Returns the content of problem.json. The fingerprint of the training data is "", because it is unknown."""
         vocabulary, source_size = self.vocabulary, self.vocabulary.separate_source_size
         name = f"vocab.{self.problem.base_name}.{vocabulary.size}{vocabulary.suffix}"
         sources = f"vocab.{self.problem.base_name}.{source_size}.source{vocabulary.sources.suffix}"

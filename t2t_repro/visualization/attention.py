@@ -61,7 +61,7 @@ class Attention:
         )
 
     def query(self, word: str) -> int:
-        """Returns the index of the first query that is a word. Raises UserError if there is none."""
+        """Returns the index of the first query that is the word `word`. Raises UserError if no query is."""
         names = self._names()
         if word not in names:
             raise UserError(

@@ -38,7 +38,7 @@ THICKEST = 2.0
 
 @dataclass(frozen=True)
 class Panel:
-    """What one panel shows."""
+    """A panel of a figure: attention of one layer, drawn as strokes."""
 
     attention: Attention
     """Weights of one layer."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
+from t2t_models import MODELS, NEED_MODELS
 
 from t2t_repro.bin import t2t_decoder, t2t_trainer
 from t2t_repro.bin.t2t_flags import answer
 from t2t_repro.hparam import HParams
 from t2t_repro.t2t_hparams import HPARAMS
 
-MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
-pytestmark = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/t2t_models does not exist")
+pytestmark = NEED_MODELS
 
 
 @pytest.mark.parametrize(("name", "program"), [("trainer", t2t_trainer), ("decoder", t2t_decoder)])

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from t2t_models import MODELS, NEED_MODELS
 
 from programs import error, succeed
 from t2t_repro.data.dataset import load_data
@@ -19,9 +20,8 @@ from t2t_repro.errors import UserError
 from t2t_repro.problems.text_problems import VocabType
 from t2t_repro.problems.translate import TranslateProblem
 
-MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
 PROBLEM = "translate_ende_wmt8k"
-pytestmark = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/t2t_models does not exist")
+pytestmark = NEED_MODELS
 
 
 @pytest.fixture

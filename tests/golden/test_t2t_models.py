@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from t2t_models import MODELS, NEED_MODELS
 
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.importing.model import BYTES, Import, Request
@@ -16,8 +17,7 @@ from t2t_repro.models.model import make_model
 from t2t_repro.training.checkpoint import warm_start
 from t2t_repro.training.loss import smoothed_cross_entropy
 
-MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "t2t_models"
-pytestmark = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/t2t_models does not exist")
+pytestmark = NEED_MODELS
 
 
 class Imported(NamedTuple):

@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from t2t_models import MODELS, NEED_MODELS
 
 from t2t_repro.data.graph_vocabulary import graph_vocabulary
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, load_vocabulary
 from t2t_repro.errors import UserError
 
-T2T_MODELS = Path(__file__).parents[3] / "shared" / "golden" / "t2t_models"
-pytestmark = pytest.mark.skipif(not T2T_MODELS.is_dir(), reason=f"{T2T_MODELS} is missing")
+pytestmark = NEED_MODELS
 
 
 def rows_of(name: str) -> Any:
-    return json.loads((T2T_MODELS / "encodings" / name).read_text("utf-8"))
+    return json.loads((MODELS / "encodings" / name).read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
 def subwords() -> SubwordVocabulary:
-    vocabulary = load_vocabulary(T2T_MODELS / "data_dir" / "vocab.translate_tatoeba1k.1024.subwords")
+    vocabulary = load_vocabulary(MODELS / "data_dir" / "vocab.translate_tatoeba1k.1024.subwords")
     assert isinstance(vocabulary, SubwordVocabulary)
     return vocabulary
 
@@ -66,14 +66,14 @@ def test_the_graph_gives_the_same_subwords_and_texts(subwords: SubwordVocabulary
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_a_vocabulary_of_one_language_is_loaded(language: str) -> None:
-    vocabulary = load_vocabulary(T2T_MODELS / "data_dir" / f"vocab.translate_tatoeba_sep.1024.subwords.{language}")
+    vocabulary = load_vocabulary(MODELS / "data_dir" / f"vocab.translate_tatoeba_sep.1024.subwords.{language}")
     assert isinstance(vocabulary, SubwordVocabulary)
     assert vocabulary.size == {"en": 1025, "de": 1019}[language]
 
 
 def test_words_have_the_same_ids(tmp_path: Path) -> None:
     golden = rows_of("token_encode.json")
-    contents = (T2T_MODELS / "encodings" / golden["vocab_file"]).read_bytes()
+    contents = (MODELS / "encodings" / golden["vocab_file"]).read_bytes()
     tokens = TokenVocabulary(contents)
     assert tokens.size == golden["vocab_size"]
     # tensor2tensor replaced unknown words by "You", so rename this word to one of ours.

@@ -1,4 +1,4 @@
-"""Tests that flags that repeat what a model folder says must agree with it."""
+"""Tests that flags that repeat the content of a model folder must agree with it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SIZES: dict[str, Any] = {
     "shared_embedding_and_softmax_weights": True, "shared_embedding": False, "self_attention_type": "dot_product",
     "max_relative_position": 0,
 }  # fmt: skip
-"""What the weights of the golden model say."""
+"""The hparams that the weights of the golden model determine."""
 
 
 def translated(sizes: dict[str, Any] | None = None, **changes: Any) -> HParams:
