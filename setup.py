@@ -6,9 +6,13 @@ from setuptools import find_packages, setup
 
 PROGRAMS = (
     *("datagen", "trainer", "avg_checkpoints", "decoder", "translate_beam", "bleu", "evalb", "exporter"),
-    *("query_server", "paper", "reproduce", "import", "attention"),
+    *("query_server", "paper", "reproduce", "import", "attention", "insights"),
 )
-EXTRAS = {"beam": ["apache-beam>=2.60,<3"], "ctranslate2": ["ctranslate2>=4.7,<5"]}
+EXTRAS = {
+    "beam": ["apache-beam>=2.60,<3"],
+    "ctranslate2": ["ctranslate2>=4.7,<5"],
+    "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
+}
 """Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
@@ -29,7 +33,7 @@ setup(
         *(f"t2t_repro.{folder}" for folder in ("problems", "hparams", "bin")),
     ],
     package_dir={f"t2t_repro.{folder}": folder for folder in ("problems", "hparams", "bin")},
-    package_data={"t2t_repro": ["py.typed"]},
+    package_data={"t2t_repro": ["py.typed", "insights/page/*"]},
     install_requires=[
         "absl-py>=2.1,<3",
         "google-crc32c>=1.5,<2",
@@ -57,6 +61,7 @@ setup(
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
+            "selenium>=4.30,<5",
             "tensorboard>=2.20,<2.22",
             *OPTIONAL,
         ],

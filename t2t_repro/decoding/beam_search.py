@@ -94,6 +94,22 @@ class Candidates(NamedTuple):
     """float32 [R, C], log-probability of each candidate, including its new token."""
 
 
+class Selection(NamedTuple):
+    """The hypotheses that a sentence keeps after a position, best first."""
+
+    alive: tf.Tensor
+    """int32 [R, K], index of the candidate that becomes each alive hypothesis."""
+    alive_log_probs: tf.Tensor
+    """float32 [R, K], log-probability of each alive hypothesis; -inf for hypotheses that do not exist."""
+    finished: tf.Tensor
+    """int32 [R, K], for each finished hypothesis, its index in the list of the K earlier finished hypotheses and the C
+    candidates."""
+    finished_scores: tf.Tensor
+    """float32 [R, K], score of each finished hypothesis; -inf for hypotheses that do not exist."""
+    scores: tf.Tensor
+    """float32 [R, C], score of each candidate; -inf for candidates without an end token."""
+
+
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
     """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); the length includes the end token."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
@@ -119,9 +135,14 @@ def beam_search(
         state, parents = grow(state, scoring, decode_hparams)
         return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
+    return advance_until_done(advance, first_state(cache, memory, limits, decode_hparams))
+
+
+def first_state(cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams) -> State:
+    """Returns the state of `beam_search`, whose arguments this function has, before the first position."""
     # All K hypotheses start empty. Only the first may grow (log P = 0, not -inf): the others would become copies of it.
     log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
-    return advance_until_done(advance, start_state(cache, memory, limits, log_probs, decode_hparams.num_best))
+    return start_state(cache, memory, limits, log_probs, decode_hparams.num_best)
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
@@ -171,32 +192,9 @@ def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple
         The new state, and the parents, int64 [R, K]: the index of the old hypothesis that each new alive hypothesis
         extends. The rows of the new state's cache are still in the order of the old hypotheses.
     """
-    beam_size = decode_hparams.beam_size
-    candidates, cache = find_candidates(state, scoring, beam_size)
-    is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
-    # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
-    ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
-    ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
-
-    # The K best of the C candidates without an end token: [R, C] --> [R, K]
-    alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
-
-    # The K best finished hypotheses, of K earlier ones and the candidates with an end token: [R, K + C] --> [R, K]
-    scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
-    if scoring.bonus:
-        scores += tf.gather(scoring.bonus(cache, state.memory), candidates.parents, batch_dims=1)
-    finished_scores, best = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), beam_size)
-    finished_ids = tf.concat([with_padding(state.finished_ids), ids], axis=1)  # [R, K + C, 2 + t]
-
-    state = state._replace(
-        t=state.t + 1,
-        alive_ids=tf.gather(ids, alive, batch_dims=1),
-        alive_log_probs=alive_log_probs,
-        finished_ids=tf.gather(finished_ids, best, batch_dims=1),
-        finished_scores=finished_scores,
-        cache=cache,
-    )
-    return state, tf.gather(candidates.parents, alive, batch_dims=1)
+    candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
+    state = state._replace(cache=cache)
+    return keep_best(state, candidates, select(state, candidates, scoring, decode_hparams))
 
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
@@ -222,6 +220,41 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
     return Candidates(parents, tokens, log_probs), cache
 
 
+def select(state: State, candidates: Candidates, scoring: Scoring, decode_hparams: DecodeHParams) -> Selection:
+    """Returns which hypotheses of each sentence are the K best alive and the K best finished ones.
+
+    Args:
+        state: the state of the hypotheses that the candidates extend, with the cache that `find_candidates` returned.
+    """
+    beam_size = decode_hparams.beam_size
+    is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
+    # The K best of the C candidates without an end token: [R, C] --> [R, K]
+    alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
+
+    # The K best finished hypotheses, of K earlier ones and the candidates with an end token: [R, K + C] --> [R, K]
+    scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
+    if scoring.bonus:
+        scores += tf.gather(scoring.bonus(state.cache, state.memory), candidates.parents, batch_dims=1)
+    finished_scores, finished = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), beam_size)
+    return Selection(alive, alive_log_probs, finished, finished_scores, scores)
+
+
+def keep_best(state: State, candidates: Candidates, selection: Selection) -> tuple[State, tf.Tensor]:
+    """Returns the state after one more position, with the selected hypotheses, and the parents, as `grow` does."""
+    # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
+    ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
+    ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
+    finished_ids = tf.concat([with_padding(state.finished_ids), ids], axis=1)  # [R, K + C, 2 + t]
+    state = state._replace(
+        t=state.t + 1,
+        alive_ids=tf.gather(ids, selection.alive, batch_dims=1),
+        alive_log_probs=selection.alive_log_probs,
+        finished_ids=tf.gather(finished_ids, selection.finished, batch_dims=1),
+        finished_scores=selection.finished_scores,
+    )
+    return state, tf.gather(candidates.parents, selection.alive, batch_dims=1)
+
+
 def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), [R, K, 1] for logits [R, K, V]."""
     # TensorFlow computes tf.nn.softmax in one pass over the vocabulary, but tf.reduce_logsumexp in four, which take
@@ -242,12 +275,21 @@ def with_padding(ids: tf.Tensor) -> tf.Tensor:
     return tf.concat([ids, tf.zeros_like(ids[:, :, :1])], axis=2)
 
 
-def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns bool [R], true for sentences at their length limit, or whose n best outputs cannot change any more."""
-    # The highest score that an alive hypothesis can still reach. Its log-probability is negative and can only fall, and
-    # the score is this log-probability divided by the length penalty, which is largest at the length limit.
+def bounds(state: State, decode_hparams: DecodeHParams) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the highest score that an alive hypothesis of each sentence can still reach, and its nth best score.
+
+    Both are float32 [R]. The nth best score is -inf if the sentence has fewer than n finished hypotheses.
+    """
+    # An alive hypothesis's log-probability is negative and can only fall, and the score is this log-probability divided
+    # by the length penalty, which is largest at the length limit.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
     worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
+    return best_possible, worst_of_best
+
+
+def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
+    """Returns bool [R], true for sentences at their length limit, or whose n best outputs cannot change any more."""
+    best_possible, worst_of_best = bounds(state, decode_hparams)
     return (tf.cast(state.t, tf.int64) >= state.limits) | (worst_of_best > best_possible)
 
 

@@ -44,6 +44,31 @@ def generate_outputs(
     Args:
         tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
     """
+    search = sample if decode_hparams.is_random else beam_search
+    found = search(*start_search(model, decode_hparams, sources, tree_rules), decode_hparams)
+    return Hypotheses(tf.cast(found.ids, tf.int32), found.scores)
+
+
+class SearchStart(NamedTuple):
+    """What `beam_search` and `sample` need besides the decode hparams."""
+
+    scoring: Scoring
+    """The functions that score tokens and hypotheses."""
+    cache: dict[str, Any]
+    """Tensors [B * K, ...] before the first position."""
+    memory: dict[str, Any]
+    """Tensors [B, ...]: the encoded sources, and what rules and penalties need to know about the sources."""
+    limits: tf.Tensor
+    """int64 [B], the maximum length of each source's outputs, counting the end token."""
+
+
+def start_search(
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, tree_rules: TreeRules | None
+) -> SearchStart:
+    """Returns the start of the search in which `generate_outputs` finds the outputs. Encodes the sources.
+
+    The arguments are those of `generate_outputs`.
+    """
     inputs, prefix, random, words = sources
     inputs = tf.cast(inputs, tf.int64)
     batch, length = tf.unstack(tf.shape(inputs))
@@ -60,13 +85,10 @@ def generate_outputs(
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
         cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token
-    scoring = _scoring(model, decode_hparams, tree_rules, has_prefix=prefix is not None)
     if decode_hparams.is_random:
         memory["random"] = random
-        found = sample(scoring, cache, memory, limits, decode_hparams)
-    else:
-        found = beam_search(scoring, cache, memory, limits, decode_hparams)
-    return Hypotheses(tf.cast(found.ids, tf.int32), found.scores)
+    scoring = _scoring(model, decode_hparams, tree_rules, has_prefix=prefix is not None)
+    return SearchStart(scoring, cache, memory, limits)
 
 
 def _scoring(
@@ -74,7 +96,7 @@ def _scoring(
 ) -> Scoring:
     """Returns functions that call the model, apply the penalties in `decode_hparams`, and force prefixes.
 
-    `has_prefix` is true if `generate_outputs` got prefixes, which it passes to these functions as memory["prefix"].
+    `has_prefix` is true if there are prefixes, which these functions find in memory["prefix"].
     """
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 

@@ -24,7 +24,8 @@ from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.search import Sources, generate_outputs, start_search, target_log_probs
+from t2t_repro.decoding.search_tree import SearchTree, record_search
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, unknown
@@ -66,6 +67,7 @@ class Translator:
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._search_graphs: dict[Any, Any] = {}
+        self._step_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
             lambda inputs, targets: target_log_probs(model, inputs, targets),
@@ -230,21 +232,63 @@ class Translator:
         require_attention(self.model)
         if isinstance(self.model, Ensemble):
             raise UserError("an ensemble has no attention of its own; choose one of its models")
-        if is_empty(source):
-            raise UserError("the source is empty; give a text")
-        longest = self.decode_hparams.max_input_size or self.max_length
-        (inputs,), (targets,) = self.vocabulary.sources.encode([source]), self.vocabulary.encode([target])
-        for name, ids, limit in (
-            ("source", inputs, longest),
-            ("target", targets, longest and longest + self.decode_hparams.extra_length),
-        ):
-            if limit and len(ids) > limit:
-                raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
+        inputs = self.source_ids(source)
         if is_empty(target):
             hypothesis = self.translate([source])[0].hypotheses[0]
             target, targets = hypothesis.text, list(hypothesis.ids)
+        else:
+            [targets] = self.vocabulary.encode([target])
+            longest = self.decode_hparams.max_input_size or self.max_length
+            self._refuse_longer("target", targets, longest and longest + self.decode_hparams.extra_length)
         pair = np.array(inputs, np.int32), np.array(targets, np.int32)
         return PairAttention(source, target, attention_of(self.model, self.vocabulary, *pair, merge_subwords))
+
+    def search_tree(self, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
+        """Returns the translation of a source by beam search, and the tree of the search.
+
+        The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them.
+
+        Args:
+            source: one line.
+            decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
+
+        Raises UserError if the source is empty or too long, a field is unknown or out of range, `sampling_method` is
+        random, or the model returns NaN.
+        """
+        changed = _replace(self.decode_hparams, decode_hparams)
+        self.check(changed)
+        if changed.is_random:
+            raise UserError("sampling_method=random draws outputs without a search tree; omit it")
+        inputs, rules = self.source_ids(source), self.tree_rules(changed)
+        words = rules.words([source]) if rules else None
+        start = start_search(self.model, changed, Sources(padded([inputs]), words=words), rules)
+        # As a graph, the model's step takes a quarter of the time. The step does not depend on the other fields.
+        key = changed.beam_size, bool(changed.coverage_penalty)
+        with self._lock:
+            if key not in self._step_graphs:
+                self._step_graphs[key] = tf.function(start.scoring.step, autograph=False, reduce_retracing=True)
+        scoring = start.scoring._replace(step=self._step_graphs[key])
+        tree = record_search(scoring, start.cache, start.memory, start.limits, changed)
+        hypotheses = []
+        for path in tree.paths():
+            ids, token_scores = (tuple(getattr(node, name) for node in path) for name in ("token", "token_log_prob"))
+            [text] = self.vocabulary.decode([ids])
+            hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
+        return Translation(tuple(hypotheses), tuple(inputs)), tree
+
+    def source_ids(self, source: str) -> list[int]:
+        """Returns the token ids of a source. Raises UserError if it is empty, or too long to be translated whole."""
+        if is_empty(source):
+            raise UserError("the source is empty; give a text")
+        vocabulary = self.vocabulary.sources
+        [ids] = vocabulary.encode([source.strip() if vocabulary.strips_sources else source])
+        self._refuse_longer("source", ids, self.decode_hparams.max_input_size or self.max_length)
+        return ids
+
+    def _refuse_longer(self, name: str, ids: Sequence[int], limit: int) -> None:
+        """Raises UserError if a text has more tokens than `limit`; 0 is no limit."""
+        if limit and len(ids) > limit:
+            raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`, or a field is set that only t2t-decoder uses."""

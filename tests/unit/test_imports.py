@@ -11,7 +11,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "t2t_repro"
-RANKS = {"layers": 0, "models": 1, "decoding": 2, "serving": 3, "training": 3, "paper": 4, "importing": 4}
+RANKS = {
+    "layers": 0,
+    "models": 1,
+    "decoding": 2,
+    "serving": 3,
+    "training": 3,
+    "paper": 4,
+    "importing": 4,
+    "insights": 4,
+}
 """Ranks of the engine's folders. A folder must not import a folder of a higher rank."""
 APPLICATIONS = ("problems", "hparams", "bin")
 """Top-level folders, installed inside t2t_repro. The engine must not import them, and only bin may import bin."""

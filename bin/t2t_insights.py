@@ -1,0 +1,74 @@
+"""Shows how a model translates, on a page in the browser: t2t-insights --output_dir=M
+
+The page shows the translations of a sentence, each step of the beam search, and the attention of each layer and head.
+--compare_with=M2 shows a second model beside the first. --compare_checkpoint_path=M/model.ckpt-1000 compares with
+another checkpoint, by default of the same model.
+
+The program needs Flask and waitress: pip install "t2t_repro[insights]". Only this machine can open the page, unless
+--host is another address. Ctrl-C ends the program. docs/insights.md shows the page.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from absl import flags
+
+from t2t_repro.bin import program
+from t2t_repro.errors import UserError
+from t2t_repro.model_folder import open_folders
+from t2t_repro.progress import say
+
+FLAGS = flags.FlagValues()
+program.define_model_folder(FLAGS)
+for name, text in (
+    ("compare_with", "model folder of a second model to show beside the first"),
+    ("compare_checkpoint_path", "checkpoint of the second model; the default is chosen as for --checkpoint_path"),
+):
+    flags.DEFINE_string(name, "", text, flag_values=FLAGS)
+flags.DEFINE_string("host", "127.0.0.1", "address of this machine at which the page is served", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "port", 8008, "port of the page; 0 for a free one", lower_bound=0, upper_bound=65535, flag_values=FLAGS
+)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Serves the page until Ctrl-C."""
+    program.require(values, "output_dir", "host")
+    choices = [("output_dir", "checkpoint_path")]
+    if values.compare_with or values.compare_checkpoint_path:
+        choices.append(("compare_with" if values.compare_with else "output_dir", "compare_checkpoint_path"))
+    for folder_flag, _ in choices:
+        if "," in values[folder_flag].value:
+            raise UserError(f"--{folder_flag}={values[folder_flag].value}: is an ensemble; give one model")
+    opened = [open_folders(*(values[flag].value for flag in choice)) for choice in choices]
+    try:
+        import flask  # noqa: F401
+        import waitress  # noqa: F401
+    except ImportError:
+        raise UserError('Flask or waitress is not installed; pip install "t2t_repro[insights]"') from None
+
+    program.load_tensorflow()
+    warnings.filterwarnings("ignore", "You are using a softmax over axis")  # Keras, of attention to a single token
+    from t2t_repro import devices
+    from t2t_repro.insights import server
+    from t2t_repro.insights.answers import ExploredModel
+
+    with server.listen(values.host, values.port) as listener:
+        devices.use_one_gpu(0)
+        devices.share_cores()
+        models = [ExploredModel.load(folder, checkpoint) for [folder], [checkpoint] in opened]
+        for model in models:
+            say(f"{model.name}: {model.description}")
+        say(f"{server.address(listener)} is ready; Ctrl-C ends the program")
+        server.serve(models, listener, values.host)
+
+
+def run() -> None:
+    """Runs t2t-insights."""
+    sys.exit(program.run(main, FLAGS, __doc__))
+
+
+if __name__ == "__main__":
+    run()

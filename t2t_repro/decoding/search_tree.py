@@ -1,0 +1,187 @@
+"""Beam search for one sentence that records its tree: the candidates of each step, and what became of them.
+
+It calls the functions of `beam_search.py`, so that outputs and scores are those of `beam_search`. A loop in Python
+calls them, because the graph of `beam_search` returns only the outputs.
+
+Shapes: K beam size, C candidates, n outputs, L length limit. R, the number of sentences, is 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.data.text_rules import EOS_ID
+from t2t_repro.decoding.batches import unpadded
+from t2t_repro.decoding.beam_search import (
+    MISSING,
+    Candidates,
+    Scoring,
+    Selection,
+    add_outputs,
+    bounds,
+    find_candidates,
+    find_done,
+    first_state,
+    keep_best,
+    remove_done,
+    select,
+)
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+
+ALIVE, FINISHED, PRUNED = "alive", "finished", "pruned"
+"""What becomes of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or dropped."""
+ROOT = 0
+"""Number of the tree's root, the empty hypothesis."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate of a step: a hypothesis that extends an alive hypothesis by one token. It is a node of the tree."""
+
+    node: int
+    """Number of the node, from 1. The candidates of a step have consecutive numbers, the best candidate the lowest."""
+    parent: int
+    """Number of the node whose hypothesis this candidate extends."""
+    token: int
+    """Id of the token that the candidate adds."""
+    token_log_prob: float
+    """Log-probability of this token in nats, lowered by the repetition penalty if it is used."""
+    log_prob: float
+    """Log-probability of the candidate in nats: the sum over its tokens."""
+    fate: str
+    """`ALIVE`, `FINISHED` or `PRUNED`, as decided at this step. Later hypotheses can replace a finished one."""
+    score: float | None
+    """Log-probability / length penalty, plus the coverage penalty if it is used. None for a candidate without an end
+    token, unless it is an output."""
+
+
+@dataclass(frozen=True)
+class SearchTree:
+    """The tree of a beam search for one sentence."""
+
+    steps: tuple[tuple[Candidate, ...], ...]
+    """The candidates of each step, best first."""
+    outputs: tuple[int, ...]
+    """Numbers of the nodes of the n outputs, best first."""
+    limit: int
+    """Maximum length of an output, counting the end token."""
+    best_possible: float
+    """The highest score that an alive hypothesis could still reach when the search ended; -inf if none was alive."""
+    worst_of_best: float
+    """The nth best score of the finished hypotheses when the search ended; -inf if fewer than n were finished."""
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the search ended because no alive hypothesis could change the n best. False if it met the limit."""
+        return self.worst_of_best > self.best_possible or self.best_possible == MISSING
+
+    def paths(self) -> list[list[Candidate]]:
+        """Returns for each output the candidates from its first token to its last."""
+        nodes = {candidate.node: candidate for step in self.steps for candidate in step}
+        paths = []
+        for node in self.outputs:
+            path = []
+            while node != ROOT:
+                path.append(nodes[node])
+                node = nodes[node].parent
+            paths.append(path[::-1])
+        return paths
+
+
+def record_search(
+    scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
+) -> SearchTree:
+    """Returns the tree of the search that `beam_search` does with the same arguments, for a batch of one sentence.
+
+    Raises UserError if the model returns NaN.
+    """
+    state = first_state(cache, memory, limits, decode_hparams)
+    steps: list[list[Candidate]] = []
+    alive = [ROOT] * decode_hparams.beam_size  # the node of each alive hypothesis
+    while True:
+        candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
+        state = state._replace(cache=cache)
+        selection = select(state, candidates, scoring, decode_hparams)
+        first_node = ROOT + 1 + sum(map(len, steps))
+        log_probs = state.alive_log_probs[0].numpy().tolist()
+        nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), first_node)
+        steps.append([node for node in nodes if node.log_prob > MISSING])
+        alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
+
+        state, parents = keep_best(state, candidates, selection)
+        # If no hypothesis is alive, `beam_search` continues to the limit, but its outputs stay the same.
+        is_done = find_done(state, decode_hparams) | (state.alive_log_probs[:, 0] == MISSING)
+        if is_done.numpy().all():
+            break
+        state = remove_done(state, parents, is_done, decode_hparams, scoring)
+    best_possible, worst_of_best = (float(bound[0]) for bound in bounds(state, decode_hparams))
+    outputs = add_outputs(state, parents, is_done, decode_hparams, scoring)
+    scores = output_scores(steps, outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist())
+    steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
+    limit = int(limits[0])
+    return SearchTree(tuple(map(tuple, steps)), tuple(scores), limit, best_possible, worst_of_best)
+
+
+def candidates_of(
+    candidates: Candidates, selection: Selection, alive: Sequence[tuple[int, float]], first_node: int
+) -> list[Candidate]:
+    """Returns the C candidates of a step. Those with log-probability -inf do not exist; they come last.
+
+    Args:
+        candidates, selection: what `find_candidates` and `select` returned.
+        alive: node and log-probability of each alive hypothesis before this step.
+        first_node: number of the first candidate's node.
+    """
+    rows = (row[0].numpy().tolist() for row in (*candidates, selection.scores))
+    finished_count = len(alive)  # the K earlier finished hypotheses come before the candidates
+    kept_alive = set(selection.alive[0].numpy().tolist())
+    kept_finished = {index - finished_count for index in selection.finished[0].numpy().tolist()}
+    nodes = []
+    for index, (parent, token, log_prob, score) in enumerate(zip(*rows, strict=True)):
+        if np.isnan(log_prob):
+            raise UserError("the model's probabilities are not numbers (NaN); use an earlier checkpoint")
+        parent_node, parent_log_prob = alive[parent]
+        is_end = token == EOS_ID
+        fate = (
+            (FINISHED if index in kept_finished else PRUNED) if is_end else (ALIVE if index in kept_alive else PRUNED)
+        )
+        nodes.append(
+            Candidate(
+                node=first_node + index,
+                parent=parent_node,
+                token=token,
+                token_log_prob=log_prob - parent_log_prob,
+                log_prob=log_prob,
+                fate=fate,
+                score=score if is_end else None,
+            )
+        )
+    return nodes
+
+
+def output_scores(
+    steps: Sequence[Sequence[Candidate]], ids: Sequence[list[int]], scores: Sequence[float]
+) -> dict[int, float]:
+    """Returns the scores of the outputs that exist, by the numbers of their nodes, best output first.
+
+    Args:
+        steps: the candidates of each step.
+        ids: token ids of the n outputs, padded with 0 to length L.
+        scores: scores of the n outputs; -inf for outputs that do not exist.
+    """
+    children = {(node.parent, node.token): node.node for step in steps for node in step}
+    result = {}
+    for output, score in zip(ids, scores, strict=True):
+        if score > MISSING:
+            node = ROOT
+            for token in unpadded(output):
+                node = children[node, token]
+            result[node] = score
+    return result

@@ -1,0 +1,220 @@
+"""What the page shows about a model, as dictionaries for JSON: its description, a beam search, and attention weights.
+
+docs/insights.md describes the fields.
+
+Shapes: L layers, H heads, Q queries, K keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from t2t_repro.data.text_rules import EOS_ID, one_line
+from t2t_repro.decoding.search_tree import Candidate, SearchTree
+from t2t_repro.decoding.translation import Hypothesis
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError, unknown
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.model_folder import ModelFolder
+from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention
+
+MAX_CHARACTERS = 1000
+"""Largest number of characters in a source."""
+MAX_TOKENS = 100
+"""Largest number of tokens in a source, counting the end token."""
+MAX_BEAM_SIZE = 16
+"""Largest beam size, unless a model's default is larger. A step of the tree has twice as many candidates."""
+MAX_ALPHA = 5.0
+"""Largest exponent of the length penalty."""
+DIGITS = 4
+"""Number of digits after the decimal point of attention weights."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of a beam search that the page can change."""
+
+    beam_size: int
+    """Number of hypotheses that the search keeps at each step."""
+    alpha: float
+    """Exponent of the length penalty."""
+    num_best: int
+    """Number of outputs."""
+
+
+class ExploredModel:
+    """A model that the page explores.
+
+    Args:
+        name: the model's name on the page.
+        description: one line about the model.
+        translator: a translator with this model, which must not be an ensemble.
+
+    Raises UserError if the model cannot decode.
+    """
+
+    def __init__(self, name: str, description: str, translator: Translator) -> None:
+        self.name, self.description, self.translator = name, description, translator
+        defaults = translator.decode_hparams
+        if defaults.is_random:
+            sampling = {
+                field: getattr(DecodeHParams, field) for field in vars(defaults) if field.startswith("sampling")
+            }
+            defaults = dataclasses.replace(defaults, **sampling)
+        self._defaults = dataclasses.replace(defaults, n=1, return_beams=False)
+        translator.check(self._defaults)
+        self._attention_shapes: dict[str, tuple[int, ...]] = {}
+        """Shape of the weights [L, H, 1, 1] of each kind of attention for an empty text."""
+        if translator.model.has_attention:
+            weights = attention_weights(translator.model, *[np.array([EOS_ID], np.int32)] * 2)
+            self._attention_shapes = {kind: array.shape for kind, array in weights.items()}
+
+    @classmethod
+    def load(cls, folder: ModelFolder, checkpoint: str) -> ExploredModel:
+        """Returns the model of a checkpoint.
+
+        Raises UserError if the checkpoint is damaged or the model cannot decode.
+        """
+        translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
+        place, path = os.path.abspath(folder.path), os.path.abspath(checkpoint)
+        if os.path.commonpath([place, path]) == place:
+            path = os.path.relpath(path, place)
+        description = f"{folder.problem.name}, {folder.hparams.model}, {path}"
+        return cls(os.path.basename(place), description, translator)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
+        layers, heads = next(iter(self._attention_shapes.values()), (0, 0))[:2]
+        return {
+            "name": self.name,
+            "description": self.description,
+            "kinds": {kind: KINDS[kind] for kind in self._attention_shapes},
+            "layers": layers,
+            "heads": heads,
+            "beam_size": self._defaults.beam_size,
+            "alpha": self._defaults.alpha,
+        }
+
+    def translate(self, source: str, settings: SearchSettings) -> dict[str, Any]:
+        """Returns the tokens of a source, its hypotheses, best first, and the tree of the beam search.
+
+        Raises UserError if the source is empty or too long, or a setting is out of range.
+        """
+        source = self._check_source(source)
+        changes = {"beam_size": settings.beam_size, "alpha": settings.alpha, "n": settings.num_best}
+        defaults = dataclasses.asdict(self._defaults)
+        translation, tree = self.translator.search_tree(source, **defaults | changes)
+        return {
+            "source_tokens": self.translator.vocabulary.sources.pieces(translation.source_ids),
+            "hypotheses": [
+                self._hypothesis(hypothesis, path)
+                for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True)
+            ],
+            "search": dataclasses.asdict(settings) | self._search(tree),
+        }
+
+    def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
+        """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and keys.
+
+        Args:
+            source: one line.
+            target_ids: token ids of a target, such as those of a hypothesis.
+            kind: "encoder", "decoder" or "cross".
+
+        Raises UserError if the model does not have this attention, or the source or the target is empty, too long, or
+        not in the vocabulary.
+        """
+        require_attention(self.translator.model)
+        if kind not in self._attention_shapes:
+            raise unknown("kind of attention", kind, self._attention_shapes)
+        vocabulary = self.translator.vocabulary
+        inputs = self.translator.source_ids(self._check_source(source))
+        longest = len(inputs) + self._defaults.extra_length
+        if not 0 < len(target_ids) <= longest:
+            raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {longest}")
+        if outside := [number for number in target_ids if not 0 < number < vocabulary.size]:
+            raise UserError(f"target_ids: {outside[0]} is no token; give ids from 1 to {vocabulary.size - 1}")
+        pair = np.array(inputs, np.int32), np.array(target_ids, np.int32)
+        attention = attention_of(self.translator.model, vocabulary, *pair)[kind]
+        if not np.isfinite(attention.weights).all():
+            raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")
+        return {
+            "kind": kind,
+            "queries": attention.queries,
+            "keys": attention.keys,
+            "weights": np.round(attention.weights.astype(np.float64), DIGITS).tolist(),
+        }
+
+    def _check_source(self, source: str) -> str:
+        """Returns a source as one line. Raises UserError if it is empty or too long for the page."""
+        if len(source) > MAX_CHARACTERS:
+            raise UserError(f"the source has {len(source):,} characters; shorten it to {MAX_CHARACTERS:,}")
+        source = one_line(source)
+        if (tokens := len(self.translator.source_ids(source))) > MAX_TOKENS:
+            raise UserError(f"the source has {tokens} tokens; shorten it to {MAX_TOKENS}")
+        return source
+
+    def _hypothesis(self, hypothesis: Hypothesis, path: Sequence[Candidate]) -> dict[str, Any]:
+        """Returns an output: its text, score, log-probability and tokens."""
+        labels = self.translator.vocabulary.pieces(hypothesis.ids)
+        return {
+            "text": hypothesis.text,
+            "score": hypothesis.score,
+            "log_prob": path[-1].log_prob,
+            "ids": hypothesis.ids,
+            "tokens": [
+                {"label": label, "log_prob": log_prob}
+                for label, log_prob in zip(labels, hypothesis.token_scores, strict=True)
+            ],
+            "has_end": hypothesis.ids[-1] == EOS_ID,
+        }
+
+    def _search(self, tree: SearchTree) -> dict[str, Any]:
+        """Returns the steps of a search and why it ended."""
+        outputs = {node: index for index, node in enumerate(tree.outputs)}
+        labels = self.translator.vocabulary.pieces
+        steps = [
+            [
+                {
+                    "id": candidate.node,
+                    "parent": candidate.parent,
+                    "token": labels([candidate.token])[0],
+                    "token_log_prob": candidate.token_log_prob,
+                    "log_prob": candidate.log_prob,
+                    "fate": candidate.fate,
+                    "score": candidate.score,
+                    "output": outputs.get(candidate.node),
+                }
+                for candidate in step
+            ]
+            for step in tree.steps
+        ]
+        end = {
+            "reason": "certain" if tree.is_certain else "limit",
+            "best_possible": finite(tree.best_possible),
+            "worst_of_best": finite(tree.worst_of_best),
+        }
+        return {"limit": tree.limit, "steps": steps, "end": end}
+
+
+def finite(number: float) -> float | None:
+    """Returns a number, or None for infinities, which JSON does not have."""
+    return number if math.isfinite(number) else None
+
+
+def limits(models: Sequence[ExploredModel]) -> dict[str, float]:
+    """Returns the largest values that the page accepts."""
+    defaults = [model.describe()["beam_size"] for model in models]
+    return {
+        "characters": MAX_CHARACTERS,
+        "tokens": MAX_TOKENS,
+        "beam_size": max(MAX_BEAM_SIZE, *defaults),
+        "alpha": MAX_ALPHA,
+    }

@@ -1,0 +1,186 @@
+"""The server of the page: Flask maps addresses to answers, and waitress reads requests and runs them in threads.
+
+All requests are GETs that hold the whole question. The server stores nothing between two requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import waitress
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
+
+Number = TypeVar("Number", int, float)
+
+HEADERS = {
+    # The page may load only its own files, and runs no script inside HTML. Other pages cannot embed it.
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # the page's address holds the user's text
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+MAX_HEADER_BYTES = 32 * 1024
+"""Largest size of a request's address and headers. Each of a source's characters takes up to 12 bytes in an address."""
+THREADS = 4
+"""Number of requests that are answered at the same time. Others wait."""
+CONNECTIONS = 50
+"""Largest number of open connections. A browser opens up to six."""
+SECONDS = 30
+"""Seconds after which the server closes a connection on which nothing is sent."""
+
+HTTP = 80
+"""The port that browsers omit in the Host header."""
+
+
+def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = ()) -> Flask:
+    """Returns the application that answers the page's requests.
+
+    Args:
+        models: the models that the page explores.
+        trusted_hosts: values of a request's Host header that are accepted; empty for all values.
+    """
+    app = Flask(__name__, static_folder="page", static_url_path="")
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    largest = limits(models)
+
+    def model() -> ExploredModel:
+        return models[number("model", int, 0, len(models) - 1)]
+
+    @app.before_request
+    def check_host() -> None:
+        # Flask's TRUSTED_HOSTS would compare names for us, but it does not know IPv6 addresses.
+        if trusted_hosts and (host := request.headers.get("Host", "")) not in trusted_hosts:
+            raise UserError(f"{shortened(host)} is not this server's name; open http://{trusted_hosts[0]}/")
+
+    @app.get("/")
+    def index() -> Response:
+        return app.send_static_file("index.html")
+
+    @app.get("/api/models")
+    def describe() -> dict[str, Any]:
+        return {"models": [model.describe() for model in models], "limits": largest}
+
+    @app.get("/api/translate")
+    def translate() -> dict[str, Any]:
+        beam_size = number("beam_size", int, 1, int(largest["beam_size"]))
+        alpha = number("alpha", float, 0, largest["alpha"])
+        settings = SearchSettings(beam_size, alpha, number("num_best", int, 1, beam_size))
+        return model().translate(text("source"), settings)
+
+    @app.get("/api/attention")
+    def attention() -> dict[str, Any]:
+        return model().attention(text("source"), ids("target_ids"), text("kind"))
+
+    @app.errorhandler(UserError)
+    def refuse(error: UserError) -> tuple[dict[str, str], int]:
+        return {"error": str(error)}, 400
+
+    @app.errorhandler(HTTPException)
+    def refuse_request(error: HTTPException) -> tuple[dict[str, str], int]:
+        if error.code == 500:  # Flask has printed the traceback
+            return {"error": "the server failed; its terminal shows why"}, 500
+        return {"error": f"{error.name}: {error.description}"}, error.code or 500
+
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        return response
+
+    return app
+
+
+def text(name: str) -> str:
+    """Returns a parameter of the request. Raises UserError if it is missing."""
+    if name not in request.args:
+        raise UserError(f"{name} is missing; add it to the address")
+    return request.args[name]
+
+
+def number(name: str, kind: Callable[[str], Number], lowest: float, highest: float) -> Number:
+    """Returns a parameter of the request as a number of type `kind`. Raises UserError if it is out of range."""
+    value = None
+    with contextlib.suppress(ValueError):
+        value = kind(text(name))
+    if value is None or not lowest <= value <= highest:  # also true for NaN
+        rule = "number" if kind is float else "whole number"
+        raise UserError(f"{name}={shortened(text(name))}: give a {rule} from {lowest:g} to {highest:g}")
+    return value
+
+
+def ids(name: str) -> list[int]:
+    """Returns a parameter of the request, ids separated by commas. Raises UserError if it is something else."""
+    parts = text(name).split(",")
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and len(part) < 10):
+            raise UserError(f"{name}: {shortened(part)!r} is no id; give ids from 1, separated by commas")
+    return [int(part) for part in parts]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port.
+
+    Raises UserError if the host is unknown or not of this machine, or the port is in use or not permitted.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except (OSError, UnicodeError):
+        raise UserError(f"--host={host}: no such host; give a name or address of this machine") from None
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        cure = "give another --port, or --port=0 for a free one" if port else "give another --host"
+        raise UserError(f"--host={host} --port={port}: {error.strerror or error}; {cure}") from None
+
+
+def address(listener: socket.socket) -> str:
+    """Returns the page's address."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
+    """Returns the Host headers of browsers on this machine if the server has a loopback address; else [].
+
+    Other headers are refused: with DNS, a page on the internet can give its own name the address 127.0.0.1. It could
+    then read the answers of a server that accepts this name.
+
+    Args:
+        host: value of --host.
+    """
+    bound, port = listener.getsockname()[:2]
+    if not ipaddress.ip_address(bound).is_loopback:
+        return []
+    names = [f"[{name}]" if ":" in name else name for name in (bound, host, "localhost")]
+    return [*(f"{name}:{port}" for name in names), *(names if port == HTTP else [])]
+
+
+def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -> None:
+    """Answers requests until Ctrl-C.
+
+    Args:
+        models: the models that the page explores.
+        listener: the socket that `listen` returned.
+        host: value of --host.
+    """
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # else it prints a line for each request that waits
+    waitress.create_server(
+        create_app(models, trusted_hosts(listener, host)),
+        sockets=[listener],
+        threads=THREADS,
+        connection_limit=CONNECTIONS,
+        channel_timeout=SECONDS,
+        cleanup_interval=SECONDS,
+        max_request_header_size=MAX_HEADER_BYTES,
+        max_request_body_size=1,
+        ident=None,
+    ).run()
