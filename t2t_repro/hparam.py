@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.model_hparams import refuse_unused
 from t2t_repro.t2t_hparams import unknown_hparam
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_si
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
-    "num_hidden_layers": 1000,
+    **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"), 1000),
     "beam_size": 10_000,
     "n": 10_000,
     "sampling_seed": 2**63 - 1,
@@ -48,6 +49,10 @@ class HParams:
     """Name of the model in the registry."""
     num_hidden_layers: int = 6
     """N: number of layers in each of the two stacks, encoder and decoder."""
+    num_encoder_layers: int = 0
+    """Number of layers in the encoder; 0 means num_hidden_layers."""
+    num_decoder_layers: int = 0
+    """Number of layers in the decoder; 0 means num_hidden_layers."""
     hidden_size: int = 512
     """d_model: width of embeddings, sub-layer outputs and the residual path."""
     filter_size: int = 2048
@@ -135,6 +140,8 @@ class HParams:
         _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
         _check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
+        layers = ("num_encoder_layers", "num_decoder_layers")
+        _check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
         _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
         _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
@@ -155,6 +162,7 @@ class HParams:
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown_hparam("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+        refuse_unused(self)
 
     def _check_relative(self) -> None:
         """Raises UserError if one of the hparams of relative self-attention does nothing without the other."""
@@ -178,6 +186,16 @@ class HParams:
             raise UserError(
                 f"num_heads={self.num_heads} does not divide {name}={width}; give a divisor, e.g. {divisor}"
             )
+
+    @property
+    def encoder_layers(self) -> int:
+        """Number of layers in the encoder."""
+        return self.num_encoder_layers or self.num_hidden_layers
+
+    @property
+    def decoder_layers(self) -> int:
+        """Number of layers in the decoder."""
+        return self.num_decoder_layers or self.num_hidden_layers
 
     @property
     def key_channels(self) -> int:

@@ -44,7 +44,6 @@ HPARAMS = {
         ONLY_ADAM,
     ),
     **_each("clip_grad_norm grad_noise_scale weight_decay weight_noise", "0 is its only value here; omit it"),
-    **_each("num_encoder_layers num_decoder_layers", "both stacks have num_hidden_layers layers; omit it"),
     "layer_preprocess_sequence": "write norm_before=true for n (pre-norm), norm_before=false for none (post-norm)",
     "layer_postprocess_sequence": "write norm_before=true for da (pre-norm), norm_before=false for dan (post-norm)",
     "norm_type": "layer norm is the only type; omit it",

@@ -66,8 +66,11 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
             raise UserError(
                 f"{source}: {name}={shortened(repr(value))} must be of type {kind.__name__}; restore the file"
             )
-    if layers := {old[name] for name in ("num_encoder_layers", "num_decoder_layers") if old.get(name)}:
-        translated["num_hidden_layers"] = max(layers)
+    if "num_hidden_layers" in translated:
+        encoder, decoder = (
+            old.get(f"num_{stack}_layers") or old["num_hidden_layers"] for stack in ("encoder", "decoder")
+        )
+        translated |= stack_sizes(encoder, decoder)
     for name in ("attention_key_channels", "attention_value_channels"):
         translated[name] = old.get(name, 0) if old.get(name) != sizes["hidden_size"] else 0
     if "layer_preprocess_sequence" in old:
@@ -83,6 +86,12 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
         raise UserError(f"{source}: {error}") from None
 
 
+def stack_sizes(encoder_layers: int, decoder_layers: int) -> dict[str, int]:
+    """Returns the hparams for these numbers of layers in the two stacks, by name."""
+    decoder = decoder_layers if decoder_layers != encoder_layers else 0
+    return {"num_hidden_layers": encoder_layers, "num_encoder_layers": 0, "num_decoder_layers": decoder}
+
+
 def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
     """Returns the hparams of one of our sets, changed to fit the weights of a model that tensor2tensor trained.
 
@@ -96,8 +105,9 @@ def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
     Raises:
         UserError: the set contradicts the weights.
     """
-    names = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads")
-    _compare({field: getattr(hparams, field) for field in names}, sizes, f"--hparams_set={name}")
+    expected = {field: getattr(hparams, field) for field in ("hidden_size", "filter_size", "num_heads")}
+    expected |= stack_sizes(hparams.encoder_layers, hparams.decoder_layers)
+    _compare(expected, sizes, f"--hparams_set={name}")
     pos = "none" if sizes["max_relative_position"] else "timing"
     return replace(hparams, **{"pos": pos, **sizes})
 

@@ -133,6 +133,9 @@ class Import:
     def report(self) -> str:
         """Returns lines that say what is imported, and which variables of the checkpoint are not used."""
         sizes = self.hparams
+        layers = f"{sizes.encoder_layers} layers"
+        if sizes.decoder_layers != sizes.encoder_layers:
+            layers = f"{sizes.encoder_layers} encoder and {sizes.decoder_layers} decoder layers"
         norm = "pre-norm" if sizes.norm_before else "post-norm"
         count = sum(value.size for value in self.weights.values())
         unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
@@ -141,7 +144,7 @@ class Import:
         return "\n".join(
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
-                f"{sizes.num_hidden_layers} layers of width {sizes.hidden_size}, {norm}",
+                f"{layers} of width {sizes.hidden_size}, {norm}",
                 f"vocabulary: {vocabularies}",
                 f"problem: {self.problem.name}",
                 f"not used: {', '.join(unused) or 'nothing'}",

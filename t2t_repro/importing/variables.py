@@ -15,6 +15,7 @@ import numpy as np
 from t2t_repro.checkpoint_reader import open_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.importing.hparams import stack_sizes
 
 SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`."""
@@ -86,20 +87,14 @@ class OldVariables:
         """Returns the values of those fields of `HParams` that the weights determine, by name.
 
         Raises:
-            UserError: a weight is missing, or the encoder and the decoder have different numbers of layers.
+            UserError: a weight is missing.
         """
-        layers = [self._layers(stack) for stack in ATTENTIONS]
-        if layers[0] != layers[1]:
-            raise UserError(
-                f"{self.path}: has {layers[0]} encoder layers and {layers[1]} decoder layers; only models with equal "
-                "numbers can be imported"
-            )
         attention = "body/encoder/layer_0/self_attention/multihead_attention"
         width, keys = self._get(f"{attention}/q/kernel").shape
         values = self._get(f"{attention}/v/kernel").shape[1]
         source, target, softmax = self._embeddings()
         sizes = {
-            "num_hidden_layers": layers[0],
+            **stack_sizes(*(self._layers(stack) for stack in ATTENTIONS)),
             "hidden_size": width,
             "filter_size": self._get("body/encoder/layer_0/ffn/conv1/kernel").shape[1],
             "attention_key_channels": keys if keys != width else 0,
@@ -162,7 +157,7 @@ class OldVariables:
                 yield f"{stack}/position/table", [f"body/{side}_positional_embedding"]
             if hparams.norm_before:
                 yield from ((f"{stack}/norm/{ours}", [f"body/{stack}/{norm[ours]}"]) for ours in norm)
-            for number in range(hparams.num_hidden_layers):
+            for number in range(hparams.encoder_layers if stack == "encoder" else hparams.decoder_layers):
                 ours, old = f"{stack}/layer_{number}", f"body/{stack}/layer_{number}"
                 for index, sublayer in enumerate([*attentions, "ffn"]):
                     for part in norm:

@@ -19,7 +19,7 @@ from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
 from t2t_repro.models.model import Cache, Memory
-from t2t_repro.models.size import TARGET_SPACES
+from t2t_repro.models.transformer_size import TARGET_SPACES
 
 
 class EncoderLayer(Layer):
@@ -88,7 +88,7 @@ class Transformer(Layer):
     ) -> None:
         super().__init__(precision, name="transformer")
         self.hparams, self.target_space_id = hparams, target_space_id
-        width, layers = hparams.hidden_size, range(hparams.num_hidden_layers)
+        width = hparams.hidden_size
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
@@ -100,10 +100,12 @@ class Transformer(Layer):
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)
+                layers = range(hparams.encoder_layers)
                 self.encoder = [EncoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
                 self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position_signal(hparams)
+                layers = range(hparams.decoder_layers)
                 self.decoder = [DecoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 

@@ -11,6 +11,7 @@ of d_k and d_v.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
 def _encoder(model: Any) -> Any:
     from ctranslate2.specs.transformer_spec import TransformerEncoderSpec
 
-    spec = _stack(TransformerEncoderSpec, model.hparams, model.source_position)
+    spec = _stack(partial(TransformerEncoderSpec, model.hparams.encoder_layers), model.hparams, model.source_position)
     spec.embeddings[0].weight = _array(model.embedding.table)
     if model.hparams.use_target_space_embedding:
         vector = _array(model.target_space)[model.target_space_id]
@@ -149,7 +150,7 @@ def _encoder(model: Any) -> Any:
 def _decoder(model: Any) -> Any:
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec
 
-    spec = _stack(TransformerDecoderSpec, model.hparams, model.target_position)
+    spec = _stack(partial(TransformerDecoderSpec, model.hparams.decoder_layers), model.hparams, model.target_position)
     spec.start_from_zero_embedding = True
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
@@ -163,15 +164,16 @@ def _decoder(model: Any) -> Any:
     return spec
 
 
-def _stack(spec_class: Any, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
+def _stack(make_spec: Callable[..., Any], hparams: HParams, position: Callable[[int, int], Any]) -> Any:
     """Returns the specification of an encoder or decoder, with its table of positions but without layer weights.
 
-    `position` is the model's method that returns the vectors of a range of positions.
+    `make_spec` is the specification's class with the number of layers. `position` is the model's method that returns
+    the vectors of a range of positions.
     """
     width, is_pre_norm = _head_width(hparams), hparams.norm_before
     is_relative = hparams.max_relative_position > 0
     options = {"head_dim": width, "pre_norm": is_pre_norm, "relative_position": is_relative}
-    spec = spec_class(hparams.num_hidden_layers, hparams.num_heads, **options)
+    spec = make_spec(hparams.num_heads, **options)
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
         zeros = np.zeros((positions, hparams.hidden_size), np.float32)  # the sum also has this shape if pos is "none"

@@ -18,8 +18,10 @@ from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams
+from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.models.model import make_model, parameter_count
+from t2t_repro.models.size_formulas import Shape
 from t2t_repro.tables import Column, Table, to_text
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, gigabytes
@@ -70,7 +72,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     hardware = Hardware(devices.names()[0], replicas, config.precision, workers(), memory)
     max_tokens = config.max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, random_seed, max_tokens, replicas * workers())
-    if hparams.model == "transformer":
+    if hparams.model in MODEL_HPARAMS:
         parameters = size.parameters(hparams, vocab_size, source_size)
     else:
         devices.hide_gpus()  # a dry run must not allocate their memory
@@ -134,7 +136,7 @@ def _learning_rates(hparams: HParams) -> str:
 class Cuts:
     """The micro-batches of the first epoch's steps; if there are many, of the first `batching.COUNTED_STEPS` steps."""
 
-    steps: list[list[size.Shape]]
+    steps: list[list[Shape]]
     """For each step, the shape of each micro-batch: number of examples (it may be 0), source length, target length."""
     replicas: int
     """Number of replicas of all workers together."""
@@ -157,7 +159,7 @@ class Cuts:
         """Largest number of micro-batches that one replica computes in a step."""
         return max(map(len, self.steps)) // self.replicas
 
-    def at_once(self) -> Iterator[list[size.Shape]]:
+    def at_once(self) -> Iterator[list[Shape]]:
         """Yields lists of micro-batch shapes: in each list, what one replica holds in memory at the same time."""
         for shapes in self.steps:
             if len(shapes) <= ROUNDS_AT_ONCE * self.replicas:
@@ -184,7 +186,7 @@ class Cuts:
         return Table("micro_batches", f"Micro-batches of a step{sample}", lines)
 
 
-def _memory_table(memory: size.StepMemory, shapes: list[size.Shape], hardware: Hardware) -> Table:
+def _memory_table(memory: size.StepMemory, shapes: list[Shape], hardware: Hardware) -> Table:
     positions = " and ".join(f"{examples:,} x ({source:,} + {target:,})" for examples, source, target in shapes)
     parts = {
         "weights": memory.weights,

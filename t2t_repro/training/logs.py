@@ -60,6 +60,7 @@ class Logs:
         """
         values = {
             "train_loss": result.loss,
+            **({"auxiliary_loss": result.auxiliary_loss} if result.auxiliary_loss else {}),
             "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
             **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),

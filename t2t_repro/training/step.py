@@ -1,6 +1,7 @@
 """A training step: sums gradients over micro-batches and replicas, then updates the weights by Adam (section 5.3).
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand.
+Auxiliary losses of layers are weighted by the micro-batch's share of these tokens.
 Dropout's masks belong to the examples. So a step has the same result on any number of devices and with any number of
 micro-batches, except for rounding. A round consists of one micro-batch for each replica.
 """
@@ -16,6 +17,7 @@ import tensorflow as tf
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -96,7 +98,9 @@ class Result(NamedTuple):
     """The result of a training step."""
 
     loss: float
-    """Loss per target token, with label smoothing."""
+    """Loss per target token, with label smoothing and without auxiliary losses."""
+    auxiliary_loss: float
+    """Sum of the auxiliary losses of all layers; 0 if the model has none."""
     gradient_norm: float
     """Euclidean norm of all gradients together. With "mixed_float16", it is not finite if the step was skipped."""
     votes: float
@@ -159,8 +163,8 @@ class TrainStep:
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
         self._replicas = strategy.num_replicas_in_sync
         self._sums: list[Any] = []
-        """Variables for the sums of the loss and of each gradient over a step's rounds; created at the first step with
-        more than ROUNDS_AT_ONCE rounds."""
+        """Variables for the sums of the two losses and of each gradient over a step's rounds; created at the first step
+        with more than ROUNDS_AT_ONCE rounds."""
         self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
         self._accumulate = self._graph(self._run_accumulate, 1)
         self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
@@ -188,7 +192,7 @@ class TrainStep:
             vote: whether this worker wants to stop the run.
 
         Returns:
-            float32 [5], the fields of `Result` in order, for `read`. On a GPU, the step may still be running when this
+            float32 [6], the fields of `Result` in order, for `read`. On a GPU, the step may still be running when this
             method returns.
         """
         count, replicas = len(micro_batches), self._replicas
@@ -212,7 +216,9 @@ class TrainStep:
         return Result(*map(float, returned.numpy()))
 
     def _zeros(self) -> list[Any]:
-        """Returns variables, set to 0, for the sums of the loss and of each gradient. Each replica has its own copy."""
+        """Returns variables, set to 0, for the sums of the two losses and of each gradient. Each replica has its own
+        copy.
+        """
         with self._strategy.scope():
             return [
                 tf.Variable(
@@ -221,39 +227,48 @@ class TrainStep:
                     aggregation=tf.VariableAggregation.SUM,
                     synchronization=tf.VariableSynchronization.ON_READ,
                 )
-                for shape in ((), *(variable.shape for variable in self._model.trainable_variables))
+                for shape in ((2,), *(variable.shape for variable in self._model.trainable_variables))
             ]
 
     def _gradients(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns one replica's part of the step's loss, and that part's gradients multiplied by the loss scale.
+        """Returns one replica's part of the step's two losses, and that part's gradients multiplied by the loss scale.
 
         Args:
             rounds: (inputs, targets, examples) of each of the replica's micro-batches.
             step_seed: the run's random seed and the step.
             tokens: number of target tokens in the whole step, by which the loss is divided.
+
+        Returns:
+            The cross-entropy and the auxiliary loss, float32 [2], and the gradients of their sum.
         """
         with tf.GradientTape() as tape:
-            losses = [
-                smoothed_cross_entropy(
-                    self._model(inputs, targets, example_seeds(step_seed, examples)), targets, self._label_smoothing
-                )
-                for inputs, targets, examples in rounds
-            ]
+            losses, auxiliary = [], []
+            for inputs, targets, examples in rounds:
+                with auxiliary_losses() as of_layers:
+                    logits = self._model(inputs, targets, example_seeds(step_seed, examples))
+                losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing))
+                if of_layers:
+                    share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
+                    auxiliary.append(tf.add_n(of_layers) * share)
             loss = tf.add_n(losses) / tokens
-            scaled = loss * self._loss_scale.factor.value if self._loss_scale else loss
+            auxiliary_loss = tf.add_n(auxiliary) if auxiliary else tf.constant(0.0)
+            total = loss + auxiliary_loss if auxiliary else loss
+            scaled = total * self._loss_scale.factor.value if self._loss_scale else total
         gradients = tape.gradient(scaled, [variable.value for variable in self._model.trainable_variables])
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return tf.stack([loss, auxiliary_loss]), [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _update(self, loss: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
-        """Sums the loss, the gradients and the votes over all replicas, then updates the weights.
+    def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
+        """Sums the losses, the gradients and the votes over all replicas, then updates the weights.
 
         Every replica must call this method.
 
         Returns:
-            float32 [5], the fields of `Result` in order, for `read`.
+            float32 [6], the fields of `Result` in order, for `read`.
         """
         context = tf.distribute.get_replica_context()
-        sums, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.stack([loss, votes]), *gradients])
+        figures = tf.concat([losses, votes[None]], axis=0)
+        figures, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [figures, *gradients])
+        loss, auxiliary_loss, votes = tf.unstack(figures)
         scale = self._loss_scale.factor.value + 0.0 if self._loss_scale else tf.constant(1.0)
         if self._loss_scale:
             gradients = [gradient / scale for gradient in gradients]
@@ -263,7 +278,7 @@ class TrainStep:
         context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(rate), is_finite))
         step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
         self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
-        return tf.stack([sums[0], norm, sums[1], scale, rate])
+        return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, is_finite: Any) -> None:
         """Updates each weight by its gradient, which is already summed over all replicas.
@@ -309,16 +324,16 @@ class TrainStep:
 
     def _run_accumulate(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> None:
         def add(rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> None:
-            loss, gradients = self._gradients(rounds, step_seed, tokens)
-            for total, value in zip(self._sums, (loss, *gradients), strict=True):
+            losses, gradients = self._gradients(rounds, step_seed, tokens)
+            for total, value in zip(self._sums, (losses, *gradients), strict=True):
                 total.assign_add(value)
 
         self._on_replicas(add, self._distribute(rounds), step_seed, tokens)
 
     def _run_finish(self, votes: tf.Tensor) -> tf.Tensor:
         def finish(votes: tf.Tensor) -> tf.Tensor:
-            loss, *gradients = [tf.identity(total) for total in self._sums]
-            returned = self._update(loss, gradients, votes)
+            losses, *gradients = [tf.identity(total) for total in self._sums]
+            returned = self._update(losses, gradients, votes)
             for total in self._sums:
                 total.assign(tf.zeros_like(total))
             return returned

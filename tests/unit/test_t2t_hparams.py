@@ -48,7 +48,7 @@ def test_each_decode_hparam_of_tensor2tensor_exists_or_has_an_answer() -> None:
     ("values", "text", "message"),
     [
         (HParams(), "learning_rate=0.2", "'learning_rate' does not exist here: write learning_rate_constant"),
-        (HParams(), "hidden_size=64,num_encoder_layers=2", "both stacks have num_hidden_layers layers"),
+        (HParams(), "hidden_size=64,symbol_dropout=0.1", "'symbol_dropout' does not exist here"),
         (HParams(), "layer_preprocess_sequence=n", "write norm_before=true for n"),
         (HParams(), "optimizer=Adafactor", "the optimizer is always Adam; omit it, or for"),
         (HParams(), "learning_rate_schedule=legacy", "'legacy' does not exist here: the schedule legacy with"),

@@ -17,7 +17,8 @@ from t2t_repro.importing.hparams import fit, translate
 from t2t_repro.training.schedule import Schedule
 
 SIZES: dict[str, Any] = {
-    "num_hidden_layers": 2, "hidden_size": 32, "filter_size": 64, "attention_key_channels": 0,
+    "num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 0, "hidden_size": 32, "filter_size": 64,
+    "attention_key_channels": 0,
     "attention_value_channels": 0, "norm_before": False, "use_target_space_embedding": True,
     "shared_embedding_and_softmax_weights": True, "shared_embedding": False, "self_attention_type": "dot_product",
     "max_relative_position": 0,
@@ -51,7 +52,8 @@ def test_other_forms_of_the_model() -> None:
     hparams = translated(relative, **relative, pos=None)
     assert (hparams.pos, hparams.max_relative_position) == ("none", 7)
     assert translated({"pos": "emb", "max_length": 9}, pos="emb", max_length=9).pos == "emb"
-    assert translated(num_encoder_layers=2, num_hidden_layers=6).num_hidden_layers == 2
+    assert translated(num_encoder_layers=2, num_decoder_layers=2, num_hidden_layers=6).num_hidden_layers == 2
+    assert translated({"num_decoder_layers": 5}, num_decoder_layers=5).decoder_layers == 5
     assert translated(max_relative_position=20).max_relative_position == 0  # set by some sets, but not used
 
 
@@ -82,7 +84,8 @@ def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dic
     ("changes", "message"),
     [
         ({"hidden_size": 64}, "hidden_size=64, but the checkpoint has hidden_size=32"),
-        ({"num_decoder_layers": 3}, "num_hidden_layers=3, but the checkpoint has num_hidden_layers=2"),
+        ({"num_decoder_layers": 3}, "num_decoder_layers=3, but the checkpoint has num_decoder_layers=0"),
+        ({"num_encoder_layers": 3}, "num_hidden_layers=3, but the checkpoint has num_hidden_layers=2"),
         ({"attention_key_channels": 16}, "attention_key_channels=16, but the checkpoint has attention_key_channels=0"),
         ({"layer_preprocess_sequence": "n"}, "norm_before=True, but the checkpoint has norm_before=False"),
         ({"self_attention_type": "dot_product_relative"}, "self_attention_type=dot_product_relative, but the"),

@@ -20,6 +20,7 @@ registry.import_built_in()
 TINY = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
+    "three encoder layers and one decoder layer": {"num_encoder_layers": 3, "num_decoder_layers": 1},
     "pre-norm": {"norm_before": True},
     "learned positions": {"pos": "emb", "max_length": 9},
     "own d_k and d_v": {"attention_key_channels": 6, "attention_value_channels": 22},
@@ -99,6 +100,7 @@ def test_parameters_of_the_paper() -> None:
     ("variant", "lengths"),
     [
         ("base", (5, 7)),
+        ("three encoder layers and one decoder layer", (5, 7)),
         ("own d_k and d_v", (7, 5)),
         ("three matrices", (5, 7)),
         ("a neighborhood within a block", (5, 7)),

@@ -254,6 +254,8 @@ USED_ELSEWHERE = {
 }  # fmt: skip
 CHANGES: dict[str, Any] = {
     "num_hidden_layers": 3,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 3,
     "hidden_size": 18,
     "filter_size": 25,
     "num_heads": 4,

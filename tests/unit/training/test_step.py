@@ -15,6 +15,7 @@ import tensorflow as tf
 from processes import Process
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.dropout import Seeds, dropout, example_seeds
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
@@ -102,6 +103,33 @@ def test_a_step_follows_the_gradient_of_the_loss_per_token(model: Transformer, d
     assert ours == pytest.approx(float(loss), rel=1e-5)
     close(after, [value - np.array(tf.convert_to_tensor(g)) for value, g in zip(before, gradients, strict=True)])
     assert max(np.abs(a - b).max() for a, b in zip(after, before, strict=True)) > 0.01
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5], ids=["one graph", "two rounds", "accumulated"])
+def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(parts: int) -> None:
+    with ONE.scope():
+        scale = keras.Variable([3.0])
+        kernel = keras.Variable(np.zeros(VOCAB, np.float32))
+
+    def model(inputs: Any, targets: Any, seed: Any) -> Any:
+        # Each example adds a loss of its length, so that the mean over the tokens is known.
+        lengths = tf.reduce_sum(tf.cast(tf.not_equal(targets, 0), tf.float32))
+        add_auxiliary_loss(lengths * scale.value[0])
+        add_auxiliary_loss(tf.constant(0.5))
+        return tf.zeros_like(targets, tf.float32)[..., None] + kernel.value
+
+    model.trainable_variables = [scale, kernel]  # type: ignore[attr-defined]
+    numbers = {1: [(0, 1, 2, 3, 4)], 2: [(0, 1, 2), (3, 4)], 5: [(n,) for n in range(5)]}[parts]
+    step = descent(model, 0.0)
+    result = TrainStep.read(step([micro_batch(*group) for group in numbers], TOKENS, (1, 0)))
+    tokens = [sum(len(TARGETS[number]) for number in group) for group in numbers]
+    slope = sum(count * count / TOKENS for count in tokens)  # a micro-batch's loss times its share of the tokens
+    assert result.auxiliary_loss == pytest.approx(3 * slope + 0.5)
+    assert result.loss == pytest.approx(math.log(VOCAB))
+    assert scale.value.numpy() == pytest.approx([3 - slope])
+    before = values(model)
+    assert TrainStep.read(step([EMPTY], TOKENS, (1, 1))).auxiliary_loss == 0
+    close(values(model), before)
 
 
 @pytest.mark.parametrize(
