@@ -10,6 +10,8 @@ The program needs Flask and waitress: pip install "t2t_repro[insights]". Only th
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
 import warnings
 
@@ -17,7 +19,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import open_folders
+from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
@@ -36,13 +38,11 @@ flags.DEFINE_integer(
 def main(values: flags.FlagValues) -> None:
     """Serves the page until Ctrl-C."""
     program.require(values, "output_dir", "host")
-    choices = [("output_dir", "checkpoint_path")]
+    opened = [open_model(values, "output_dir", "checkpoint_path")]
     if values.compare_with or values.compare_checkpoint_path:
-        choices.append(("compare_with" if values.compare_with else "output_dir", "compare_checkpoint_path"))
-    for folder_flag, _ in choices:
-        if "," in values[folder_flag].value:
-            raise UserError(f"--{folder_flag}={values[folder_flag].value}: is an ensemble; give one model")
-    opened = [open_folders(*(values[flag].value for flag in choice)) for choice in choices]
+        opened.append(
+            open_model(values, "compare_with" if values.compare_with else "output_dir", "compare_checkpoint_path")
+        )
     try:
         import flask  # noqa: F401
         import waitress  # noqa: F401
@@ -50,7 +50,10 @@ def main(values: flags.FlagValues) -> None:
         raise UserError('Flask or waitress is not installed; pip install "t2t_repro[insights]"') from None
 
     program.load_tensorflow()
-    warnings.filterwarnings("ignore", "You are using a softmax over axis")  # Keras, of attention to a single token
+    # Keras warns of attention to a single token, TensorFlow of new shapes, and waitress of requests that wait.
+    warnings.filterwarnings("ignore", "You are using a softmax over axis")
+    for name in ("tensorflow", "waitress"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     from t2t_repro import devices
     from t2t_repro.insights import server
     from t2t_repro.insights.answers import ExploredModel
@@ -58,11 +61,24 @@ def main(values: flags.FlagValues) -> None:
     with server.listen(values.host, values.port) as listener:
         devices.use_one_gpu(0)
         devices.share_cores()
-        models = [ExploredModel.load(folder, checkpoint) for [folder], [checkpoint] in opened]
+        models = [ExploredModel.load(folder, checkpoint) for folder, checkpoint in opened]
         for model in models:
             say(f"{model.name}: {model.description}")
-        say(f"{server.address(listener)} is ready; Ctrl-C ends the program")
-        server.serve(models, listener, values.host)
+        with contextlib.suppress(KeyboardInterrupt):
+            say(f"{server.address(listener)} is ready; Ctrl-C ends the program")
+            server.serve(models, listener, values.host)
+
+
+def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str) -> tuple[ModelFolder, str]:
+    """Returns the model folder that a flag names, and the path of the checkpoint to use.
+
+    Raises UserError if the folder or the checkpoint is missing or damaged, or the flag names an ensemble.
+    """
+    path = values[folder_flag].value
+    if "," in path:
+        raise UserError(f"--{folder_flag}={path}: is an ensemble; give one model")
+    folder = ModelFolder(path)
+    return folder, folder.checkpoint(values[checkpoint_flag].value, f"--{checkpoint_flag}")
 
 
 def run() -> None:

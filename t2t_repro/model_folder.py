@@ -239,18 +239,19 @@ class ModelFolder:
         """Returns the paths of the checkpoints that training saved, oldest first."""
         return checkpoints_in(self.path)
 
-    def checkpoint(self, path: str = "") -> str:
+    def checkpoint(self, path: str = "", flag: str = "--checkpoint_path") -> str:
         """Returns the path of the checkpoint to use.
 
         Args:
             path: value of --checkpoint_path: a checkpoint, or a folder such as best/. "" stands for this folder. In a
                 folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
+            flag: the flag that has this value, for error messages.
 
         Raises:
             UserError: the checkpoint does not exist.
         """
         if path:
-            return find_checkpoint(path, "--checkpoint_path")
+            return find_checkpoint(path, flag)
         if checkpoint := default_checkpoint(self.path):
             return checkpoint
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"

@@ -20,6 +20,7 @@ from t2t_repro.data.text_rules import EOS_ID, one_line
 from t2t_repro.decoding.search_tree import Candidate, SearchTree
 from t2t_repro.decoding.translation import Hypothesis
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.decoding.well_formed import MIN_EXTRA
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.model_folder import ModelFolder
@@ -32,7 +33,7 @@ MAX_TOKENS = 100
 MAX_BEAM_SIZE = 16
 """Largest beam size, unless a model's default is larger. A step of the tree has twice as many candidates."""
 MAX_ALPHA = 5.0
-"""Largest exponent of the length penalty."""
+"""Largest exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
 
@@ -62,14 +63,10 @@ class ExploredModel:
 
     def __init__(self, name: str, description: str, translator: Translator) -> None:
         self.name, self.description, self.translator = name, description, translator
-        defaults = translator.decode_hparams
-        if defaults.is_random:
-            sampling = {
-                field: getattr(DecodeHParams, field) for field in vars(defaults) if field.startswith("sampling")
-            }
-            defaults = dataclasses.replace(defaults, **sampling)
-        self._defaults = dataclasses.replace(defaults, n=1, return_beams=False)
-        translator.check(self._defaults)
+        sampling = [field for field in vars(translator.decode_hparams) if field.startswith("sampling_")]
+        self._changes = {field: getattr(DecodeHParams, field) for field in ("return_beams", *sampling)}
+        """Decode hparams that make a problem's defaults those of a beam search."""
+        translator.check(dataclasses.replace(translator.decode_hparams, n=1, **self._changes))
         self._attention_shapes: dict[str, tuple[int, ...]] = {}
         """Shape of the weights [L, H, 1, 1] of each kind of attention for an empty text."""
         if translator.model.has_attention:
@@ -91,15 +88,15 @@ class ExploredModel:
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
-        layers, heads = next(iter(self._attention_shapes.values()), (0, 0))[:2]
+        layers, heads = (max((shape[axis] for shape in self._attention_shapes.values()), default=0) for axis in (0, 1))
         return {
             "name": self.name,
             "description": self.description,
             "kinds": {kind: KINDS[kind] for kind in self._attention_shapes},
             "layers": layers,
             "heads": heads,
-            "beam_size": self._defaults.beam_size,
-            "alpha": self._defaults.alpha,
+            "beam_size": self.translator.decode_hparams.beam_size,
+            "alpha": self.translator.decode_hparams.alpha,
         }
 
     def translate(self, source: str, settings: SearchSettings) -> dict[str, Any]:
@@ -109,8 +106,7 @@ class ExploredModel:
         """
         source = self._check_source(source)
         changes = {"beam_size": settings.beam_size, "alpha": settings.alpha, "n": settings.num_best}
-        defaults = dataclasses.asdict(self._defaults)
-        translation, tree = self.translator.search_tree(source, **defaults | changes)
+        translation, tree = self.translator.search_tree(source, **self._changes | changes)
         return {
             "source_tokens": self.translator.vocabulary.sources.pieces(translation.source_ids),
             "hypotheses": [
@@ -136,7 +132,7 @@ class ExploredModel:
             raise unknown("kind of attention", kind, self._attention_shapes)
         vocabulary = self.translator.vocabulary
         inputs = self.translator.source_ids(self._check_source(source))
-        longest = len(inputs) + self._defaults.extra_length
+        longest = MAX_TOKENS + max(self.translator.decode_hparams.extra_length, MIN_EXTRA)  # no output is longer
         if not 0 < len(target_ids) <= longest:
             raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {longest}")
         if outside := [number for number in target_ids if not 0 < number < vocabulary.size]:
@@ -211,10 +207,10 @@ def finite(number: float) -> float | None:
 
 def limits(models: Sequence[ExploredModel]) -> dict[str, float]:
     """Returns the largest values that the page accepts."""
-    defaults = [model.describe()["beam_size"] for model in models]
+    defaults = [model.translator.decode_hparams for model in models]
     return {
         "characters": MAX_CHARACTERS,
         "tokens": MAX_TOKENS,
-        "beam_size": max(MAX_BEAM_SIZE, *defaults),
-        "alpha": MAX_ALPHA,
+        "beam_size": max(MAX_BEAM_SIZE, *(values.beam_size for values in defaults)),
+        "alpha": max(MAX_ALPHA, *(values.alpha for values in defaults)),
     }

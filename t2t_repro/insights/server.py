@@ -6,8 +6,9 @@ All requests are GETs that hold the whole question. The server stores nothing be
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
-import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -138,8 +139,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        cure = "give another --port, or --port=0 for a free one" if port else "give another --host"
-        raise UserError(f"--host={host} --port={port}: {error.strerror or error}; {cure}") from None
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        cure = "another --port, or --port=0 for a free one" if is_port else "another --host"
+        raise UserError(f"--host={host} --port={port}: {os.strerror(error.errno or 0)}; give {cure}") from None
 
 
 def address(listener: socket.socket) -> str:
@@ -172,7 +174,6 @@ def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -
         listener: the socket that `listen` returned.
         host: value of --host.
     """
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # else it prints a line for each request that waits
     waitress.create_server(
         create_app(models, trusted_hosts(listener, host)),
         sockets=[listener],

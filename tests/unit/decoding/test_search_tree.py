@@ -1,0 +1,240 @@
+"""Tests the recorded beam search against beam search itself, and against a search in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import ModelWithoutCache
+from t2t_repro import registry
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.decoding.beam_search import Scoring
+from t2t_repro.decoding.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.transformer import Transformer
+
+VOCAB = 7
+Ids = tuple[int, ...]
+
+
+class Node(NamedTuple):
+    """A candidate of the search in plain Python."""
+
+    ids: Ids
+    fate: str
+    log_prob: float
+    score: float | None
+
+
+class PlainSearch(NamedTuple):
+    """The result of the search in plain Python."""
+
+    steps: list[list[Node]]
+    outputs: list[tuple[Ids, float]]
+    bounds: tuple[float, float]
+    """The best possible score of an alive hypothesis, and the nth best score of a finished one."""
+
+
+def random_table(seed: int, end: float = 0.0, spread: float = 1.5) -> np.ndarray:
+    """Returns logits [t, last token, next token] of a model. The logit of the end token is higher by `end`."""
+    table = np.random.default_rng(seed).normal(0, spread, (12, VOCAB, VOCAB)).astype("float32")
+    table[:, :, EOS_ID] += end
+    return table
+
+
+def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> SearchTree:
+    """Returns the tree of a search with a model whose logits are `table`."""
+
+    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(table[int(t)], ids), cache
+
+    cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
+    return record_search(Scoring(step, forbidden=0), cache, memory, tf.constant([limit]), decode_hparams)
+
+
+def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> PlainSearch:
+    """Returns the result of a beam search in plain Python."""
+    beam, alpha, count = decode_hparams.beam_size, decode_hparams.alpha, decode_hparams.num_best
+    log_probs = table - np.log(np.exp(table.astype(np.float64)).sum(axis=2, keepdims=True))
+    alive: list[tuple[float, Ids]] = [(0.0, ())]
+    finished: list[tuple[float, Ids]] = []
+    steps = []
+    for t in range(limit):
+        extended = [
+            (log_prob + float(log_probs[t, ids[-1] if ids else 0, token]), (*ids, token))
+            for log_prob, ids in alive
+            for token in range(1, VOCAB)
+        ]
+        candidates = sorted(extended, reverse=True)[: 2 * beam if beam > 1 else 1]
+        scores = {ids: log_prob / ((6 + t) / 6) ** alpha for log_prob, ids in candidates if ids[-1] == EOS_ID}
+        alive = [pair for pair in candidates if pair[1] not in scores][:beam]
+        finished = sorted([*finished, *((score, ids) for ids, score in scores.items())], reverse=True)[:beam]
+        kept = {ids: ALIVE for _, ids in alive} | {ids: FINISHED for _, ids in finished}
+        steps.append([Node(ids, kept.get(ids, PRUNED), log_prob, scores.get(ids)) for log_prob, ids in candidates])
+        best_possible = alive[0][0] / ((5 + limit) / 6) ** alpha if alive else -math.inf
+        worst_of_best = finished[count - 1][0] if len(finished) >= count else -math.inf
+        if not alive or worst_of_best > best_possible:
+            break
+    unfinished = [(log_prob / ((6 + t) / 6) ** alpha, ids) for log_prob, ids in alive]
+    outputs = [(ids, score) for score, ids in [*finished, *unfinished][:count]]
+    return PlainSearch(steps, outputs, (best_possible, worst_of_best))
+
+
+def as_nodes(tree: SearchTree) -> list[list[Node]]:
+    """Returns the candidates of a tree with the ids of their hypotheses, found by walking up to the root."""
+    ids: dict[int, Ids] = {ROOT: ()}
+    steps = []
+    for step in tree.steps:
+        ids |= {candidate.node: (*ids[candidate.parent], candidate.token) for candidate in step}
+        steps.append([Node(ids[node.node], node.fate, node.log_prob, node.score) for node in step])
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "alpha", "num_best", "end", "reasons"),
+    [
+        (1, 0.6, 1, 0.0, {True, False}),
+        (2, 0.0, 1, 1.0, {True, False}),
+        (3, 0.6, 2, -3.0, {False}),
+        (4, 1.0, 4, 2.0, {True, False}),
+        (5, 3.0, 1, 0.0, {True, False}),
+    ],
+)
+def test_the_tree_is_that_of_a_search_in_plain_python(
+    beam_size: int, alpha: float, num_best: int, end: float, reasons: set[bool]
+) -> None:
+    decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
+    ends = set()
+    for seed in range(10):
+        table, limit = random_table(seed, end), 1 + seed
+        tree, plain = recorded(table, limit, decode_hparams), plain_search(table, limit, decode_hparams)
+        steps = as_nodes(tree)
+        assert [[node[:2] for node in step] for step in steps] == [[node[:2] for node in step] for step in plain.steps]
+        for step, plain_step in zip(steps, plain.steps, strict=True):
+            assert [node.log_prob for node in step] == pytest.approx([node.log_prob for node in plain_step], rel=1e-4)
+            scores = {node.ids: node.score for node in step if node.ids[-1] == EOS_ID}
+            assert scores == pytest.approx({node.ids: node.score for node in plain_step if node.score}, rel=1e-4)
+        paths = tree.paths()
+        assert [tuple(node.token for node in path) for path in paths] == [ids for ids, _ in plain.outputs]
+        assert [path[-1].score for path in paths] == pytest.approx([score for _, score in plain.outputs], rel=1e-4)
+        for path in paths:
+            assert sum(node.token_log_prob for node in path) == pytest.approx(path[-1].log_prob, rel=1e-4)
+        assert (tree.best_possible, tree.worst_of_best) == pytest.approx(plain.bounds, rel=1e-4)
+        assert tree.limit == limit and (tree.is_certain or len(tree.steps) == limit)
+        ends.add(tree.is_certain)
+    assert ends == reasons
+
+
+def test_a_search_without_alive_hypotheses_ends() -> None:
+    table = random_table(0)
+    table[1] = -math.inf
+    table[1, :, EOS_ID] = 0.0  # after one token, only the end token is possible
+    tree = recorded(table, 9, DecodeHParams(beam_size=3, n=3))
+    assert [len(step) for step in tree.steps] == [6, 3]
+    assert tree.is_certain and tree.best_possible == -math.inf
+    assert [len(path) for path in tree.paths()] == [2, 2, 2]
+    assert [node.node for step in tree.steps for node in step] == list(range(1, 10))
+
+
+def test_nan_is_refused() -> None:
+    table = random_table(0)
+    table[1] = math.nan
+    with pytest.raises(UserError, match="not numbers"):
+        recorded(table, 9, DecodeHParams())
+
+
+@pytest.fixture(scope="module")
+def transformer(new_word_model: Callable[..., Transformer]) -> Transformer:
+    return new_word_model(1)
+
+
+def sentences(count: int) -> list[str]:
+    """Returns random sentences of 1 to 6 words."""
+    words, random = ["the", "dog", "a", "cat", "sat", "on"], np.random.default_rng(1)
+    return [" ".join(random.choice(words, random.integers(1, 7))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "options"),
+    [
+        (50, {"beam_size": 4, "n": 4}),
+        (10, {"beam_size": 1, "alpha": 1.0}),
+        (10, {"beam_size": 3, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3}),
+        (10, {"beam_size": 5, "return_beams": True, "repeat_ngram_size": 1, "repeat_ngram_penalty": 2.0}),
+    ],
+    ids=str,
+)
+def test_translations_are_those_of_the_translator(
+    transformer: Transformer, tiny_vocabulary: Vocabulary, count: int, options: dict[str, Any]
+) -> None:
+    translator = Translator(transformer, tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50)
+    texts = sentences(count)
+    has_penalty = "repeat_ngram_size" in options
+    lengths = set()
+    for text, expected in zip(texts, translator.translate(texts, details=True, **options), strict=True):
+        translation, tree = translator.search_tree(text, **options)
+        assert translation.source_ids == expected.source_ids
+        for ours, theirs in zip(translation.hypotheses, expected.hypotheses, strict=True):
+            assert (ours.text, ours.ids) == (theirs.text, theirs.ids)
+            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
+            if not has_penalty:  # the penalty lowers the log-probabilities of the search
+                assert ours.token_scores == pytest.approx(theirs.token_scores, abs=1e-5)
+            lengths.add(len(ours.ids))
+        assert tree.limit == len(translation.source_ids) + 2
+        assert len(tree.outputs) == len(translation.hypotheses)
+    assert len(lengths) > 3
+
+
+class RandomModel(ModelWithoutCache):
+    """A model whose logits are random numbers that depend only on the last token."""
+
+    has_attention, is_normalized, name = False, False, "random"
+    missing_methods: tuple[str, ...] = ()
+
+    def __init__(self, size: int) -> None:
+        self.table = np.random.default_rng(1).normal(0, 2, (size, size)).astype("float32")
+        self.trainable_variables: list[Any] = []
+
+    def decode_step(self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[Any, Any]:
+        return tf.gather(self.table, ids), cache
+
+
+def test_a_parser_has_a_tree_of_trees() -> None:
+    problem = registry.problem("wsj_parsing", {})
+    words = vocabulary.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
+    defaults = DecodeHParams(5, 0.3, extra_length=30, well_formed=True, return_beams=True)
+    translator = Translator(RandomModel(words.size), words, defaults, 0, problem.tree_symbols)
+    for line in ("the dog barks .", "'"):
+        translation, tree = translator.search_tree(line)
+        [expected] = translator.translate([line])
+        assert [hypothesis.ids for hypothesis in translation.hypotheses] == [x.ids for x in expected.hypotheses]
+        scores = [hypothesis.score for hypothesis in expected.hypotheses]
+        assert [hypothesis.score for hypothesis in translation.hypotheses] == pytest.approx(scores, abs=1e-4)
+        assert all(math.isfinite(node.log_prob) for step in tree.steps for node in step)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("", {}, "the source is empty"),
+        ("dog " * 60, {}, "the source has 62 tokens, but this model at most 50; shorten it"),
+        ("dog", {"beam_size": 0}, "beam_size=0 must be 1 or more"),
+        ("dog", {"beam_size": 291}, "larger than the vocabulary"),
+        ("dog", {"sampling_method": "random"}, "without a search tree"),
+        ("dog", {"beam": 2}, "unknown field"),
+    ],
+)
+def test_mistakes(
+    transformer: Transformer, tiny_vocabulary: Vocabulary, source: str, options: dict[str, Any], message: str
+) -> None:
+    translator = Translator(transformer, tiny_vocabulary, DecodeHParams(), max_length=50)
+    with pytest.raises(UserError, match=message):
+        translator.search_tree(source, **options)

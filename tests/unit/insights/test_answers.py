@@ -1,0 +1,167 @@
+"""Tests what the page shows about a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
+from t2t_repro.models.transformer import Transformer
+
+SETTINGS = SearchSettings(beam_size=3, alpha=0.6, num_best=2)
+
+
+def as_json(answer: dict[str, Any]) -> Any:
+    """Returns an answer after its way through JSON. Asserts that it has no NaN and no infinity."""
+    return json.loads(json.dumps(answer, allow_nan=False))
+
+
+def test_a_model_is_described(explored: list[ExploredModel]) -> None:
+    assert explored[0].describe() == {
+        "name": "a",
+        "description": "first",
+        "kinds": {
+            "encoder": "encoder self-attention",
+            "decoder": "decoder self-attention",
+            "cross": "encoder-decoder attention",
+        },
+        "layers": 1,
+        "heads": 2,
+        "beam_size": 3,
+        "alpha": 0.6,
+    }
+    without = explored[1].describe()
+    assert (without["kinds"], without["layers"], without["heads"]) == ({}, 0, 0)
+    assert limits(explored) == {"characters": 1000, "tokens": 100, "beam_size": 16, "alpha": 5.0}
+
+
+def test_the_largest_beam_size_is_at_least_the_default(explored: list[ExploredModel]) -> None:
+    translator = explored[1].translator
+    parser = Translator(translator.model, translator.vocabulary, DecodeHParams(21))
+    assert limits([ExploredModel("c", "", parser), *explored])["beam_size"] == 21
+
+
+def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel]) -> None:
+    answer = as_json(explored[0].translate("the cät", SETTINGS))
+    translation, tree = explored[0].translator.search_tree("the cät", beam_size=3, alpha=0.6, n=2)
+    assert answer["source_tokens"][-3:] == ["<0xA4>", "t", "</s>"]
+    assert [hypothesis["ids"] for hypothesis in answer["hypotheses"]] == [list(x.ids) for x in translation.hypotheses]
+    for ours, theirs in zip(answer["hypotheses"], translation.hypotheses, strict=True):
+        assert (ours["text"], ours["score"]) == (theirs.text, theirs.score)
+        assert [token["log_prob"] for token in ours["tokens"]] == list(theirs.token_scores)
+        assert sum(theirs.token_scores) == pytest.approx(ours["log_prob"], abs=1e-5)
+        assert ours["has_end"] == (theirs.ids[-1] == EOS_ID)
+    search = answer["search"]
+    assert (search["beam_size"], search["alpha"], search["num_best"]) == (3, 0.6, 2)
+    assert search["limit"] == len(translation.source_ids) + 2
+    for ours, theirs in zip(search["steps"], tree.steps, strict=True):
+        assert [node["id"] for node in ours] == [node.node for node in theirs]
+        for name in ("parent", "log_prob", "token_log_prob", "fate", "score"):
+            assert [node[name] for node in ours] == [getattr(node, name) for node in theirs]
+    places = {node["output"]: node for step in search["steps"] for node in step}
+    for index, hypothesis in enumerate(answer["hypotheses"]):
+        assert places[index]["score"] == hypothesis["score"]
+        assert places[index]["token"] == hypothesis["tokens"][-1]["label"]
+
+
+def test_why_a_search_ended(explored: list[ExploredModel]) -> None:
+    greedy = SearchSettings(1, 0.6, 1)
+    certain = as_json(explored[1].translate("the cat", greedy))["search"]["end"]
+    assert (certain["reason"], certain["best_possible"]) == ("certain", None)
+    assert certain["worst_of_best"] == pytest.approx(0, abs=1e-3)
+    search = as_json(explored[0].translate("the cat", greedy))["search"]
+    assert search["end"]["reason"] == "limit" and search["end"]["worst_of_best"] is None
+    assert len(search["steps"]) == search["limit"]
+    assert search["end"]["best_possible"] == search["steps"][-1][0]["score"]
+
+
+def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> None:
+    model = explored[0]
+    translator = model.translator
+    target_ids = translator.vocabulary.encode(["a dog"])[0]
+    expected = translator.attention("the cat", "a dog").kinds
+    for kind, attention in expected.items():
+        answer = as_json(model.attention("the cat", target_ids, kind))
+        assert (answer["queries"], answer["keys"]) == (list(attention.queries), list(attention.keys))
+        np.testing.assert_allclose(answer["weights"], attention.weights, atol=5.1e-5)
+    unfinished = model.attention("the cat", target_ids[:-1], "cross")  # as of an output at the length limit
+    np.testing.assert_allclose(unfinished["weights"], expected["cross"].weights[:, :, :-1], atol=5.1e-5)
+
+
+@pytest.mark.parametrize("text", ["a\ncat", "a\0cat", "a \ud800 cat", "<script>alert(1)</script>", "漢字 \u202e"])
+def test_odd_characters_are_translated(explored: list[ExploredModel], text: str) -> None:
+    answer = as_json(explored[1].translate(text, SETTINGS))
+    assert answer["hypotheses"][0]["text"] == text.replace("\n", " ").replace("\ud800", "\ufffd")
+
+
+def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
+    first = explored[0].translator
+    defaults = DecodeHParams(return_beams=True, coverage_penalty=0.5, extra_length=1)
+    model = ExploredModel("c", "", Translator(first.model, first.vocabulary, defaults))
+    expected = first.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
+    answer = model.translate("the cat", SETTINGS)["hypotheses"]
+    assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
+    random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7)
+    drawn = ExploredModel("d", "", Translator(first.model, first.vocabulary, random))
+    assert drawn.describe()["beam_size"] == 4
+    assert len(drawn.translate("the cat", SETTINGS)["hypotheses"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "source", "message"),
+    [
+        (0, "", "the source is empty; give a text"),
+        (0, " \t\n", "the source is empty"),
+        (0, "x" * 1001, "the source has 1,001 characters; shorten it to 1,000"),
+        (0, "ö" * 50, "the source has 102 tokens; shorten it to 100"),
+        (1, "ö" * 20, "the source has 42 tokens, but this model at most 30"),
+    ],
+)
+def test_sources_that_are_refused(explored: list[ExploredModel], number: int, source: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        explored[number].translate(source, SETTINGS)
+    if number == 0:
+        with pytest.raises(UserError, match=message):
+            explored[number].attention(source, [EOS_ID], "cross")
+
+
+@pytest.mark.parametrize(
+    ("target_ids", "kind", "message"),
+    [
+        ([EOS_ID], "self", "unknown kind of attention 'self'"),
+        ([], "cross", "target_ids has 0 ids; give 1 to 103"),
+        ([5] * 104, "cross", "target_ids has 104 ids; give 1 to 103"),
+        ([0], "cross", "0 is no token; give ids from 1 to 289"),
+        ([5, 290], "cross", "290 is no token; give ids from 1 to 289"),
+    ],
+)
+def test_targets_that_are_refused(
+    explored: list[ExploredModel], target_ids: list[int], kind: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        explored[0].attention("the cat", target_ids, kind)
+
+
+def test_a_model_without_attention_names_those_that_have_it(explored: list[ExploredModel]) -> None:
+    with pytest.raises(UserError, match=r"model 'copier' has no attention; use one of .*transformer"):
+        explored[1].attention("the cat", [EOS_ID], "cross")
+
+
+def test_a_diverged_model_is_reported(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+    transformer = Transformer(dataclasses.replace(tiny_hparams), tiny_vocabulary.size)
+    for variable in transformer.trainable_variables:
+        variable.assign(np.full(variable.shape, math.nan, np.float32))
+    model = ExploredModel("nan", "", Translator(transformer, tiny_vocabulary, DecodeHParams()))
+    with pytest.raises(UserError, match="probabilities are not numbers"):
+        model.translate("the cat", SETTINGS)
+    with pytest.raises(UserError, match="weights of attention are not numbers"):
+        model.attention("the cat", [EOS_ID], "cross")

@@ -1,0 +1,193 @@
+"""Tests the server's requests, its headers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from t2t_repro.errors import UserError
+from t2t_repro.insights.answers import ExploredModel, SearchSettings
+from t2t_repro.insights.server import address, create_app, listen, trusted_hosts
+
+QUESTION = {"model": "0", "source": "the cat", "beam_size": "2", "alpha": "0.6", "num_best": "1"}
+ATTENTION = {"model": "0", "source": "the cat", "target_ids": "5,1", "kind": "cross"}
+
+
+@pytest.fixture
+def client(explored: list[ExploredModel]) -> FlaskClient:
+    return create_app(explored).test_client()
+
+
+def get(client: FlaskClient, path: str, **query: str) -> Any:
+    """Returns the answer to a request, which must succeed."""
+    response = client.get(path, query_string=query)
+    assert response.status_code == 200, response.text
+    return response.json
+
+
+def refusal(client: FlaskClient, path: str, query: dict[str, str]) -> str:
+    """Returns the error of a request, which must be refused with status 400 and one line."""
+    response = client.get(path, query_string=query)
+    assert response.status_code == 400, response.text
+    assert response.json and list(response.json) == ["error"] and "\n" not in response.json["error"]
+    return str(response.json["error"])
+
+
+def test_models_and_limits(client: FlaskClient, explored: list[ExploredModel]) -> None:
+    answer = get(client, "/api/models")
+    assert answer["models"] == [model.describe() for model in explored]
+    assert answer["limits"]["characters"] == 1000
+
+
+def test_a_request_reaches_its_model(client: FlaskClient, explored: list[ExploredModel]) -> None:
+    for number, model in enumerate(explored):
+        expected = json.loads(json.dumps(model.translate("the cat", SearchSettings(2, 0.6, 1))))
+        assert get(client, "/api/translate", **QUESTION | {"model": str(number)}) == expected
+    assert get(client, "/api/attention", **ATTENTION) == json.loads(
+        json.dumps(explored[0].attention("the cat", [5, 1], "cross"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "2"}, "model=2: give a whole number from 0 to 1"),
+        ({"model": "-1"}, "model=-1: give a whole number"),
+        ({"model": "M"}, "model=M: give a whole number"),
+        ({"beam_size": "0"}, "beam_size=0: give a whole number from 1 to 16"),
+        ({"beam_size": "17"}, "beam_size=17: give a whole number from 1 to 16"),
+        ({"beam_size": "2.0"}, "beam_size=2.0: give a whole number"),
+        ({"beam_size": "9" * 5000}, "beam_size=99999"),
+        ({"alpha": "-0.1"}, "alpha=-0.1: give a number from 0 to 5"),
+        ({"alpha": "5.1"}, "alpha=5.1: give a number from 0 to 5"),
+        ({"alpha": "nan"}, "alpha=nan: give a number"),
+        ({"alpha": "inf"}, "alpha=inf: give a number"),
+        ({"alpha": ""}, "alpha=: give a number"),
+        ({"num_best": "3"}, "num_best=3: give a whole number from 1 to 2"),
+        ({"source": ""}, "the source is empty"),
+        ({"source": "x" * 1001}, "1,001 characters"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_settings_that_are_refused(client: FlaskClient, changes: dict[str, str], message: str) -> None:
+    error = refusal(client, "/api/translate", QUESTION | changes)
+    assert message in error and len(error) < 200
+
+
+@pytest.mark.parametrize("target_ids", ["", "5,", "-5", "\uff15", "5 ", "0x5", "1" * 10])
+def test_target_ids_that_are_refused(client: FlaskClient, target_ids: str) -> None:
+    assert "give ids from 1, separated by commas" in refusal(
+        client, "/api/attention", ATTENTION | {"target_ids": target_ids}
+    )
+
+
+def test_every_parameter_is_needed(client: FlaskClient) -> None:
+    for path, query in (("/api/translate", QUESTION), ("/api/attention", ATTENTION)):
+        for name in query:
+            rest = {key: value for key, value in query.items() if key != name}
+            assert refusal(client, path, rest) == f"{name} is missing; add it to the address"
+
+
+def test_other_addresses_and_methods(client: FlaskClient) -> None:
+    for path in ("/api/nothing", "/../server.py", "/%2e%2e/server.py", "/..%5cserver.py"):
+        response = client.get(path)
+        assert response.status_code == 404 and response.json and "Not Found" in response.json["error"]
+    assert client.post("/api/models").status_code == 405
+
+
+def test_all_answers_have_the_headers_that_protect_the_page(client: FlaskClient) -> None:
+    for path in ("/", "/api/models", "/api/translate", "/nothing"):
+        headers = client.get(path).headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'self';")
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_a_failure_in_the_server_is_one_line(
+    client: FlaskClient, explored: list[ExploredModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(ExploredModel, "translate", fail)
+    response = client.get("/api/translate", query_string=QUESTION)
+    assert (response.status_code, response.json) == (500, {"error": "the server failed; its terminal shows why"})
+
+
+def test_other_names_of_the_server_are_refused(explored: list[ExploredModel]) -> None:
+    with listen("localhost", 0) as listener:
+        port = listener.getsockname()[1]
+        assert address(listener) == f"http://127.0.0.1:{port}/"
+        client = create_app(explored, trusted_hosts(listener, "localhost")).test_client()
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        assert client.get("/api/models", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", f"evil.example:{port}", "localhost", f"localhost:{port + 1}", "", "[::1", "\u0661"):
+        response = client.get("/api/models", headers={"Host": host})
+        assert response.status_code == 400, host
+    assert response.json and f"open http://127.0.0.1:{port}/" in response.json["error"]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_ipv6() -> None:
+    with listen("::1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert address(listener) == f"http://[::1]:{port}/"
+        assert f"[::1]:{port}" in trusted_hosts(listener, "::1")
+
+
+def test_an_address_of_the_network_has_any_name() -> None:
+    with listen("0.0.0.0", 0) as listener:
+        assert trusted_hosts(listener, "0.0.0.0") == []
+
+
+def test_addresses_that_cannot_be_used() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(UserError, match=f"--port={port}: Address already in use; give another --port, or --port=0"):
+            listen("127.0.0.1", port)
+    with pytest.raises(UserError, match=r"--host=192\.0\.2\.1 --port=0: .*; give another --host"):
+        listen("192.0.2.1", 0)  # an address for documentation, which no machine has
+    for host in ("no.such.host.invalid", "a..b", "x" * 300):
+        with pytest.raises(UserError, match="no such host; give a name or address of this machine"):
+            listen(host, 0)
+
+
+def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient, explored: list[ExploredModel]) -> None:
+    questions = [
+        QUESTION | {"source": source, "beam_size": beam_size, "model": model}
+        for source in ("the cat", "a dog sat on", "dog")
+        for beam_size in ("1", "3")
+        for model in ("0", "1")
+    ]
+    attention = [
+        ATTENTION | {"source": source, "kind": kind} for source in ("a", "the dog") for kind in ("encoder", "cross")
+    ]
+    requests = [("/api/translate", query) for query in questions] + [("/api/attention", query) for query in attention]
+    app = client.application
+
+    def answer(request: tuple[str, dict[str, str]]) -> Any:
+        return get(app.test_client(), request[0], **request[1])
+
+    expected = [answer(request) for request in requests]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(2):
+            for ours, theirs in zip(pool.map(answer, requests), expected, strict=True):
+                assert_alike(ours, theirs)
+
+
+def assert_alike(ours: Any, theirs: Any) -> None:
+    """Asserts that two answers are equal, except for rounding."""
+    if isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(theirs, list):
+        for our_item, their_item in zip(ours, theirs, strict=True):
+            assert_alike(our_item, their_item)
+    else:
+        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)
