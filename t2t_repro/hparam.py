@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.model_hparams import refuse_unused
+from t2t_repro.model_hparams import check_model_hparams
 from t2t_repro.t2t_hparams import unknown_hparam
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
     **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"), 1000),
+    **dict.fromkeys(("moe_num_experts", "moe_k"), 1 << 20),
     "beam_size": 10_000,
     "n": 10_000,
     "sampling_seed": 2**63 - 1,
@@ -88,6 +89,12 @@ class HParams:
     use_target_space_embedding: bool = False
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
+    moe_num_experts: int = 0
+    """n: number of experts in each mixture of experts; 0 in models without experts."""
+    moe_k: int = 2
+    """k: number of experts that the gating network chooses for each position."""
+    moe_loss_coef: float = 1e-3
+    """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
     initializer_gain: float = 1.0
     """Factor of the initial variance of all kernels of attention and feed-forward sub-layers. A kernel [m, n] starts
     with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
@@ -143,6 +150,7 @@ class HParams:
         layers = ("num_encoder_layers", "num_decoder_layers")
         _check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
         _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
+        _check(self, ["moe_loss_coef"], lambda weight: 0 <= weight < math.inf, "must be 0 or more, and finite")
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
         _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
         channels = ("attention_key_channels", "attention_value_channels")
@@ -162,7 +170,7 @@ class HParams:
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown_hparam("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
-        refuse_unused(self)
+        check_model_hparams(self)
 
     def _check_relative(self) -> None:
         """Raises UserError if one of the hparams of relative self-attention does nothing without the other."""

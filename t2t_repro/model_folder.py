@@ -51,7 +51,7 @@ MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 WEIGHTS_DEPEND_ON = (
     "model", "encoder_layers", "decoder_layers", "hidden_size", "filter_size", "attention_key_channels",
     "attention_value_channels", "norm_before", "pos", "self_attention_type", "max_relative_position",
-    "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding",
+    "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding", "moe_num_experts",
 )  # fmt: skip
 """Hparams that change the names or shapes of a model's weights. If pos is "emb", max_length does, too; if
 max_relative_position is not 0, num_heads does."""

@@ -81,6 +81,7 @@ HPARAMS = {
     **_each("batch_shuffle_size length_bucket_step min_length_bucket", BATCHES),
     "use_fixed_batch_size": "batch_size always counts target tokens; omit it",
     "pack_dataset": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+    "moe_hidden_sizes": "write filter_size, the inner width of each expert",
     "min_length": "drop short pairs from the text; omit it",
     **_each(
         "max_input_seq_length max_target_seq_length",
@@ -96,7 +97,7 @@ HPARAMS = {
     **_each("sampling_method sampling_temp sampling_keep_top_k", SEARCH),
     **_each(
         "bottom top loss name weights_fn compress_steps kernel_height kernel_width mlperf_mode eval_timeout_mins "
-        "overload_eval_metric_name moe_hidden_sizes moe_k moe_loss_coef moe_num_experts moe_overhead_eval "
+        "overload_eval_metric_name moe_overhead_eval "
         "moe_overhead_train split_targets_chunk_length split_targets_max_chunks split_targets_strided_training "
         "split_to_length std_server_protocol video_num_input_frames video_num_target_frames "
         "multiproblem_fixed_train_length multiproblem_label_weight multiproblem_max_input_length "

@@ -62,6 +62,21 @@ class Seeds:
         return hashed(self._seed + np.uint32(self._count))
 
 
+def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
+    """Returns standard normal numbers, float32 of this shape [B, ..., C]. As in `dropout`, they belong to the examples.
+
+    Args:
+        shape: B is the number of the examples of `seeds`.
+        seeds: the seeds of this training step.
+    """
+    row = seeds.next()
+    for length in shape[1:]:
+        row = hashed(ops.bitwise_xor(row[..., None], numbers(length)))
+    # 23 bits become a number in (0, 1), which is never 0 or 1 in float32.
+    uniform = (ops.cast(ops.right_shift(row, np.uint32(9)), "float32") + 0.5) * 2.0**-23
+    return ops.erfinv(2.0 * uniform - 1.0) * 2**0.5
+
+
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     """Returns `x` with each element set to 0 with probability `rate`, and the other elements divided by 1 - rate.
 

@@ -16,3 +16,13 @@ def transformer(
     from t2t_repro.models.transformer import Transformer
 
     return Transformer(hparams, vocab_size, target_space_id, precision, source_vocab_size)
+
+
+@registry.register_model
+def transformer_moe(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
+    """The Transformer with experts in the middle layer of each stack (Shazeer et al. 2017)."""
+    from t2t_repro.models.transformer_moe import TransformerMoe
+
+    return TransformerMoe(hparams, vocab_size, target_space_id, precision, source_vocab_size)

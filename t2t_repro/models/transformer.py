@@ -25,11 +25,11 @@ from t2t_repro.models.transformer_size import TARGET_SPACES
 class EncoderLayer(Layer):
     """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder")."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: type[Layer]) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision)
-            self.feed_forward = FeedForward(hparams, precision)
+            self.feed_forward = feed_forward(hparams, precision)
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
 
     def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
@@ -41,12 +41,12 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """A layer of masked self-attention, cross-attention and a feed-forward network (section 3.1, "Decoder")."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: type[Layer]) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision, is_masked=True)
             self.cross_attention = CrossAttention(hparams, precision)
-            self.feed_forward = FeedForward(hparams, precision)
+            self.feed_forward = feed_forward(hparams, precision)
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(3)]
 
     def call(
@@ -100,14 +100,18 @@ class Transformer(Layer):
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)
-                layers = range(hparams.encoder_layers)
-                self.encoder = [EncoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
+                layers = enumerate(self.feed_forward_classes(hparams.encoder_layers))
+                self.encoder = [EncoderLayer(hparams, precision, f"layer_{i}", kind) for i, kind in layers]
                 self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position_signal(hparams)
-                layers = range(hparams.decoder_layers)
-                self.decoder = [DecoderLayer(hparams, precision, name=f"layer_{i}") for i in layers]
+                layers = enumerate(self.feed_forward_classes(hparams.decoder_layers))
+                self.decoder = [DecoderLayer(hparams, precision, f"layer_{i}", kind) for i, kind in layers]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
+
+    def feed_forward_classes(self, layers: int) -> list[type[Layer]]:
+        """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""
+        return [FeedForward] * layers
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].

@@ -52,7 +52,7 @@ TABLE_3: list[tuple[dict[str, Any], int]] = [
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
     """Returns the number of a model's weights, without allocating them."""
     with keras.StatelessScope(initialize_variables=False):
-        model = Transformer(hparams, vocab_size)
+        model = registry.model(hparams.model)(hparams, vocab_size)
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
 
