@@ -6,6 +6,9 @@ H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -25,7 +28,9 @@ from t2t_repro.models.transformer_size import TARGET_SPACES
 class EncoderLayer(Layer):
     """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder")."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: type[Layer]) -> None:
+    def __init__(
+        self, hparams: HParams, precision: str, name: str, feed_forward: Callable[[HParams, str], Any]
+    ) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision)
@@ -41,7 +46,9 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """A layer of masked self-attention, cross-attention and a feed-forward network (section 3.1, "Decoder")."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: type[Layer]) -> None:
+    def __init__(
+        self, hparams: HParams, precision: str, name: str, feed_forward: Callable[[HParams, str], Any]
+    ) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision, is_masked=True)
@@ -109,7 +116,7 @@ class Transformer(Layer):
                 self.decoder = [DecoderLayer(hparams, precision, f"layer_{i}", kind) for i, kind in layers]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
-    def feed_forward_classes(self, layers: int) -> list[type[Layer]]:
+    def feed_forward_classes(self, layers: int) -> list[Callable[[HParams, str], Any]]:
         """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""
         return [FeedForward] * layers
 

@@ -5,7 +5,11 @@ Shapes: B batch, S source length, T target length, V vocabulary.
 
 from __future__ import annotations
 
-from t2t_repro.layers.base import Layer, Tensor
+from collections.abc import Callable
+from typing import Any
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.experts import Experts, balanced_positions
 from t2t_repro.models.model import Memory
@@ -15,7 +19,7 @@ from t2t_repro.models.transformer import Transformer
 class TransformerMoe(Transformer):
     """A `Transformer` in which `Experts` replace the feed-forward network of the middle layer of each stack."""
 
-    def feed_forward_classes(self, layers: int) -> list[type[Layer]]:
+    def feed_forward_classes(self, layers: int) -> list[Callable[[HParams, str], Any]]:
         """Returns a stack's classes of feed-forward sub-layers. Of two middle layers, the upper has experts."""
         classes = super().feed_forward_classes(layers)
         classes[layers // 2] = Experts
