@@ -1,0 +1,55 @@
+/** Requests to the server. */
+
+/** An error with a message for the person at the page. */
+export class PageError extends Error {}
+
+/** The server has stopped or cannot be reached. */
+export class ServerStopped extends PageError {}
+
+/**
+ * Returns the answer of /api/`name`.
+ *
+ * @param {string} name "models", "translate" or "attention".
+ * @param {Object<string, unknown>} parameters the question.
+ * @param {AbortSignal} signal ends the request, which then throws an AbortError.
+ */
+export async function ask(name, parameters = {}, signal = undefined) {
+  const response = await reach(`api/${name}?${new URLSearchParams(parameters)}`, signal);
+  const answer = await content(response, signal);
+  if (!response.ok) {
+    throw new PageError(sentence(answer.error ?? `The server answered with status ${response.status}`));
+  }
+  return answer;
+}
+
+/** Returns true if an error only says that a newer question has replaced this one. */
+export function isReplaced(error) {
+  return error.name === "AbortError";
+}
+
+async function reach(address, signal) {
+  try {
+    return await fetch(address, { signal });
+  } catch (error) {
+    throw isReplaced(error) ? error : new ServerStopped();
+  }
+}
+
+/** Returns the JSON of a response. A server that stops in the middle of its answer counts as stopped. */
+async function content(response, signal) {
+  try {
+    return await response.json();
+  } catch (error) {
+    if (isReplaced(error) || signal?.aborted) {
+      throw new DOMException("replaced", "AbortError");
+    }
+    if (error instanceof SyntaxError && !response.ok) {
+      return {};
+    }
+    throw new ServerStopped();
+  }
+}
+
+function sentence(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}

@@ -1,0 +1,231 @@
+/** The page of t2t-insights: reads the question, asks the server and shows the answers. */
+
+import { ask, isReplaced, PageError, ServerStopped } from "./api.js";
+import { element } from "./dom.js";
+import { linkTo, readLink } from "./link.js";
+import { Side } from "./side.js";
+
+const find = (id) => document.getElementById(id);
+const [form, source, results, error, status] = ["question", "source", "results", "error", "status"].map(find);
+const SETTINGS = {
+  beam_size: "The beam size",
+  alpha: "The length penalty α",
+  num_best: "The number of outputs",
+};
+const NONE = "";
+
+let models = [];
+let limits = {};
+let sides = [];
+let views = [{}, {}];
+let asked = null; // the question that the page shows the answers of
+let request = new AbortController();
+
+/** Reads the models from the server, then the address, and answers it if it has a sentence. */
+async function start() {
+  try {
+    ({ models, limits } = await ask("models"));
+  } catch (problem) {
+    report(problem);
+    return;
+  }
+  models.forEach((model, index) => Object.assign(model, { number: index }));
+  find("models").textContent = models.map(({ name, description }) => `${name}: ${description}`).join(" · ");
+  const options = models.map(({ name, number }) => element("option", { value: number + 1 }, name));
+  find("model").append(...options);
+  find("compare").append(element("option", { value: NONE }, "no other"), ...options.map((option) => option.cloneNode(true)));
+  form.classList.toggle("one-model", models.length < 2);
+  find("beam_size").max = limits.beam_size;
+  find("alpha").max = limits.alpha;
+  listen();
+  openLink();
+}
+
+function listen() {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    translate();
+  });
+  source.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.isComposing) {
+      event.preventDefault();
+      translate();
+    }
+  });
+  source.addEventListener("input", () => {
+    countCharacters();
+    grow();
+  });
+  form.querySelector(".settings").addEventListener("change", ({ target }) => {
+    // A beam of K hypotheses has at most K outputs.
+    const [beam, outputs] = [find("beam_size"), find("num_best")];
+    if (isValid(target) && Number(outputs.value) > Number(beam.value)) {
+      (target === outputs ? beam : outputs).value = target.value;
+    }
+    if (source.value.trim()) {
+      translate();
+    }
+  });
+  addEventListener("popstate", openLink);
+}
+
+/** Shows what the address says. Settings that it does not have get the problem's values. */
+function openLink() {
+  const link = readLink(location.search);
+  const model = models[Number(link.question.model) - 1] ?? models[0];
+  const other = models.length > 1 ? String(((model.number + 1) % models.length) + 1) : NONE;
+  const question = { ...link.question, model: model.number + 1, compare: link.question.compare ?? other };
+  const defaults = { source: "", beam_size: model.beam_size, alpha: model.alpha, num_best: model.beam_size };
+  for (const [name, value] of Object.entries({ ...defaults, ...definedOnly(question) })) {
+    find(name).value = value;
+  }
+  find("compare").value ||= NONE;
+  views = link.views;
+  error.textContent = "";
+  countCharacters();
+  grow();
+  if (source.value) {
+    translate(views);
+  } else {
+    close();
+    results.replaceChildren(introduction());
+  }
+}
+
+function definedOnly(values) {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}
+
+/**
+ * Asks the server and shows its answers. A newer question replaces one that has no answer yet.
+ *
+ * @param {object[] | null} linked the views from the address; null to begin with the defaults and a new address.
+ */
+async function translate(linked = null) {
+  request.abort();
+  request = new AbortController();
+  const { signal } = request;
+  try {
+    const question = readForm();
+    const chosen = [question.model, question.compare].filter((number) => number !== NONE).map((number) => models[number - 1]);
+    busy(true);
+    const { source: text, beam_size, alpha, num_best } = question;
+    const answers = await Promise.all(
+      chosen.map(({ number }) => ask("translate", { model: number, source: text, beam_size, alpha, num_best }, signal)),
+    );
+    if (signal.aborted) {
+      return;
+    }
+    views = linked ?? views.map(({ kind, layer, head }) => ({ kind, layer, head }));
+    show(question, chosen, answers);
+    if (!linked && linkTo(question, views) !== location.search) {
+      history.pushState(null, "", linkTo(question, views));
+    }
+    busy(false);
+  } catch (problem) {
+    if (!signal.aborted) {
+      report(problem);
+    }
+  }
+}
+
+/** Returns the question in the form. Throws PageError if a field is wrong. */
+function readForm() {
+  const question = { source: source.value.replace(/\s+/g, " ").trim(), model: find("model").value };
+  question.compare = find("compare").value;
+  if (!question.source) {
+    throw new PageError("The sentence is empty. Type a sentence.");
+  }
+  const length = [...question.source].length;
+  if (length > limits.characters) {
+    throw new PageError(`The sentence has ${length} characters, but the limit is ${limits.characters}. Shorten it.`);
+  }
+  for (const [id, name] of Object.entries(SETTINGS)) {
+    const field = find(id);
+    field.setAttribute("aria-invalid", !isValid(field));
+    if (!isValid(field)) {
+      const kind = field.step === "1" ? "a whole number" : "a number";
+      const most = id === "num_best" ? limits.beam_size : limits[id];
+      throw new PageError(`${name} must be ${kind} from ${field.min} to ${most}.`);
+    }
+    question[id] = Number(field.value);
+  }
+  return question;
+}
+
+function isValid(field) {
+  const value = Number(field.value);
+  const isWhole = field.step !== "1" || Number.isInteger(value);
+  return field.value !== "" && isWhole && value >= Number(field.min) && value <= Number(field.max || limits.beam_size);
+}
+
+function show(question, chosen, answers) {
+  close();
+  asked = question;
+  document.title = `${question.source} – t2t-insights`;
+  const events = { changed: () => history.replaceState(null, "", linkTo(asked, views.slice(0, sides.length))), failed: report };
+  sides = chosen.map((model, index) => new Side(model, question.source, answers[index], views[index], events));
+  results.classList.toggle("two", sides.length > 1);
+  results.replaceChildren(...sides.map(({ panel }) => panel));
+  sides.forEach((side) => side.start());
+  status.textContent = chosen
+    .map(({ name }, index) => `${sides.length > 1 ? `${name}: ` : "Translation: "}${answers[index].hypotheses[0]?.text}`)
+    .join(". ");
+}
+
+function close() {
+  sides.forEach((side) => side.close());
+  sides = [];
+}
+
+function busy(isBusy) {
+  results.setAttribute("aria-busy", isBusy);
+  find("translate").textContent = isBusy ? "Translating …" : "Translate";
+  if (isBusy) {
+    error.textContent = "";
+    status.textContent = "Translating";
+  }
+}
+
+/** Shows an error in plain words. The results of earlier questions stay. */
+function report(problem) {
+  if (isReplaced(problem)) {
+    return;
+  }
+  busy(false);
+  status.textContent = "";
+  const earlier = sides.length ? " Below are the results of an earlier sentence." : "";
+  if (problem instanceof ServerStopped) {
+    const folder = models[0]?.name ?? "MODEL_FOLDER";
+    error.textContent =
+      `The server has stopped. Start it again in a terminal, then translate again: ` +
+      `t2t-insights --output_dir=${folder} --port=${location.port}.${earlier}`;
+  } else if (problem instanceof PageError) {
+    error.textContent = problem.message + earlier;
+  } else {
+    error.textContent = `The page has failed: ${problem.message}. Reload it.`;
+    throw problem;
+  }
+}
+
+function countCharacters() {
+  const length = [...source.value].length;
+  find("count").textContent =
+    length > 0.8 * limits.characters ? `${length} of at most ${limits.characters} characters` : "Enter translates.";
+  find("count").classList.toggle("too-long", length > limits.characters);
+}
+
+function grow() {
+  source.style.height = "auto";
+  source.style.height = `${source.scrollHeight + 2}px`;
+}
+
+function introduction() {
+  return element(
+    "p",
+    { class: "introduction" },
+    "Type a sentence. You then see its translation, the other outputs of the beam search, every step of the search, and what the model attends to.",
+  );
+}
+
+start();

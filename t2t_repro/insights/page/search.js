@@ -1,0 +1,192 @@
+/** The panel of the beam search: the tree, buttons and a slider for its steps, and a table of the current step. */
+
+import { clamp, element, number, plainText, probability, shownLabel } from "./dom.js";
+import { FATES, fateSign, markPath, Tree, treePicture } from "./tree.js";
+
+/** The panel. Its element is `panel`. */
+export class SearchPanel {
+  /**
+   * @param {object} search the search, as the server answers.
+   * @param {{step: number, output: number}} shown the first step to show, and the index of the output whose path is marked.
+   * @param {(step: number) => void} changed is called with the new step.
+   */
+  constructor(search, shown, changed) {
+    this.search = search;
+    this.changed = changed;
+    this.tree = new Tree(search);
+    this.last = search.steps.length;
+    this.output = shown.output;
+    this.box = element("div", {
+      class: "scroll tree-box",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Search tree. Left and Right change the step, Up and Down choose a candidate.",
+      onkeydown: (event) => this.onKey(event),
+    });
+    this.table = element("div", {
+      class: "scroll table-box",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Candidates of the current step",
+    });
+    this.summary = element("p", { class: "summary", "aria-live": "polite" });
+    this.panel = element(
+      "div",
+      { class: "search" },
+      this.controls(),
+      this.summary,
+      this.box,
+      legend(),
+      element("p", { class: "stop" }, stopSentence(search)),
+      this.table,
+    );
+    this.show(clamp(shown.step, 1, this.last, this.last));
+  }
+
+  /** Marks the path of another output and scrolls to its end. */
+  choose(output) {
+    this.output = output;
+    this.mark(null);
+    this.revealOutput();
+  }
+
+  /** Scrolls to the end of the marked path, or to the current step if the path ends later. */
+  revealOutput() {
+    const end = this.tree.nodes.get(this.tree.nodeOf(this.output)).step ?? this.step;
+    this.reveal(Math.min(end, this.step));
+  }
+
+  /** Scrolls the tree so that a step can be seen. The panel must be on the page. */
+  reveal(step) {
+    const middle = this.tree.middle(step);
+    if (middle < this.box.scrollLeft + 70 || middle > this.box.scrollLeft + this.box.clientWidth - 70) {
+      this.box.scrollLeft = middle - this.box.clientWidth / 2;
+    }
+  }
+
+  controls() {
+    const button = (name, sign, step) =>
+      element("button", { type: "button", "aria-label": name, title: name, onclick: () => this.goTo(step()) }, sign);
+    this.backward = [button("First step", "⇤", () => 1), button("Previous step", "←", () => this.step - 1)];
+    this.forward = [button("Next step", "→", () => this.step + 1), button("Last step", "⇥", () => this.last)];
+    this.slider = element("input", {
+      type: "range",
+      min: 1,
+      max: this.last,
+      "aria-label": "Step",
+      oninput: () => this.goTo(Number(this.slider.value)),
+    });
+    return element("div", { class: "steps" }, ...this.backward, this.slider, ...this.forward);
+  }
+
+  onKey(event) {
+    const steps = { ArrowLeft: this.step - 1, ArrowRight: this.step + 1, Home: 1, End: this.last };
+    const candidates = { ArrowUp: -1, ArrowDown: 1 };
+    if (event.ctrlKey || event.altKey || event.metaKey || !(event.key in steps || event.key in candidates)) {
+      return;
+    }
+    event.preventDefault();
+    if (event.key in steps) {
+      this.goTo(steps[event.key]);
+      return;
+    }
+    const rows = this.search.steps[this.step - 1];
+    const row = rows.findIndex((node) => node.id === this.pointed) + candidates[event.key];
+    this.mark(rows[clamp(row, 0, rows.length - 1)].id);
+  }
+
+  goTo(step) {
+    const limited = clamp(step, 1, this.last);
+    if (limited !== this.step) {
+      this.show(limited);
+      this.reveal(limited);
+      this.changed(limited);
+    }
+  }
+
+  show(step) {
+    this.step = step;
+    this.slider.value = step;
+    this.slider.setAttribute("aria-valuetext", `step ${step} of ${this.last}`);
+    // A button that is disabled loses the focus, so the buttons only look disabled.
+    this.backward.forEach((button) => button.setAttribute("aria-disabled", step === 1));
+    this.forward.forEach((button) => button.setAttribute("aria-disabled", step === this.last));
+    const candidates = this.search.steps[step - 1];
+    this.summary.textContent = stepSentence(candidates, step, this.last);
+    this.svg = treePicture(this.tree, step, (id) => this.mark(id));
+    this.box.replaceChildren(this.svg);
+    this.table.replaceChildren(this.candidateTable(candidates));
+    this.mark(null);
+  }
+
+  /** Marks the path to a candidate; null for the path of the chosen output. */
+  mark(id) {
+    this.pointed = id;
+    markPath(this.tree, this.svg, id ?? this.tree.nodeOf(this.output));
+    for (const row of this.table.querySelectorAll("tbody tr")) {
+      row.classList.toggle("pointed", Number(row.dataset.candidate) === id);
+    }
+  }
+
+  candidateTable(candidates) {
+    const rows = candidates.map((node, index) => {
+      const labels = this.tree.path(node.id).map(({ token }) => token);
+      return element(
+        "tr",
+        {
+          "data-candidate": node.id,
+          class: node.fate,
+          onpointerenter: () => this.mark(node.id),
+          onpointerleave: () => this.mark(null),
+        },
+        element("td", {}, String(index + 1)),
+        element("td", {}, element("span", { class: "fate" }, fateSign(node.fate), ` ${FATES[node.fate][0]}`)),
+        element("th", { scope: "row", dir: "auto" }, `${plainText(labels.slice(0, -1))} `, element("mark", {}, shownLabel(node.token))),
+        element("td", { class: "number" }, probability(node.token_log_prob)),
+        element("td", { class: "number" }, number(node.log_prob, 3)),
+        element("td", { class: "number" }, node.score === null ? "" : number(node.score, 3)),
+        element("td", { class: "number" }, node.output === null ? "" : String(node.output + 1)),
+      );
+    });
+    const titles = [
+      ...["Rank", "Fate", "Hypothesis with its new token"].map((title) => element("th", { scope: "col" }, title)),
+      ...["Probability", "Log-probability", "Score", "Output"].map((title) => element("th", { scope: "col", class: "number" }, title)),
+    ];
+    return element(
+      "table",
+      { class: "candidates" },
+      element("caption", {}, `Candidates of step ${this.step}, best first`),
+      element("thead", {}, element("tr", {}, ...titles)),
+      element("tbody", {}, ...rows),
+    );
+  }
+}
+
+/** Returns the sentence that counts what became of a step's candidates. */
+export function stepSentence(candidates, step, last) {
+  const counts = Object.keys(FATES).map((fate) => {
+    return `${candidates.filter((node) => node.fate === fate).length} ${fate}`;
+  });
+  return `Step ${step} of ${last}: ${counts.join(", ")}`;
+}
+
+/** Returns the sentence that says why a search stopped, with the two numbers that were compared. */
+export function stopSentence({ end, limit, num_best: count, steps }) {
+  const best = `the best alive hypothesis could still reach a score of ${number(end.best_possible, 3)}`;
+  const worst =
+    end.worst_of_best === null
+      ? `fewer than ${count} outputs had finished`
+      : `the ${count > 1 ? `worst of the ${count} best finished outputs` : "best finished output"} has ${number(end.worst_of_best, 3)}`;
+  const reason =
+    end.reason === "limit"
+      ? `because its outputs reached the length limit of ${limit} tokens`
+      : "because no alive hypothesis could become an output any more";
+  return `The search stopped after step ${steps.length} ${reason}: ${best}, and ${worst}.`;
+}
+
+function legend() {
+  const items = Object.entries(FATES).map(([fate, [name, meaning]]) =>
+    element("span", { class: `fate ${fate}` }, fateSign(fate), element("b", {}, ` ${name}`), ` ${meaning}`),
+  );
+  return element("p", { class: "legend" }, ...items);
+}

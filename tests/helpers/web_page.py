@@ -1,0 +1,254 @@
+"""The page of t2t-insights in a real browser, and a server with two untrained models."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import keras
+import numpy as np
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from models import weights_of, write_checkpoint
+from processes import Process, start_program
+from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabulary import EOS_ID
+from t2t_repro.hparam import HParams
+from t2t_repro.model_folder import ModelFolder, Origin
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.visualization.attention import KINDS
+
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+SENTENCE = "the cat sat on the dog"
+SLOW = "slow"
+"""Word with which a sentence begins whose answer the server delays until a file exists."""
+HOOK = """
+import sys, time
+from pathlib import Path
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.insights.answers import ExploredModel
+from t2t_repro.problem import Problem
+
+Problem.decode_hparams = DecodeHParams(extra_length=4)  # outputs of untrained models are long
+translate = ExploredModel.translate
+
+def delayed(self, source, settings):
+    if source.startswith({slow!r}):
+        print("waits with", source, file=sys.stderr, flush=True)
+        while not Path({file!r}).exists():
+            time.sleep(0.01)
+        print("goes on with", source, file=sys.stderr, flush=True)
+    return translate(self, source, settings)
+
+ExploredModel.translate = delayed
+"""
+FOCUS_RECORDER = """
+window.stops = [];
+document.addEventListener("focusin", ({ target }) => {
+  const places = [target, target.nextElementSibling, target.firstElementChild].filter(Boolean).map(getComputedStyle);
+  const isVisible = places.some((style) => style.outlineStyle !== "none" || style.strokeWidth === "2px");
+  const name = target.id || target.getAttribute("class") || target.tagName;
+  window.stops.push([name.replace(" pointed", ""), isVisible]);
+});
+"""
+"""Lists the elements that get the focus, and if this can be seen."""
+CONTRAST = """
+const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+const mix = (top, [r, g, b]) => { const a = top[3] ?? 1; return [r, g, b].map((v, i) => a * top[i] + (1 - a) * v); };
+const light = (rgb) => rgb.map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (node) => {
+  if (!node) return [255, 255, 255];
+  const rect = node.matches?.("g") && node.querySelector(":scope > rect");
+  const color = rect ? getComputedStyle(rect).fill : getComputedStyle(node).backgroundColor;
+  return mix(numbers(color), behind(node.parentElement));
+};
+const weakest = {};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const parent = walker.currentNode.parentElement;
+  const isHidden = !parent.getClientRects().length || parent.closest(".visually-hidden");
+  if (isHidden || !walker.currentNode.data.trim()) continue;
+  const style = getComputedStyle(parent);
+  const back = behind(parent);
+  const text = mix(numbers(parent.namespaceURI.endsWith("svg") ? style.fill : style.color), back);
+  const [high, low] = [light(text), light(back)].sort((x, y) => y - x);
+  const name = parent.tagName + "." + (parent.getAttribute("class") ?? "") + " " + walker.currentNode.data.slice(0, 20);
+  weakest[name] = Math.min(weakest[name] ?? 99, (high + 0.05) / (low + 0.05));
+}
+return weakest;
+"""
+"""Returns the lowest contrast of each text with the color behind it, as WCAG 2 defines it."""
+
+
+class Server:
+    """t2t-insights with two untrained models, as a process."""
+
+    def __init__(self, root: Path) -> None:
+        self.models = [make_model(root / "first", 26, 2), make_model(root / "second", 19, 1)]
+        self.go_on, self.answers = root / "go_on", dict[str, Any]()
+        self.url, self.process = "", self.start(0)
+        [self.url] = re.findall(r"http://\S+", self.process.errors)
+
+    def start(self, port: int) -> Process:
+        folders = [f"--output_dir={self.models[0]}", f"--compare_with={self.models[1]}", f"--port={port}"]
+        hook = HOOK.format(slow=SLOW, file=str(self.go_on))
+        self.process = start_program("insights", *folders, before=hook)
+        self.process.wait_for("is ready")
+        return self.process
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, name: str, **question: Any) -> Any:
+        """Returns the server's answer to /api/NAME. Asks each question only once."""
+        address = f"{self.url}api/{name}?{urlencode(question)}"
+        if address not in self.answers:
+            with urllib.request.urlopen(address) as answer:
+                self.answers[address] = json.load(answer)
+        return self.answers[address]
+
+    def translate(self, source: str = SENTENCE, **changes: Any) -> Any:
+        """Returns the server's answer for a sentence, with the settings that the page has at first."""
+        settings = {"model": 0, "source": source, "beam_size": 4, "alpha": 0.6, "num_best": 4}
+        return self.ask("translate", **settings | changes)
+
+
+def make_model(path: Path, seed: int, encoder_layers: int) -> Path:
+    """Writes a model folder with an untrained Transformer of two decoder layers with two heads; returns its path.
+
+    Its softmax prefers pieces of words to bytes, and the end token to most pieces.
+    """
+    layers = {"num_encoder_layers": encoder_layers, "num_decoder_layers": 2}
+    hparams = HParams(**layers, hidden_size=16, filter_size=16, num_heads=2)
+    words = vocabulary.train(["the dog", "a cat", SENTENCE], 290)
+    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
+    folder = ModelFolder.create(path, hparams, words, origin)
+    keras.utils.set_random_seed(seed)
+    weights = weights_of(Transformer(hparams, words.size))
+    scales = [0.1 if piece.startswith("<0x") else 3.0 for piece in words.pieces(list(range(words.size)))]
+    scales[EOS_ID] = 6.0
+    table = weights["transformer/embedding/table"]
+    table.assign(table * np.array(scales, np.float32)[:, None])
+    write_checkpoint(folder.path, 1, weights, words.fingerprint)
+    return path
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, driver: Any, server: Server) -> None:
+        self.driver, self.server = driver, server
+
+    def open(self, **link: Any) -> None:
+        """Shows a link, and waits for the translation if it has a sentence. One model, unless it says otherwise.
+
+        If the page is there, it follows the link as after the browser's button "back", which takes less time.
+        """
+        address = f"{self.server.url}?{urlencode({'compare': ''} | link)}"
+        if self.driver.current_url.startswith(self.server.url):
+            self.driver.execute_script(
+                "history.pushState(null, '', arguments[0]); window.dispatchEvent(new PopStateEvent('popstate'))",
+                address,
+            )
+        else:
+            self.driver.get(address)
+        self.wait("return document.querySelector('#results').childElementCount")
+        if "source" in link:
+            self.wait_for_results()
+
+    def wait(self, script: str, *arguments: Any) -> Any:
+        """Waits until a script returns something that is true, and returns it."""
+        wait = WebDriverWait(self.driver, 30, poll_frequency=0.1)
+        return wait.until(lambda driver: driver.execute_script(script, *arguments), script)
+
+    def wait_for_results(self) -> None:
+        self.wait(
+            "return document.querySelectorAll('.side').length &&"
+            "document.querySelectorAll('.side').length === document.querySelectorAll('.heatmap').length &&"
+            "!document.querySelector('[aria-busy=true]')"
+        )
+
+    def all(self, selector: str) -> list[WebElement]:
+        found: list[WebElement] = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return found
+
+    def one(self, selector: str) -> WebElement:
+        return self.all(selector)[0]
+
+    def texts(self, selector: str) -> list[str]:
+        """Returns the visible texts of elements."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.innerText ?? node.textContent)"
+        texts: list[str] = self.driver.execute_script(script, selector)
+        return texts
+
+    def text(self, selector: str) -> str:
+        [text] = self.texts(selector)
+        return text
+
+    def labels(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.ariaLabel)"
+        labels: list[str] = self.driver.execute_script(script, selector)
+        return labels
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(key)
+
+    def type(self, text: str) -> None:
+        self.one("#source").clear()
+        self.one("#source").send_keys(text)
+
+    def choose(self, legend: str, value: str) -> None:
+        """Clicks a radio button of the attention and waits until the heading of the pictures says so."""
+        script = """
+            const sets = [...document.querySelectorAll("fieldset")];
+            const set = sets.find((set) => set.querySelector("legend").innerText === arguments[0]);
+            set.querySelector(`input[value="${arguments[1]}"]`).click();
+        """
+        self.driver.execute_script(script, legend, value)
+        heading = KINDS.get(value) or ("mean of the heads" if value == "mean" else f"{legend.lower()} {value}")
+        self.wait("return document.querySelector('h4').innerText.includes(arguments[0])", heading)
+
+    def errors(self) -> list[str]:
+        """Returns the messages of the browser's console since the last call."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Any]:
+    """Starts Chromium without a window; yields its driver. Its files are in `folder`."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for option in (*OPTIONS, f"--user-data-dir={folder}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def set_screen(driver: Any, width: int, height: int, scheme: str = "light") -> None:
+    """Sets the size of the window and the color scheme, "light" or "dark"."""
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
