@@ -172,6 +172,11 @@ def hparams(name: str) -> HParams:
     return result
 
 
+def hparams_names() -> list[str]:
+    """Returns the names of all registered hparams sets."""
+    return _hparams.names()
+
+
 def has_hparams(name: str) -> bool:
     """Returns True if the hparams set `name` is registered."""
     return name in _hparams.names()

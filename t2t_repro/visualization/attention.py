@@ -203,11 +203,16 @@ def require_attention(model: Model) -> None:
 
 
 def _has_attention(name: str) -> bool:
-    """Returns True if a registered model, made as small as possible, can save attention weights."""
+    """Returns True if a registered model can save attention weights. Makes it with the smallest hparams set that fits.
+
+    A custom model without a set of its own gets small hparams of the Transformer.
+    """
     from t2t_repro.models.model import make_model
 
-    small = HParams(model=name, num_hidden_layers=1, hidden_size=8, filter_size=8, num_heads=1)
+    sets = [hparams for hparams in map(registry.hparams, registry.hparams_names()) if hparams.model == name]
     try:
-        return make_model(small, vocab_size=8).has_attention
+        small = HParams(num_hidden_layers=1, hidden_size=8, filter_size=8, num_heads=1)
+        hparams = min(sets, key=lambda hparams: hparams.hidden_size) if sets else replace(small, model=name)
+        return make_model(hparams, vocab_size=8).has_attention
     except UserError:  # a custom model that needs other hparams
         return False

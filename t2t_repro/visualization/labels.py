@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 LONGEST_LABEL = 24
 """Largest number of characters in a token's label. The end of a longer token is cut off."""
@@ -23,17 +23,37 @@ def width(text: str) -> int:
 
 def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
     """Returns names of fonts that together can draw `texts`, and the characters that no installed font has."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
-
     families, missing = [], set(map(ord, " ".join(texts)))
-    regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
-    for family in ["DejaVu Sans", *sorted(regular)]:  # DejaVu Sans is part of Matplotlib
+    for family in _families():
         if not missing:
             break
-        if family.startswith("Last Resort"):  # this font draws a box for every character
-            continue
-        characters = get_font(findfont(FontProperties(family=[family]))).get_charmap()
+        characters = _characters(family)
         if missing.intersection(characters):
             families.append(family)
             missing.difference_update(characters)
     return families, "".join(map(chr, sorted(missing)))
+
+
+def _families() -> Iterator[str]:
+    """Yields the names of the fonts that can be used: DejaVu Sans, those that Matplotlib knows, then new ones."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    yield "DejaVu Sans"  # part of Matplotlib
+    tried: set[str] = set()
+    for path in ["", *findSystemFonts()]:
+        # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
+        if path and path not in {font.fname for font in fontManager.ttflist}:
+            try:
+                fontManager.addfont(path)
+            except (OSError, RuntimeError):  # damaged, or of a kind that Matplotlib cannot read
+                continue
+        regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
+        yield from sorted(name for name in regular - tried if not name.startswith("Last Resort"))
+        tried |= regular
+
+
+def _characters(family: str) -> set[int]:
+    """Returns the Unicode numbers of the characters of a font."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return set(get_font(findfont(FontProperties(family=[family]))).get_charmap())

@@ -200,7 +200,9 @@ def test_a_model_without_attention_is_refused() -> None:
     class Other:
         name, has_attention = "other", False
 
-    with pytest.raises(UserError, match=r"'other' has no attention; use one of .* have it: .*transformer"):
+    with pytest.raises(
+        UserError, match=r"'other' has no attention; use one of .* have it: .*transformer, transformer_moe"
+    ):
         require_attention(Other())  # type: ignore[arg-type]
 
 

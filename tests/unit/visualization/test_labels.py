@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import matplotlib
+import pytest
+from matplotlib import font_manager
+
 from t2t_repro.visualization.labels import LONGEST_LABEL, NO_GLYPH, fonts, label, width
 
 
@@ -14,3 +20,16 @@ def test_characters_that_no_font_has_are_named() -> None:
     families, missing = fonts(["é жa", "\U0010fffd\U0010fffc"])
     assert families[0] == "DejaVu Sans" and missing == "\U0010fffc\U0010fffd"
     assert fonts(["abc"]) == (["DejaVu Sans"], "")
+
+
+def test_a_font_that_was_installed_after_matplotlib_listed_the_fonts_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    known = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", known)
+    damaged = tmp_path / "damaged.ttf"
+    damaged.write_bytes(b"no font")
+    new = [str(damaged), str(folder / "STIXGeneral.ttf")]
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: new)
+    assert fonts(["a\u20d2"]) == (["DejaVu Sans", "STIXGeneral"], "")
