@@ -17,6 +17,8 @@ EXTRAS = {
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
 """The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
+BROWSER = "selenium>=4.30,<5"
+"""Controls the browser in which the page of t2t-insights is tested."""
 PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
 """Packages with which the scripts in benchmarks/ compare this one."""
 
@@ -54,14 +56,14 @@ setup(
     extras_require=EXTRAS
     | JAX
     | {
-        "benchmarks": PEERS,
+        "benchmarks": [*PEERS, BROWSER],
         "test": [
             "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
-            "selenium>=4.30,<5",
+            BROWSER,
             "tensorboard>=2.20,<2.22",
             *OPTIONAL,
         ],

@@ -53,7 +53,7 @@ export class AttentionPanel {
     );
   }
 
-  /** Lets only layers be chosen that the kind has; returns the one to show. Encoder and decoder can have different numbers. */
+  /** Disables layers that this kind does not have, as encoder and decoder can differ. Returns the layer to show. */
   limitLayers(count) {
     const layer = Math.min(Number(this.shown.layer), count);
     for (const input of this.layers.querySelectorAll("input")) {
@@ -121,7 +121,7 @@ export class AttentionPanel {
       element(
         "p",
         { class: "hint" },
-        "Upper line: queries. Lower line: keys. Point at a token, or go to it with Tab and the arrow keys, to see its weights.",
+        "Upper line: queries. Lower line: keys. Point at a token, or use Tab and the arrow keys, to see its weights.",
       ),
       this.strokes.panel,
       heatMap(queries, keys, matrix, name),

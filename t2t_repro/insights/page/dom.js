@@ -45,7 +45,7 @@ export function clamp(value, low, high, otherwise = low) {
   return Number.isFinite(value) ? Math.min(Math.max(Math.round(value), low), high) : otherwise;
 }
 
-/** Returns the text of tokens: SentencePiece's "▁" becomes a space. Tokens of other vocabularies get spaces between. */
+/** Returns the text of tokens. SentencePiece's "▁" becomes a space; without it, spaces separate the tokens. */
 export function plainText(labels) {
   const separator = labels.some((label) => label.startsWith("▁")) ? "" : " ";
   return labels.join(separator).replaceAll("▁", " ").trim();
@@ -94,7 +94,8 @@ export function arrowKeys(items, columns = items.length) {
       const start = index - (index % columns);
       const ends = { Home: start, End: start + columns - 1 };
       const target = event.key in moves ? index + moves[event.key] : ends[event.key];
-      const staysInRow = !["ArrowLeft", "ArrowRight"].includes(event.key) || Math.floor(target / columns) * columns === start;
+      const staysInRow =
+        !["ArrowLeft", "ArrowRight"].includes(event.key) || Math.floor(target / columns) * columns === start;
       if (target === undefined || event.ctrlKey || event.altKey || event.metaKey) {
         return;
       }

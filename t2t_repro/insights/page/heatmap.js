@@ -14,7 +14,9 @@ import { explain } from "./tooltip.js";
 export function heatMap(queries, keys, weights, name) {
   const cells = [];
   const rows = queries.map((query, row) => {
-    const values = keys.map((key, column) => cell(`${query} to ${key}: ${weights[row][column].toFixed(3)}`, weights[row][column]));
+    const values = keys.map((key, column) =>
+      cell(`${query} to ${key}: ${weights[row][column].toFixed(3)}`, weights[row][column]),
+    );
     cells.push(...values);
     return element("tr", {}, element("th", { scope: "row" }, element("span", {}, query)), ...values);
   });

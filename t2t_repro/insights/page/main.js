@@ -29,16 +29,28 @@ async function start() {
     report(problem);
     return;
   }
-  models.forEach((model, index) => Object.assign(model, { number: index }));
+  models = numbered(models);
   find("models").textContent = models.map(({ name, description }) => `${name}: ${description}`).join(" · ");
   const options = models.map(({ name, number }) => element("option", { value: number + 1 }, name));
   find("model").append(...options);
-  find("compare").append(element("option", { value: NONE }, "no other"), ...options.map((option) => option.cloneNode(true)));
+  find("compare").append(
+    element("option", { value: NONE }, "no other"),
+    ...options.map((option) => option.cloneNode(true)),
+  );
   form.classList.toggle("one-model", models.length < 2);
   find("beam_size").max = limits.beam_size;
   find("alpha").max = limits.alpha;
   listen();
   openLink();
+}
+
+/** Returns the models with their numbers. Two checkpoints of a folder have its name, so the number is added to it. */
+function numbered(list) {
+  const isUnique = new Set(list.map(({ name }) => name)).size === list.length;
+  return list.map((model, number) => {
+    const { name } = model;
+    return { ...model, number, folder: name, name: isUnique ? name : `${name} (${number + 1})` };
+  });
 }
 
 function listen() {
@@ -107,7 +119,9 @@ async function translate(linked = null) {
   const { signal } = request;
   try {
     const question = readForm();
-    const chosen = [question.model, question.compare].filter((number) => number !== NONE).map((number) => models[number - 1]);
+    const chosen = [question.model, question.compare]
+      .filter((number) => number !== NONE)
+      .map((number) => models[number - 1]);
     busy(true);
     const { source: text, beam_size, alpha, num_best } = question;
     const answers = await Promise.all(
@@ -163,13 +177,18 @@ function show(question, chosen, answers) {
   close();
   asked = question;
   document.title = `${question.source} – t2t-insights`;
-  const events = { changed: () => history.replaceState(null, "", linkTo(asked, views.slice(0, sides.length))), failed: report };
+  const events = {
+    changed: () => history.replaceState(null, "", linkTo(asked, views.slice(0, sides.length))),
+    failed: report,
+  };
   sides = chosen.map((model, index) => new Side(model, question.source, answers[index], views[index], events));
   results.classList.toggle("two", sides.length > 1);
   results.replaceChildren(...sides.map(({ panel }) => panel));
   sides.forEach((side) => side.start());
   status.textContent = chosen
-    .map(({ name }, index) => `${sides.length > 1 ? `${name}: ` : "Translation: "}${answers[index].hypotheses[0]?.text}`)
+    .map(
+      ({ name }, index) => `${sides.length > 1 ? `${name}: ` : "Translation: "}${answers[index].hypotheses[0]?.text}`,
+    )
     .join(". ");
 }
 
@@ -196,10 +215,11 @@ function report(problem) {
   status.textContent = "";
   const earlier = sides.length ? " Below are the results of an earlier sentence." : "";
   if (problem instanceof ServerStopped) {
-    const folder = models[0]?.name ?? "MODEL_FOLDER";
+    const command = `t2t-insights --output_dir=${models[0]?.folder ?? "M"} --port=${location.port}`;
     error.textContent =
-      `The server has stopped. Start it again in a terminal, then translate again: ` +
-      `t2t-insights --output_dir=${folder} --port=${location.port}.${earlier}`;
+      `The server has stopped. Start it again in a terminal with the same command, such as ${command}, ` +
+      `and translate again.` +
+      earlier;
   } else if (problem instanceof PageError) {
     error.textContent = problem.message + earlier;
   } else {
@@ -224,7 +244,8 @@ function introduction() {
   return element(
     "p",
     { class: "introduction" },
-    "Type a sentence. You then see its translation, the other outputs of the beam search, every step of the search, and what the model attends to.",
+    "Type a sentence. You then see its translation, the other outputs of the beam search, ",
+    "every step of the search, and what the model attends to.",
   );
 }
 

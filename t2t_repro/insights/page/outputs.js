@@ -51,7 +51,10 @@ function tokens(list, index) {
   const chips = list.map(({ label, log_prob: logProb }) => {
     const node = chip(label, logProb);
     node.setAttribute("role", "img");
-    explain(node, `${plainText([label]) || label}: probability ${probability(logProb)}, log-probability ${number(logProb)}`);
+    explain(
+      node,
+      `${plainText([label]) || label}: probability ${probability(logProb)}, log-probability ${number(logProb)}`,
+    );
     return node;
   });
   arrowKeys(chips);

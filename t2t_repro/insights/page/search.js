@@ -7,7 +7,7 @@ import { FATES, fateSign, markPath, Tree, treePicture } from "./tree.js";
 export class SearchPanel {
   /**
    * @param {object} search the search, as the server answers.
-   * @param {{step: number, output: number}} shown the first step to show, and the index of the output whose path is marked.
+   * @param {{step: number, output: number}} shown the step to show at first, and the index of the output to mark.
    * @param {(step: number) => void} changed is called with the new step.
    */
   constructor(search, shown, changed) {
@@ -56,12 +56,9 @@ export class SearchPanel {
     this.reveal(Math.min(end, this.step));
   }
 
-  /** Scrolls the tree so that a step can be seen. The panel must be on the page. */
+  /** Scrolls the tree so that a step is at the right end of the box. The panel must be on the page. */
   reveal(step) {
-    const middle = this.tree.middle(step);
-    if (middle < this.box.scrollLeft + 70 || middle > this.box.scrollLeft + this.box.clientWidth - 70) {
-      this.box.scrollLeft = middle - this.box.clientWidth / 2;
-    }
+    this.box.scrollLeft = this.tree.middle(step) + 90 - this.box.clientWidth;
   }
 
   controls() {
@@ -141,7 +138,12 @@ export class SearchPanel {
         },
         element("td", {}, String(index + 1)),
         element("td", {}, element("span", { class: "fate" }, fateSign(node.fate), ` ${FATES[node.fate][0]}`)),
-        element("th", { scope: "row", dir: "auto" }, `${plainText(labels.slice(0, -1))} `, element("mark", {}, shownLabel(node.token))),
+        element(
+          "th",
+          { scope: "row", dir: "auto" },
+          `${plainText(labels.slice(0, -1))} `,
+          element("mark", {}, shownLabel(node.token)),
+        ),
         element("td", { class: "number" }, probability(node.token_log_prob)),
         element("td", { class: "number" }, number(node.log_prob, 3)),
         element("td", { class: "number" }, node.score === null ? "" : number(node.score, 3)),
@@ -150,7 +152,9 @@ export class SearchPanel {
     });
     const titles = [
       ...["Rank", "Fate", "Hypothesis with its new token"].map((title) => element("th", { scope: "col" }, title)),
-      ...["Probability", "Log-probability", "Score", "Output"].map((title) => element("th", { scope: "col", class: "number" }, title)),
+      ...["Probability", "Log-prob.", "Score", "Output"].map((title) =>
+        element("th", { scope: "col", class: "number" }, title),
+      ),
     ];
     return element(
       "table",
@@ -173,10 +177,11 @@ export function stepSentence(candidates, step, last) {
 /** Returns the sentence that says why a search stopped, with the two numbers that were compared. */
 export function stopSentence({ end, limit, num_best: count, steps }) {
   const best = `the best alive hypothesis could still reach a score of ${number(end.best_possible, 3)}`;
+  const outputs = count > 1 ? `the worst of the ${count} best finished outputs` : "the best finished output";
   const worst =
     end.worst_of_best === null
       ? `fewer than ${count} outputs had finished`
-      : `the ${count > 1 ? `worst of the ${count} best finished outputs` : "best finished output"} has ${number(end.worst_of_best, 3)}`;
+      : `${outputs} has ${number(end.worst_of_best, 3)}`;
   const reason =
     end.reason === "limit"
       ? `because its outputs reached the length limit of ${limit} tokens`

@@ -11,7 +11,7 @@ export class Side {
    * @param {object} model the model, as the server describes it, with its number.
    * @param {string} source the source text.
    * @param {object} answer the translation, as the server answers.
-   * @param {object} view what to show: step, output, kind, layer and head as texts, undefined for defaults. It is changed.
+   * @param {object} view what to show: step, output, kind, layer and head, undefined for defaults. It is changed.
    * @param {{changed: () => void, failed: (error: Error) => void}} events `changed` is called after a change of the
    *     view, `failed` if the server refuses.
    */
@@ -33,7 +33,12 @@ export class Side {
       "section",
       { class: "side", "aria-label": `Translation by ${model.name}` },
       element("p", { class: "model" }, element("b", {}, model.name), ` ${model.description}`),
-      element("div", { class: "card best" }, element("p", { class: "source", dir: "auto" }, source), translation(answer.hypotheses[0])),
+      element(
+        "div",
+        { class: "card best" },
+        element("p", { class: "source", dir: "auto" }, source),
+        translation(answer.hypotheses[0]),
+      ),
       card("Outputs", outputs, shadeLegend()),
       card("Beam search", this.search.panel),
       card("Attention", this.attention.panel),

@@ -46,7 +46,10 @@ export class Strokes {
       this.keys.map((text, index) => this.word("key", text, index)),
     ];
     this.svg.append(...this.lines.filter(Boolean).map(({ line }) => line));
-    for (const [line, name] of [[0, "Queries"], [1, "Keys"]]) {
+    for (const [line, name] of [
+      [0, "Queries"],
+      [1, "Keys"],
+    ]) {
       this.svg.append(drawing("g", { role: "group", "aria-label": name }, ...this.words[line]));
       arrowKeys(this.words[line]);
     }
@@ -75,7 +78,11 @@ export class Strokes {
     const far = isQuery ? VALUE - 5 : 2 * this.label + GAP - 4;
     const shown = fitted(text, this.isUpright ? LONGEST : this.pitch - 8);
     const label = this.isUpright
-      ? drawing("text", { class: isQuery ? "upright" : "upright key", transform: `translate(${this.x(index) + 4} ${y}) rotate(-90)` }, shown)
+      ? drawing(
+          "text",
+          { class: isQuery ? "upright" : "upright key", transform: `translate(${this.x(index) + 4} ${y}) rotate(-90)` },
+          shown,
+        )
       : drawing("text", { class: "level", x: this.x(index), y: y + (isQuery ? -4 : 12) }, shown);
     const group = drawing("g", {
       class: `word ${line}`,
@@ -100,7 +107,12 @@ export class Strokes {
       .map((text, other) => [text, this.weight(isQuery, index, other)])
       .filter(([, weight]) => weight >= LEAST_WEIGHT)
       .sort(([, first], [, second]) => second - first);
-    return `${name} ${largest.slice(0, 5).map(([text, weight]) => `${text} ${weight.toFixed(2)}`).join(", ") || "none"}`;
+    return `${name} ${
+      largest
+        .slice(0, 5)
+        .map(([text, weight]) => `${text} ${weight.toFixed(2)}`)
+        .join(", ") || "none"
+    }`;
   }
 
   weight(isQuery, index, other) {

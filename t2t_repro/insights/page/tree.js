@@ -88,7 +88,11 @@ export function markPath(tree, svg, id) {
 export function fateSign(fate) {
   const paths = { alive: "M6 2.5a3.5 3.5 0 1 0 .01 0", finished: "M2 6.5l3 3L10.5 3", pruned: "M3 3l6 6M9 3l-6 6" };
   const path = drawing("path", { d: paths[fate] });
-  return drawing("svg", { class: `sign ${fate}`, width: 12, height: 12, viewBox: "0 0 12 12", "aria-hidden": "true" }, path);
+  return drawing(
+    "svg",
+    { class: `sign ${fate}`, width: 12, height: 12, viewBox: "0 0 12 12", "aria-hidden": "true" },
+    path,
+  );
 }
 
 function columnShade(tree, step) {
@@ -137,7 +141,10 @@ function box(tree, node, point) {
   sign.setAttribute("x", 6);
   sign.setAttribute("y", 5);
   const value = number(node.log_prob);
-  group.append(sign, drawing("text", { x: 21, y: 15.5 }, fitted(shownLabel(node.token), width - 32 - textWidth(value))));
+  group.append(
+    sign,
+    drawing("text", { x: 21, y: 15.5 }, fitted(shownLabel(node.token), width - 32 - textWidth(value))),
+  );
   group.append(drawing("text", { class: "value", x: width - 7, y: 15.5 }, value));
   const numbers = `probability ${probability(node.token_log_prob)}, log-probability ${number(node.log_prob, 3)}`;
   explain(group, `${plainText(tree.path(node.id).map(({ token }) => token))}: ${numbers}, ${FATES[node.fate][0]}`);
