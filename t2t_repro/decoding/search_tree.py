@@ -149,9 +149,7 @@ def candidates_of(
             raise UserError("the model's probabilities are not numbers (NaN); use an earlier checkpoint")
         parent_node, parent_log_prob = alive[parent]
         is_end = token == EOS_ID
-        fate = (
-            (FINISHED if index in kept_finished else PRUNED) if is_end else (ALIVE if index in kept_alive else PRUNED)
-        )
+        kept, kept_fate = (kept_finished, FINISHED) if is_end else (kept_alive, ALIVE)
         nodes.append(
             Candidate(
                 node=first_node + index,
@@ -159,7 +157,7 @@ def candidates_of(
                 token=token,
                 token_log_prob=log_prob - parent_log_prob,
                 log_prob=log_prob,
-                fate=fate,
+                fate=kept_fate if index in kept else PRUNED,
                 score=score if is_end else None,
             )
         )

@@ -82,6 +82,18 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     def attention() -> dict[str, Any]:
         return model().attention(text("source"), ids("target_ids"), text("kind"))
 
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        return response
+
+    handle_errors(app)
+    return app
+
+
+def handle_errors(app: Flask) -> None:
+    """Makes the application answer a request that fails with {"error": "one line"}."""
+
     @app.errorhandler(UserError)
     def refuse(error: UserError) -> tuple[dict[str, str], int]:
         return {"error": str(error)}, 400
@@ -91,13 +103,6 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
         if error.code == 500:  # Flask has printed the traceback
             return {"error": "the server failed; its terminal shows why"}, 500
         return {"error": f"{error.name}: {error.description}"}, error.code or 500
-
-    @app.after_request
-    def add_headers(response: Response) -> Response:
-        response.headers.update(HEADERS)
-        return response
-
-    return app
 
 
 def text(name: str) -> str:
