@@ -44,6 +44,14 @@ def test_a_model_is_described(explored: list[ExploredModel]) -> None:
     assert limits(explored) == {"characters": 1000, "tokens": 100, "beam_size": 16, "alpha": 5.0}
 
 
+def test_layers_are_those_of_the_deeper_stack(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+    hparams = dataclasses.replace(tiny_hparams, num_decoder_layers=2)
+    transformer = Transformer(hparams, tiny_vocabulary.size)
+    model = ExploredModel("c", "", Translator(transformer, tiny_vocabulary, DecodeHParams()))
+    assert model.describe()["layers"] == 2
+    assert [len(model.attention("a", [5, 1], kind)["weights"]) for kind in ("encoder", "cross")] == [1, 2]
+
+
 def test_the_largest_beam_size_is_at_least_the_default(explored: list[ExploredModel]) -> None:
     translator = explored[1].translator
     parser = Translator(translator.model, translator.vocabulary, DecodeHParams(21))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,6 +37,18 @@ def refusal(client: FlaskClient, path: str, query: dict[str, str]) -> str:
     assert response.status_code == 400, response.text
     assert response.json and list(response.json) == ["error"] and "\n" not in response.json["error"]
     return str(response.json["error"])
+
+
+def test_the_page_has_only_files_of_this_server(client: FlaskClient) -> None:
+    page = client.get("/")
+    assert (page.status_code, page.mimetype) == (200, "text/html")
+    links = re.findall(r'(?:href|src)="([^"#]+)"', page.text)
+    assert len(links) > 2
+    types = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+    for link in links:
+        file = client.get(f"/{link}")
+        assert (file.status_code, file.mimetype) == (200, types[link.rpartition(".")[2]])
+    assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=", page.text)  # the browser would refuse them
 
 
 def test_models_and_limits(client: FlaskClient, explored: list[ExploredModel]) -> None:
