@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.model_hparams import check_model_hparams
+from t2t_repro.hparam_checks import check, check_limits
+from t2t_repro.model_hparams import check_model_hparams, uses
 from t2t_repro.t2t_hparams import unknown_hparam
 
 T = TypeVar("T")
@@ -18,21 +19,6 @@ T = TypeVar("T")
 POSITIONS = ("timing", "emb", "none")
 SELF_ATTENTION_TYPES = ("dot_product", "dot_product_relative")
 SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_size", "noam", "linear_decay")
-
-MAX_INT = 2**31 - 1
-"""Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
-LIMITS = {
-    **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"), 1000),
-    **dict.fromkeys(("moe_num_experts", "moe_k"), 1 << 20),
-    "beam_size": 10_000,
-    "n": 10_000,
-    "sampling_seed": 2**63 - 1,
-    **dict.fromkeys(
-        ("hidden_size", "filter_size", "num_heads", "attention_key_channels", "attention_value_channels"), 1 << 20
-    ),
-}
-"""Maximum values of hyper-parameters that make the program use more memory or time. Other integers have the limit
-`MAX_INT`."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +81,15 @@ class HParams:
     """k: number of experts that the gating network chooses for each position."""
     moe_loss_coef: float = 1e-3
     """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
+    convolutions: str = ""
+    """Layers of ConvS2S, from the first to the last: "512x3*9+1024x1*2" are 9 layers of width 512 and kernel width 3,
+    then 2 layers of width 1,024 and kernel width 1. Empty: all have hidden_size and kernel_height."""
+    kernel_height: int = 3
+    """k: kernel width of convolutions, in positions."""
+    output_embedding_size: int = 0
+    """Width of the vectors before the pre-softmax projection of ConvS2S; 0 means hidden_size."""
     initializer_gain: float = 1.0
-    """Factor of the initial variance of all kernels of attention and feed-forward sub-layers. A kernel [m, n] starts
+    """Factor of the initial variance of all kernels, but not of embeddings. In the Transformer, a kernel [m, n] starts
     with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
     layers learn better with 0.5, see docs/depth.md."""
 
@@ -139,25 +132,35 @@ class HParams:
     learning rates of its sets for TPUs need this."""
 
     def __post_init__(self) -> None:
-        sizes = ("num_hidden_layers", "hidden_size", "filter_size", "num_heads", "batch_size", "max_length")
+        sizes = (
+            "num_hidden_layers",
+            "hidden_size",
+            "filter_size",
+            "num_heads",
+            "kernel_height",
+            "batch_size",
+            "max_length",
+        )
         steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
         rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing")
         betas = ("optimizer_adam_beta1", "optimizer_adam_beta2")
-        _check_limits(self)
-        _check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
-        _check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
-        _check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
+        check_limits(self)
+        check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
+        check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
+        check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
         layers = ("num_encoder_layers", "num_decoder_layers")
-        _check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
-        _check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
-        _check(self, ["moe_loss_coef"], lambda weight: 0 <= weight < math.inf, "must be 0 or more, and finite")
+        check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
+        check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
+        check(self, ["moe_loss_coef"], lambda weight: 0 <= weight < math.inf, "must be 0 or more, and finite")
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
-        _check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
+        check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
         channels = ("attention_key_channels", "attention_value_channels")
-        _check(self, channels, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
-        for name in channels:
+        check(
+            self, (*channels, "output_embedding_size"), lambda width: width >= 0, "must be 0 or more; 0 is hidden_size"
+        )
+        for name in channels if uses(self, "num_heads") else ():
             self._check_heads_divide(name if getattr(self, name) else "hidden_size")
-        _check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even: half sines, half cosines")
+        check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even: half sines, half cosines")
         for name, choices in (("pos", POSITIONS), ("self_attention_type", SELF_ATTENTION_TYPES)):
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)
@@ -275,13 +278,13 @@ class DecodeHParams:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
         penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
         not_negative = ("extra_length", "max_input_size", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
-        _check_limits(self)
-        _check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
-        _check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
-        _check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
-        _check(self, ("alpha", "coverage_penalty"), lambda value: value < math.inf, "must be finite")
-        _check(self, ["sampling_temp"], lambda value: 1e-3 <= value < math.inf, "must be 0.001 or more, and finite")
-        _check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
+        check_limits(self)
+        check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
+        check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
+        check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
+        check(self, ("alpha", "coverage_penalty"), lambda value: value < math.inf, "must be finite")
+        check(self, ["sampling_temp"], lambda value: 1e-3 <= value < math.inf, "must be 0.001 or more, and finite")
+        check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
         if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
             raise UserError(
                 f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
@@ -337,24 +340,6 @@ def refuse_decode_hparams(
     for name in names:
         if getattr(values, name) != getattr(defaults, name):
             raise UserError(f"decode_hparams: {name}={getattr(values, name)} does nothing here: {why}")
-
-
-def _check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    """Raises UserError if `is_valid` returns False for the value of one of the fields `names`.
-
-    `rule` is the end of the error message, e.g. "must be 1 or more".
-    """
-    for name in names:
-        if not is_valid(getattr(values, name)):
-            raise UserError(f"{name}={getattr(values, name)} {rule}")
-
-
-def _check_limits(values: Any) -> None:
-    """Raises UserError if an integer field of dataclass `values` is above its limit."""
-    for field in dataclasses.fields(values):
-        value, limit = getattr(values, field.name), LIMITS.get(field.name, MAX_INT)
-        if isinstance(value, int) and value > limit:
-            raise UserError(f"{field.name}={value} must be at most {limit}")
 
 
 def override(values: T, text: str) -> T:

@@ -11,19 +11,28 @@ from t2t_repro.layers.base import Layer, Tensor, float32
 
 
 class Embedding(Layer):
-    """The embedding matrix, with one row for each token. Its transpose is the linear layer before the softmax."""
+    """The embedding matrix, with one row for each token. Its transpose is the linear layer before the softmax.
 
-    def __init__(self, vocab_size: int, width: int, precision: str, name: str) -> None:
+    Args:
+        vocab_size: number of tokens.
+        width: D, the width of a row.
+        precision: number type of the matrix and of products, see `Layer`.
+        name: name of the layer.
+        stddev: initial standard deviation of the matrix, for embeddings that are its rows. By default, it is
+            1 / sqrt(D), and the embeddings are the rows multiplied by sqrt(D), as in the Transformer.
+    """
+
+    def __init__(self, vocab_size: int, width: int, precision: str, name: str, stddev: float | None = None) -> None:
         super().__init__(precision, name)
-        self.width = width
-        initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
+        self.factor = width**0.5 if stddev is None else 1.0
+        initializer = keras.initializers.RandomNormal(stddev=width**-0.5 if stddev is None else stddev)
         self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")
         self.transposed: Any = None
 
     def call(self, ids: Tensor) -> Tensor:
-        """Returns the embeddings [B, T, D] of ids [B, T], multiplied by sqrt(d_model). Padding (id 0) gives zeros."""
+        """Returns the embeddings [B, T, D] of ids [B, T]. Padding (id 0) gives zeros."""
         rows = float32(ops.take(self.table, ids, axis=0))
-        return rows * (ops.cast(ids != 0, "float32")[..., None] * self.width**0.5)
+        return rows * (ops.cast(ids != 0, "float32")[..., None] * self.factor)
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits of all V tokens, float32 [..., V], for decoder outputs x [..., D]."""

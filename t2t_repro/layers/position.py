@@ -37,11 +37,14 @@ class Sinusoids(Layer):
 
 
 class LearnedPositions(Layer):
-    """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros."""
+    """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros.
 
-    def __init__(self, width: int, max_length: int) -> None:
+    `stddev` is the initial standard deviation of the vectors' elements, by default 1 / sqrt(width).
+    """
+
+    def __init__(self, width: int, max_length: int, stddev: float | None = None) -> None:
         super().__init__("float32", name="position")
-        initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
+        initializer = keras.initializers.RandomNormal(stddev=width**-0.5 if stddev is None else stddev)
         self.table = self.add_weight(shape=(max_length, width), initializer=initializer, name="table")
 
     def call(self, start: Tensor, length: Tensor) -> Tensor:

@@ -26,3 +26,13 @@ def transformer_moe(
     from t2t_repro.models.transformer_moe import TransformerMoe
 
     return TransformerMoe(hparams, vocab_size, target_space_id, precision, source_vocab_size)
+
+
+@registry.register_model
+def convs2s(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
+    """ConvS2S: gated convolutions, and attention in each decoder layer (Gehring et al. 2017, section 3)."""
+    from t2t_repro.models.convs2s import ConvS2S
+
+    return ConvS2S(hparams, vocab_size, target_space_id, precision, source_vocab_size)

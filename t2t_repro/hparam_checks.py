@@ -1,0 +1,51 @@
+"""Checks of the values of hyper-parameters, and their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from t2t_repro.errors import UserError
+
+MAX_INT = 2**31 - 1
+"""Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
+LIMITS = {
+    **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"), 1000),
+    "kernel_height": 1000,
+    **dict.fromkeys(("moe_num_experts", "moe_k"), 1 << 20),
+    "beam_size": 10_000,
+    "n": 10_000,
+    "sampling_seed": 2**63 - 1,
+    **dict.fromkeys(
+        (
+            "hidden_size",
+            "filter_size",
+            "num_heads",
+            "attention_key_channels",
+            "attention_value_channels",
+            "output_embedding_size",
+        ),
+        1 << 20,
+    ),
+}
+"""Maximum values of hyper-parameters that make the program use more memory or time. Other integers have the limit
+`MAX_INT`."""
+
+
+def check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
+    """Raises UserError if `is_valid` returns False for the value of one of the fields `names`.
+
+    `rule` is the end of the error message, e.g. "must be 1 or more".
+    """
+    for name in names:
+        if not is_valid(getattr(values, name)):
+            raise UserError(f"{name}={getattr(values, name)} {rule}")
+
+
+def check_limits(values: Any) -> None:
+    """Raises UserError if an integer field of dataclass `values` is above its limit."""
+    for field in dataclasses.fields(values):
+        value, limit = getattr(values, field.name), LIMITS.get(field.name, MAX_INT)
+        if isinstance(value, int) and value > limit:
+            raise UserError(f"{field.name}={value} must be at most {limit}")
