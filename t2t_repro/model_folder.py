@@ -52,9 +52,10 @@ WEIGHTS_DEPEND_ON = (
     "model", "encoder_layers", "decoder_layers", "hidden_size", "filter_size", "attention_key_channels",
     "attention_value_channels", "norm_before", "pos", "self_attention_type", "max_relative_position",
     "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding", "moe_num_experts",
+    "convolutions", "kernel_height", "output_embedding_size",
 )  # fmt: skip
-"""Hparams that change the names or shapes of a model's weights. If pos is "emb", max_length does, too; if
-max_relative_position is not 0, num_heads does."""
+"""Hparams that change the names or shapes of a model's weights. If pos is "emb", or in ConvS2S, max_length does, too;
+if max_relative_position is not 0, num_heads does."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class ModelFolder:
     def _warm_start_advice(self, hparams: HParams, vocabulary: Vocabulary) -> str:
         """Returns the end of an error's advice: how a run with other settings can begin with this model's weights."""
         names = [*WEIGHTS_DEPEND_ON]
-        names += ["max_length"] if hparams.pos == "emb" else []
+        names += ["max_length"] if hparams.pos == "emb" or hparams.model == "convs2s" else []
         names += ["num_heads"] if hparams.max_relative_position else []
         if any(getattr(hparams, name) != getattr(self.hparams, name) for name in names):
             return " (its weights have other names or shapes, so they do not fit)"

@@ -96,7 +96,7 @@ HPARAMS = {
     **_each("summarize_grads summarize_vars", "metrics.jsonl and TensorBoard have the norms of gradients; omit it"),
     **_each("sampling_method sampling_temp sampling_keep_top_k", SEARCH),
     **_each(
-        "bottom top loss name weights_fn compress_steps kernel_height kernel_width mlperf_mode eval_timeout_mins "
+        "bottom top loss name weights_fn compress_steps kernel_width mlperf_mode eval_timeout_mins "
         "overload_eval_metric_name moe_overhead_eval "
         "moe_overhead_train split_targets_chunk_length split_targets_max_chunks split_targets_strided_training "
         "split_to_length std_server_protocol video_num_input_frames video_num_target_frames "

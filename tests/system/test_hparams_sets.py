@@ -1,6 +1,7 @@
 """With every registered hparams set, a model can be built, takes one training step and decodes a line.
 
-For each number of layers, only the model of the first set has all layers, and the others have at most three per stack.
+For each model and number of layers, only the first set has all layers, and the others have at most three per stack. The
+published sizes of other families than the Transformer are always cut.
 The batch and the vocabulary are small. TensorFlow runs functions eagerly, because tracing would take most of the time.
 Eager functions compute the same losses.
 """
@@ -25,6 +26,7 @@ from t2t_repro.data.job import Options
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -63,16 +65,23 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 NAMES = registry._hparams.names()
-ALL_LAYERS = {registry.hparams(name).num_hidden_layers: name for name in reversed(NAMES)}
-"""For each number of layers, the first set with that number."""
+ALL_LAYERS = {(registry.hparams(n).model, registry.hparams(n).num_hidden_layers): n for n in reversed(NAMES)}
+"""For each model and number of layers, the first set with that number."""
+
+
+def cut(hparams: HParams) -> HParams:
+    """Returns hparams with at most three layers. ConvS2S keeps one layer of each of the first three groups."""
+    groups = [group.partition("*")[0] for group in hparams.convolutions.split("+")][:3]
+    layers = len(groups) if hparams.convolutions else min(3, hparams.num_hidden_layers)
+    return replace(hparams, num_hidden_layers=layers, convolutions="+".join(groups))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None:
     problem, vocabulary, _ = load_problem(data_dir, "wsj_parsing" if "parsing" in name else "text_files")
     hparams = replace(registry.hparams(name), batch_size=120, max_length=60)
-    if name not in ALL_LAYERS.values():
-        hparams = replace(hparams, num_hidden_layers=min(3, hparams.num_hidden_layers))
+    if name not in ALL_LAYERS.values() or hparams.convolutions:
+        hparams = cut(hparams)
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():

@@ -22,6 +22,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, Origin, hparams_fingerprint, open_folders
+from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models.transformer import Transformer
 
 
@@ -108,7 +109,8 @@ def test_a_folder_that_cannot_be_created_keeps_no_new_file(
         assert message.startswith(f"{path}: cannot be written (") and message.endswith("; choose another --output_dir")
 
 
-NOT_ALONE = ("self_attention_type", "max_relative_position", "shared_embedding")
+OF_OTHER_MODELS = set().union(*MODEL_HPARAMS.values()) - {*MODEL_HPARAMS["transformer"]}
+NOT_ALONE = ("self_attention_type", "max_relative_position", "shared_embedding", *OF_OTHER_MODELS)
 """Hparams whose other values also need another value of another hparam."""
 
 

@@ -59,7 +59,7 @@ def count_parameters(hparams: HParams, vocab_size: int) -> int:
 def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of operations in all matrix products of a training step's graph, forward and backward."""
     sentences = hparams.batch_size // target_length
-    model = Transformer(hparams, vocab_size)
+    model = registry.model(hparams.model)(hparams, vocab_size)
 
     @tf.function(autograph=False)
     def step() -> Any:
@@ -75,12 +75,27 @@ def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target
             transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
             summed = operation.inputs[0].shape[-2 if operation.get_attr(transposed) else -1]
             total += 2 * operation.outputs[0].shape.num_elements() * summed
+        if "Conv2D" in operation.type:
+            is_forward, of_kernel = operation.type == "Conv2D", "Filter" in operation.type
+            kernel = (operation.outputs[0] if of_kernel else operation.inputs[1]).shape
+            outputs = (operation.outputs[0] if is_forward else operation.inputs[2]).shape
+            total += 2 * outputs.num_elements() * kernel[:-1].num_elements()
     return total
 
+
+CONVS2S = HParams(model="convs2s", num_hidden_layers=3, hidden_size=16, convolutions="8x3*2+12x2", max_length=9)
+VARIANTS_OF_CONVS2S: dict[str, dict[str, Any]] = {
+    "ConvS2S": {},
+    "ConvS2S with a smaller encoder": {"num_encoder_layers": 2},
+    "ConvS2S with a smaller decoder": {"num_decoder_layers": 1},
+    "ConvS2S with three matrices": {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10},
+    "ConvS2S with two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
+}
 
 VOCAB_SIZES = {"transformer_base": 41_100, "transformer_big": 36_000}
 SETS = {name: (registry.hparams(name), VOCAB_SIZES.get(name, 50)) for name in sorted(registry._hparams._objects)}
 SETS |= {name: (replace(TINY, **changes), 20) for name, changes in VARIANTS.items()}
+SETS |= {name: (replace(CONVS2S, **changes), 20) for name, changes in VARIANTS_OF_CONVS2S.items()}
 
 
 @pytest.mark.parametrize(("hparams", "vocab_size"), SETS.values(), ids=SETS.keys())
@@ -111,6 +126,12 @@ def test_parameters_of_the_paper() -> None:
 def test_operations_equal_those_of_the_graph(variant: str, lengths: tuple[int, int]) -> None:
     hparams = replace(TINY, batch_size=2 * lengths[1], **VARIANTS[variant])
     assert size.step_flops(hparams, 20, *lengths) == flops_of_graph(hparams, 20, *lengths)
+
+
+@pytest.mark.parametrize("variant", VARIANTS_OF_CONVS2S)
+def test_operations_of_convs2s_equal_those_of_the_graph(variant: str) -> None:
+    hparams = replace(CONVS2S, batch_size=2 * 7, **VARIANTS_OF_CONVS2S[variant])
+    assert size.step_flops(hparams, 20, 5, 7) == flops_of_graph(hparams, 20, 5, 7)
 
 
 def test_relative_self_attention_has_two_more_products_for_each_connection() -> None:
@@ -153,6 +174,7 @@ def test_operations_equal_a_sum_by_hand() -> None:
     assert size.step_flops(replace(hparams, batch_size=1000), 11, 3, 5) == 200 * 3 * forward
 
 
+NO_HEADS = {"num_heads": 8, "filter_size": 2048}  # the defaults, for models that do not use them
 NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
@@ -163,7 +185,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
     """
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope():
-        model, optimizer = Transformer(hparams, vocab_size, 0, precision), adam(hparams)
+        model, optimizer = registry.model(hparams.model)(hparams, vocab_size, 0, precision), adam(hparams)
     step = TrainStep(model, optimizer, 0.1, strategy)
 
     def peak(examples: int, source: int, target: int) -> int:
@@ -185,8 +207,10 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         ({"num_hidden_layers": 3}, 10, [(3, 500, 60), (3, 60, 500)], "float32"),
         ({"filter_size": 4096, "relu_dropout": 0.1}, 10, [(20, 50, 60), (3, 300, 300)], "mixed_bfloat16"),
         ({"hidden_size": 512, **NARROW}, 10, [(20, 50, 60)], "float32"),
+        ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
+        ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 8000, [(20, 10, 50)], "mixed_bfloat16"),
     ],
-    ids=["logits", "attention", "feed-forward in 16 bits", "residual paths"],
+    ids=["logits", "attention", "feed-forward in 16 bits", "residual paths", "ConvS2S", "ConvS2S in 16 bits"],
 )
 def test_the_memory_estimate_is_close_to_tensorflows_count(
     changes: dict[str, Any], vocab_size: int, shapes: list[size.Shape], precision: str
@@ -195,7 +219,7 @@ def test_the_memory_estimate_is_close_to_tensorflows_count(
         tf.config.experimental.get_memory_info("CPU:0")
     except ValueError:
         pytest.skip("this TensorFlow does not count the memory of a CPU")
-    hparams = replace(TINY, num_heads=8, **{"num_hidden_layers": 1, "hidden_size": 64, **changes})
+    hparams = replace(TINY, **{"num_heads": 8, "num_hidden_layers": 1, "hidden_size": 64, **changes})
     for shape, measured in zip(shapes, peaks(hparams, vocab_size, shapes, precision), strict=True):
         estimated = size.step_memory(hparams, vocab_size, [shape], precision)
         assert measured / 1.3 < estimated.gradients + estimated.activations < 1.3 * measured
