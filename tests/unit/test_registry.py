@@ -14,11 +14,13 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.registry import Registry, snake_case
 
 GOOD = '''
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.problem import Problem
 
 @registry.register_problem
@@ -147,7 +149,7 @@ def test_settings_reach_the_problem_and_unknown_ones_are_refused() -> None:
 def test_base_is_the_default_and_every_set_is_hparams() -> None:
     assert registry.hparams("transformer_base") == HParams()
     for name in registry._hparams._objects:
-        assert registry.hparams(name).model == "transformer"
+        assert registry.hparams(name).model in MODEL_HPARAMS
 
 
 def test_a_set_that_does_not_return_hparams_is_an_error() -> None:
