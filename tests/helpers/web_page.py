@@ -224,7 +224,7 @@ class Page:
         """
         self.driver.execute_script(script, legend, value)
         heading = KINDS.get(value) or ("mean of the heads" if value == "mean" else f"{legend.lower()} {value}")
-        self.wait("return document.querySelector('h4').innerText.includes(arguments[0])", heading)
+        self.wait("return document.querySelector('h3').innerText.includes(arguments[0])", heading)
 
     def errors(self) -> list[str]:
         """Returns the messages of the browser's console since the last call."""

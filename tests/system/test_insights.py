@@ -190,7 +190,7 @@ def test_two_models_side_by_side(page: Page, server: Server) -> None:
     # Its encoder has one layer, its decoder two.
     for kind, layer in (("encoder", 1), ("decoder", 2)):
         page.choose("Attention", kind)
-        assert page.text("h4").endswith(f"layer {layer}, mean of the heads")
+        assert page.text("h3").endswith(f"layer {layer}, mean of the heads")
         assert len(page.all(".choice input:disabled")) == 2 - layer
 
 
@@ -233,7 +233,8 @@ def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:
     page.choose("Layer", "1")
     page.choose("Head", "2")
     page.wait_for_results()
-    link, view = page.driver.current_url, page.texts("h4, .summary, .translation, .heatmap th")
+    page.wait("return location.search.includes('head=2')")
+    link, view = page.driver.current_url, page.texts("h3, .summary, .translation, .heatmap th")
     assert link.startswith(server.url)
     page.type("a cat")
     page.press(Keys.ENTER)
@@ -243,15 +244,15 @@ def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:
     page.driver.back()
     page.wait("return document.querySelector('.source').innerText === arguments[0]", SENTENCE)
     page.wait_for_results()
-    assert page.texts("h4, .summary, .translation, .heatmap th") == view
+    assert page.texts("h3, .summary, .translation, .heatmap th") == view
     page.driver.get("about:blank")
     page.driver.get(link)
     page.wait_for_results()
-    assert page.texts("h4, .summary, .translation, .heatmap th") == view
+    assert page.texts("h3, .summary, .translation, .heatmap th") == view
     assert page.driver.execute_script("return document.querySelectorAll('.outputs input')[2].checked")
     # Values that do not exist are replaced by the nearest ones or the defaults.
     page.open(source=SENTENCE, step=999, output=99, kind="x", layer=-3, head="<b>")
-    assert page.text("h4") == "encoder-decoder attention, layer 1, mean of the heads"
+    assert page.text("h3") == "encoder-decoder attention, layer 1, mean of the heads"
 
 
 def test_keyboard_only(page: Page, server: Server) -> None:

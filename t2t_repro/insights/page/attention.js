@@ -117,7 +117,7 @@ export class AttentionPanel {
     this.strokes?.close();
     this.strokes = new Strokes(queries, keys, matrix);
     this.body.replaceChildren(
-      element("h4", {}, name),
+      element("h3", {}, name),
       element(
         "p",
         { class: "hint" },

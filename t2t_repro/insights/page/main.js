@@ -20,6 +20,7 @@ let sides = [];
 let views = [{}, {}];
 let asked = null; // the question that the page shows the answers of
 let request = new AbortController();
+let timer = null; // of a change of the view that is not in the address yet
 
 /** Reads the models from the server, then the address, and answers it if it has a sentence. */
 async function start() {
@@ -93,6 +94,7 @@ function openLink() {
   }
   find("compare").value ||= NONE;
   views = link.views;
+  forgetTimer();
   error.textContent = "";
   countCharacters();
   grow();
@@ -129,6 +131,9 @@ async function translate(linked = null) {
     );
     if (signal.aborted) {
       return;
+    }
+    if (timer && !linked) {
+      writeView();
     }
     views = linked ?? views.map(({ kind, layer, head }) => ({ kind, layer, head }));
     show(question, chosen, answers);
@@ -177,10 +182,7 @@ function show(question, chosen, answers) {
   close();
   asked = question;
   document.title = `${question.source} – t2t-insights`;
-  const events = {
-    changed: () => history.replaceState(null, "", linkTo(asked, views.slice(0, sides.length))),
-    failed: report,
-  };
+  const events = { changed: rememberView, failed: report };
   sides = chosen.map((model, index) => new Side(model, question.source, answers[index], views[index], events));
   results.classList.toggle("two", sides.length > 1);
   results.replaceChildren(...sides.map(({ panel }) => panel));
@@ -190,6 +192,22 @@ function show(question, chosen, answers) {
       ({ name }, index) => `${sides.length > 1 ? `${name}: ` : "Translation: "}${answers[index].hypotheses[0]?.text}`,
     )
     .join(". ");
+}
+
+/** Writes the view to the address, but not each step of a moved slider: browsers allow few changes in a second. */
+function rememberView() {
+  clearTimeout(timer);
+  timer = setTimeout(writeView, 200);
+}
+
+function writeView() {
+  forgetTimer();
+  history.replaceState(null, "", linkTo(asked, views.slice(0, sides.length)));
+}
+
+function forgetTimer() {
+  clearTimeout(timer);
+  timer = null;
 }
 
 function close() {

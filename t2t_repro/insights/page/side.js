@@ -59,5 +59,5 @@ export class Side {
 }
 
 function card(title, ...children) {
-  return element("section", { class: "card" }, element("h3", {}, title), ...children);
+  return element("section", { class: "card" }, element("h2", {}, title), ...children);
 }
