@@ -48,12 +48,15 @@ Problem.decode_hparams = DecodeHParams(extra_length=4)  # outputs of untrained m
 translate = ExploredModel.translate
 
 def delayed(self, source, settings):
-    if source.startswith({slow!r}):
+    is_slow = source.startswith({slow!r})
+    if is_slow:
         print("waits with", source, file=sys.stderr, flush=True)
-        while not Path({file!r}).exists():
-            time.sleep(0.01)
-        print("goes on with", source, file=sys.stderr, flush=True)
-    return translate(self, source, settings)
+    while is_slow and not Path({file!r}).exists():
+        time.sleep(0.01)
+    answer = translate(self, source, settings)
+    if is_slow:
+        print("has translated", source, file=sys.stderr, flush=True)
+    return answer
 
 ExploredModel.translate = delayed
 """
