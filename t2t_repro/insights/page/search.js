@@ -176,11 +176,14 @@ export function stepSentence(candidates, step, last) {
 
 /** Returns the sentence that says why a search stopped, with the two numbers that were compared. */
 export function stopSentence({ end, limit, num_best: count, steps }) {
-  const best = `the best alive hypothesis could still reach a score of ${number(end.best_possible, 3)}`;
+  const best =
+    end.best_possible === null
+      ? "no hypothesis was alive"
+      : `the best alive hypothesis could still reach a score of ${number(end.best_possible, 3)}`;
   const outputs = count > 1 ? `the worst of the ${count} best finished outputs` : "the best finished output";
   const worst =
     end.worst_of_best === null
-      ? `fewer than ${count} outputs had finished`
+      ? `${count > 1 ? `fewer than ${count} outputs` : "no output"} had finished`
       : `${outputs} has ${number(end.worst_of_best, 3)}`;
   const reason =
     end.reason === "limit"
