@@ -24,6 +24,7 @@ MODEL_HPARAMS: dict[str, tuple[str, ...]] = {
     "transformer": TRANSFORMER,
     "transformer_moe": (*TRANSFORMER, *EXPERTS),
     "convs2s": ("convolutions", "kernel_height", "output_embedding_size"),
+    "gnmt": (),
 }
 """For each built-in model, the hparams that it uses and that not all models use."""
 

@@ -36,3 +36,13 @@ def convs2s(
     from t2t_repro.models.convs2s import ConvS2S
 
     return ConvS2S(hparams, vocab_size, target_space_id, precision, source_vocab_size)
+
+
+@registry.register_model
+def gnmt(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
+    """Google's NMT system: deep LSTM stacks with residual connections and additive attention (Wu et al. 2016)."""
+    from t2t_repro.models.gnmt import GNMT
+
+    return GNMT(hparams, vocab_size, precision, source_vocab_size)

@@ -32,3 +32,10 @@ class Formulas(Protocol):
 
     def activations(self, hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
         """Returns an estimate of the bytes that a micro-batch's forward pass keeps for the backward pass."""
+
+
+def embedding_rows(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+    """Returns the number of rows of all embedding matrices, counting the matrix before the softmax."""
+    if hparams.shared_embedding_and_softmax_weights:
+        return vocab_size
+    return vocab_size * (2 if hparams.shared_embedding else 3) + (source_vocab_size or vocab_size) - vocab_size

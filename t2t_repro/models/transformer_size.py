@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32, Shape
+from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 
 TARGET_SPACES = 32
 """Number of rows in the target-space embedding; see hparams.use_target_space_embedding."""
@@ -19,8 +19,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     norm = 2 * width
     encoder_layer = attention + feed_forward + 2 * norm
     decoder_layer = 2 * attention + feed_forward + 3 * norm
-    embeddings = vocab_size if hparams.shared_embedding else vocab_size + (source_vocab_size or vocab_size)
-    rows = vocab_size if hparams.shared_embedding_and_softmax_weights else embeddings + vocab_size
+    rows = embedding_rows(hparams, vocab_size, source_vocab_size)
     total = rows * width + hparams.encoder_layers * encoder_layer + hparams.decoder_layers * decoder_layer
     if hparams.self_attention_type == "dot_product_relative":
         layers = hparams.encoder_layers + hparams.decoder_layers

@@ -1,0 +1,62 @@
+"""The hparams sets of GNMT (Wu et al. 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
+
+
+@registry.register_hparams
+def gnmt() -> HParams:
+    """GNMT at its published size: 8 encoder and 8 decoder layers of width 1,024 (Wu et al. 2016).
+
+    With 32,000 wordpieces, the model has 281 M parameters; Shazeer et al. (2017) state 278 M. The publication's dropout
+    is 0.2 for EN-FR; for EN-DE, we take it from the same recipe. A step of its 10 asynchronous replicas has 128 pairs
+    each; here a step is synchronous, with 25,000 target tokens, about 1,000 pairs. The published training takes 60,000
+    steps of Adam with rate 0.0002, then 1.2 M steps of SGD with rate 0.5, which is then halved every 200,000 steps until
+    step 2 M. Here it is only Adam, with the rate 0.0002 after a short warmup that decays to 0, and 100,000 steps. The
+    published initial weights are uniform in [-0.04, 0.04], for the kernels about the variance of a gain of 0.8.
+    Gradients are not clipped (the publication clips their norm to 5), and label smoothing is 0. Decode with the
+    publication's penalties: --decode_hparams="alpha=0.2,coverage_penalty=0.2".
+    """
+    return HParams(
+        model="gnmt",
+        num_hidden_layers=8,
+        hidden_size=1024,
+        shared_embedding_and_softmax_weights=False,
+        initializer_gain=0.8,
+        layer_prepostprocess_dropout=0.2,
+        label_smoothing=0.0,
+        learning_rate_schedule="constant*linear_warmup*linear_decay",
+        learning_rate_constant=0.0002,
+        learning_rate_warmup_steps=200,
+        optimizer_adam_beta2=0.999,
+        optimizer_adam_epsilon=1e-8,
+    )
+
+
+@registry.register_hparams
+def gnmt_tiny() -> HParams:
+    """3 encoder and 3 decoder layers of width 120, for experiments on a CPU with corpora of about 10,000 pairs.
+
+    With a vocabulary of 8,000, the model has about as many parameters as transformer_tiny, whose batches and training
+    schedule it shares. Three layers are the fewest with a residual connection. All embeddings share one matrix.
+    """
+    return replace(
+        gnmt(),
+        num_hidden_layers=3,
+        hidden_size=120,
+        shared_embedding_and_softmax_weights=True,
+        initializer_gain=1.0,
+        label_smoothing=0.1,
+        batch_size=2048,
+        train_steps=2688,
+        local_eval_frequency=224,
+        num_last_checkpoints=1,
+        learning_rate_constant=0.005,
+        learning_rate_warmup_steps=800,
+        optimizer_adam_beta2=0.98,
+        optimizer_adam_epsilon=1e-9,
+    )

@@ -1,0 +1,208 @@
+"""An LSTM that attends to the memory at each position, with its output of the position before as query.
+
+The context a that attention returns is part of the layer's input: with [i, f, o, g] = x W + a W_a + y' W_r + b, the rest
+is as in `layers.lstm`. So attention is inside the loop over positions.
+
+Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, M width of the
+memory, A width of attention's hidden layer. Functions with a loop over positions take and return tensors whose first
+dimension is T.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.additive_attention import AdditiveAttention, Memory
+from t2t_repro.layers.base import Tensor, float32, outer_shape
+from t2t_repro.layers.lstm import LSTM, Slopes, State, Step, before, first_step, lstm_step, outer_product, product
+
+
+class Kernels(NamedTuple):
+    """The weights that the loop uses, as tensors."""
+
+    query: Tensor
+    """W_q [D, A], in the number type of the products."""
+    vector: Tensor
+    """v [A], float32."""
+    gates: Tensor
+    """W_a above W_r, [M + D, 4 D], in the number type of the products."""
+
+
+class Attended(NamedTuple):
+    """The layer's results at all positions, float32."""
+
+    output: Tensor
+    """y [T, B, D]."""
+    context: Tensor
+    """a [T, B, M]."""
+    weights: Tensor
+    """Attention weights [T, B, S]. They have no gradient, except through the contexts."""
+
+
+def attend(query: Tensor, memory: Memory, vector: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the context [B, M] and the attention weights [B, S] of one projected query q W_q [B, A], float32."""
+    hidden = ops.tanh(query[:, None] + memory.keys)
+    weights = ops.softmax(ops.matmul(hidden, vector[:, None])[..., 0] + memory.bias)
+    return float32(ops.matmul(ops.cast(weights, memory.values.dtype)[:, None], memory.values)[:, 0]), weights
+
+
+class Gradients(NamedTuple):
+    """Gradients that the backward loop computes at one position, float32."""
+
+    output: Tensor
+    """Gradient of the output of the position before, [B, D]."""
+    cell: Tensor
+    """Gradient of the cell of the position before, [B, D]."""
+    sums: Tensor
+    """Gradient of [i, f, o, g], [B, 4 D]."""
+    context: Tensor
+    """Gradient of the context, [B, M]."""
+    query: Tensor
+    """Gradient of the projected query, [B, A]."""
+    keys: Tensor
+    """Gradient of the projected keys, [B, S, A]."""
+    vector: Tensor
+    """Gradient of v, [A]."""
+
+
+class Backward:
+    """The loop backward over the positions of an attentive LSTM.
+
+    Args:
+        memory: the memory that the layer attended to.
+        kernels: the layer's weights.
+        steps: results of the LSTM's steps, [T, B, ...].
+        weights: attention weights [T, B, S].
+    """
+
+    def __init__(self, memory: Memory, kernels: Kernels, steps: Step, weights: Tensor) -> None:
+        self.memory, self.kernels, self.weights = memory, kernels, weights
+        self.outputs_before = before(steps.output)
+        shape = (*ops.shape(steps.output)[:2], kernels.vector.shape[0])
+        self.queries = ops.reshape(product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape)
+        self.slopes = Slopes.of(steps, before(steps.cell))
+        self.transposed = Kernels(ops.transpose(kernels.query), kernels.vector, ops.transpose(kernels.gates))
+
+    def run(self, outputs: Tensor, contexts: Tensor) -> Gradients:
+        """Returns the gradients at all positions [T, ...], given those of the outputs and of the contexts."""
+        positions, (batch, source) = ops.arange(ops.shape(outputs)[0]), ops.shape(self.memory.keys)[:2]
+        width, memory_width, hidden_width = outputs.shape[-1], contexts.shape[-1], self.memory.keys.shape[-1]
+
+        def step_back(later: Gradients, t: Tensor) -> tuple[Gradients, Gradients]:
+            sums, cell = self.slopes.step_back(t, outputs[t] + later.output, later.cell)
+            read = product(sums, self.transposed.gates)
+            context = contexts[t] + read[:, :memory_width]
+            query, keys, vector = self.attention(t, context)
+            output = read[:, memory_width:] + product(query, self.transposed.query)
+            gradients = Gradients(output, cell, sums, context, query, keys, vector)
+            return gradients, gradients
+
+        widths = (width, width, 4 * width, memory_width, hidden_width)
+        zeros = [ops.zeros((batch, count)) for count in widths]
+        nothing = Gradients(*zeros, ops.zeros((batch, source, hidden_width)), ops.zeros((hidden_width,)))
+        return ops.scan(step_back, nothing, positions, reverse=True)[1]
+
+    def attention(self, t: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the gradients of query, keys and v at position t, given the gradient of the context [B, M]."""
+        values, weights = self.memory.values, self.weights[t]
+        upstream = float32(ops.matmul(values, ops.cast(context, values.dtype)[..., None])[..., 0])
+        logits = weights * (upstream - ops.sum(weights * upstream, axis=-1, keepdims=True))
+        hidden = ops.tanh(self.queries[t][:, None] + self.memory.keys)
+        vector = ops.matmul(ops.reshape(logits, (1, -1)), ops.reshape(hidden, (-1, hidden.shape[-1])))[0]
+        keys = logits[..., None] * ((1.0 - hidden * hidden) * self.kernels.vector)
+        return ops.sum(keys, axis=1), keys, vector
+
+
+def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended:
+    """Returns the outputs, contexts and attention weights of all positions.
+
+    The gradient is written by hand, for the reason in `layers.lstm.lstm`.
+
+    Args:
+        inputs: x W + b, float32 [T, B, 4 D].
+        memory: the memory to attend to.
+        kernels: the weights inside the loop.
+    """
+
+    @ops.custom_gradient
+    def attended(inputs: Tensor, keys: Tensor, values: Tensor, *tensors: Tensor) -> Any:
+        constants, loop = Memory(memory.bias, keys, values), Kernels(*tensors)
+        dtype, batch = values.dtype, ops.shape(inputs)[1]
+
+        def step(last: tuple, sums: Tensor) -> tuple[tuple, tuple]:
+            state = last[0]
+            context, weights = attend(product(state.output, loop.query), constants, loop.vector)
+            read = ops.concatenate([context, state.output], axis=-1)
+            new = lstm_step(sums + product(read, loop.gates), state.cell), context, weights
+            return new, new
+
+        width, memory_width = inputs.shape[-1] // 4, values.shape[-1]
+        nothing = first_step(batch, width), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
+        _, (steps, contexts, weights) = ops.scan(step, nothing, inputs)
+
+        def gradient(outputs: Tensor, upstream_contexts: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+            backward = Backward(constants, loop, steps, weights)
+            gradients = backward.run(outputs, upstream_contexts)
+            read = ops.concatenate([contexts, backward.outputs_before], axis=-1)
+            return (
+                gradients.sums,
+                ops.sum(gradients.keys, axis=0),
+                ops.matmul(
+                    ops.transpose(ops.cast(weights, dtype), (1, 2, 0)),  # [B, S, T]
+                    ops.transpose(ops.cast(gradients.context, dtype), (1, 0, 2)),
+                ),
+                outer_product(backward.outputs_before, gradients.query, dtype),
+                ops.sum(gradients.vector, axis=0),
+                outer_product(read, gradients.sums, dtype),
+            )
+
+        return (steps.output, contexts, weights), gradient
+
+    return Attended(*attended(inputs, memory.keys, memory.values, *kernels))
+
+
+class AttentiveLSTM(LSTM):
+    """The layer. Its arguments are those of `LSTM`; `width_in` is I.
+
+    Args:
+        memory_width: M.
+    """
+
+    def __init__(self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str) -> None:
+        super().__init__(hparams, width_in, precision, name)
+        widths = (self.width,) * 4
+        self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
+        with keras.name_scope(name):
+            self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
+
+    def attend_and_read(self, x: Tensor, memory: Memory) -> Attended:
+        """Returns the layer's results for x [B, T, I], with the first two dimensions exchanged: [B, T, ...]."""
+        inputs = self.sums(ops.transpose(x, (1, 0, 2)))
+        gates = [ops.cast(kernel, self.compute_dtype) for kernel in (self.context_kernel, self.recurrent_kernel)]
+        query = ops.cast(self.attention.query_kernel, self.compute_dtype)
+        kernels = Kernels(query, float32(self.attention.vector), ops.concatenate(gates, axis=0))
+        results = attentive_lstm(inputs, memory, kernels)
+        return Attended(*(ops.transpose(result, (1, 0, 2)) for result in results))
+
+    def attend_and_step(self, x: Tensor, state: State, memory: Memory) -> tuple[State, Tensor, Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, I], the input of each hypothesis.
+            state: [B * K, D], the state before the position.
+            memory: the memory of the sentences.
+
+        Returns:
+            The state after the position [B * K, D], the contexts [B, K, M] and the attention weights [B, K, S].
+        """
+        queries = ops.reshape(state.output, (*outer_shape(x), self.width))
+        contexts, weights = self.attention(queries, memory)
+        sums = self.sums(ops.reshape(x, (-1, x.shape[-1])))
+        read = ops.concatenate([ops.reshape(contexts, (-1, contexts.shape[-1])), state.output], axis=-1)
+        kernel = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
+        new = lstm_step(sums + float32(self.product(read, kernel)), state.cell)
+        return State(new.output, new.cell), contexts, weights

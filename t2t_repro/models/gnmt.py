@@ -1,0 +1,188 @@
+"""GNMT in the order of its publication's section 3 (Wu et al. 2016): encoder, decoder, model; then decoding by steps.
+
+Both stacks have residual connections from the third layer on. The publication leaves open: the LSTM's biases (here as in
+`layers.lstm`), the width of attention's hidden layer (here D), whether the bottom decoder layer also gets the context of
+its position (here it does, as in figure 1), the decoder's first state (here 0), and where dropout is (here on each
+layer's input from below, and on the output of the top layer). Omitted are the clipping of states and logits, which
+prepares for quantized inference (section 6), and training for the BLEU score (section 5).
+
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, V vocabulary. Ids are 0 for
+padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.additive_attention import Memory
+from t2t_repro.layers.attentive_lstm import AttentiveLSTM
+from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.lstm import LSTM, State
+from t2t_repro.layers.masks import padding_bias
+
+FIRST_RESIDUAL = 2
+"""Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
+
+
+class Encoder(Layer):
+    """A bidirectional layer, then layers that read the source from left to right (figure 1, left)."""
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="encoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("encoder"):
+            self.forward = LSTM(hparams, width, precision, name="layer_0_forward")
+            self.backward = LSTM(hparams, width, precision, name="layer_0_backward")
+            self.layers = []
+            for i in range(1, hparams.encoder_layers):
+                width_in = 2 * width if i == 1 else width
+                self.layers.append(LSTM(hparams, width_in, precision, name=f"layer_{i}"))
+
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the vectors x_1, ..., x_M (equation 1) [B, S, D] of embeddings x [B, S, D].
+
+        If the encoder has only the bidirectional layer, the vectors have width 2 D.
+
+        Args:
+            is_padding: bool [B, S].
+        """
+        x = dropout(x, self.rate, seeds)
+        # The backward layer reads each sentence from its own end, so padding changes nothing (section 3.2).
+        x = ops.concatenate([self.forward(x), self.backward(x, is_padding, is_reversed=True)], axis=-1)
+        for i, layer in enumerate(self.layers, start=1):
+            y = layer(dropout(x, self.rate, seeds))
+            x = y + x if i >= FIRST_RESIDUAL else y  # equation 6
+        return x
+
+
+class Decoder(Layer):
+    """Layers that each read the layer below and the context of attention (figure 1, right).
+
+    The query of attention is the output of the bottom layer at the position before (equation 4). So attention must be
+    computed position by position, but only with the bottom layer, and the other layers can run in parallel with it.
+    """
+
+    def __init__(self, hparams: HParams, memory_width: int, precision: str) -> None:
+        super().__init__(precision, name="decoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("decoder"):
+            self.bottom = AttentiveLSTM(hparams, width, memory_width, precision, name="layer_0")
+            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
+            self.layers = [LSTM(hparams, width + memory_width, precision, name=name) for name in names]
+
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the outputs y_i of the top layer [B, T, D], for embeddings x [B, T, D] of the tokens before.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        x, contexts, weights = self.bottom.attend_and_read(dropout(x, self.rate, seeds), memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        for i, layer in enumerate(self.layers, start=1):
+            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1))
+            x = y + x if i >= FIRST_RESIDUAL else y
+        return dropout(x, self.rate, seeds)
+
+    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, D], the embedding of each hypothesis's last token.
+            cache: for each layer, the state [B * K, D] before the position.
+            memory: the memory of the sentences.
+
+        Returns:
+            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
+        """
+        state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
+        contexts = ops.reshape(contexts, (-1, contexts.shape[-1]))
+        x, states = state.output, [state]
+        for i, (layer, layer_state) in enumerate(zip(self.layers, cache[1:], strict=True), start=1):
+            states.append(layer.step(ops.concatenate([x, contexts], axis=-1), layer_state))
+            y = states[-1].output
+            x = y + x if i >= FIRST_RESIDUAL else y
+        return ops.reshape(x, (-1, ops.shape(weights)[1], x.shape[-1])), tuple(states), weights
+
+
+class GNMT(Layer):
+    """The model of figure 1: embeddings, encoder, attention, decoder and softmax.
+
+    Args:
+        hparams: sizes and dropout rate.
+        vocab_size: V, the number of entries in the vocabulary of the targets.
+        precision: number type of weights and products, see `Layer`. States, sums and attention weights are float32.
+        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    """
+
+    has_attention, is_normalized = True, False
+    missing_methods: tuple[str, ...] = ()
+
+    def __init__(
+        self, hparams: HParams, vocab_size: int, precision: str = "float32", source_vocab_size: int = 0
+    ) -> None:
+        super().__init__(precision, name="gnmt")
+        self.hparams = hparams
+        width, memory_width = hparams.hidden_size, hparams.hidden_size * (1 if hparams.encoder_layers > 1 else 2)
+        with keras.name_scope("gnmt"):
+            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, "embedding", width**-0.5)
+            self.target_embedding = self.softmax = self.embedding
+            if not hparams.shared_embedding_and_softmax_weights:
+                if not hparams.shared_embedding:
+                    self.target_embedding = Embedding(vocab_size, width, precision, "target_embedding", width**-0.5)
+                self.softmax = Embedding(vocab_size, width, precision, name="softmax")
+            self.encoder = Encoder(hparams, precision)
+            self.decoder = Decoder(hparams, memory_width, precision)
+
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
+
+        The logits of a position depend only on the targets before it.
+
+        Args:
+            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
+        """
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
+
+    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
+        """Returns the memory of source ids [B, S]."""
+        x = self.encoder(self.embedding(inputs), inputs == 0, seeds)
+        return self.decoder.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
+
+    def decode(
+        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        # Each position reads the token before it. The first one reads zeros, because there is no start symbol.
+        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
+
+    def start(self, hypotheses: Tensor) -> tuple[State, ...]:
+        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D]."""
+        return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
+
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: tuple[State, ...], memory: Memory, save_weights_to: list | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache after position t.
+
+        Args:
+            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
+            t: index of the position, from 0. The model does not need it.
+            save_weights_to: list to which this method appends the attention weights [B, 1, K, S].
+        """
+        x, cache, weights = self.decoder.step(self.target_embedding(ids), cache, memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        return self.softmax.logits(x), cache

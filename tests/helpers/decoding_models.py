@@ -1,0 +1,91 @@
+"""Checks that every model with decoding must pass. Each raises AssertionError if the model fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+VOCAB = 20
+INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
+TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
+SEED = np.array([1, 2], np.uint32)
+
+
+def check_positions(model: Any) -> None:
+    """The logits of a position depend on the targets before it, and on no others."""
+    logits = np.asarray(model(INPUTS, TARGETS))
+    assert logits.shape == (2, 4, VOCAB) and logits.dtype == np.float32
+    for t in (0, 2):
+        other = TARGETS.copy()
+        other[:, t:] = 17
+        changed = np.asarray(model(INPUTS, other))
+        np.testing.assert_array_equal(changed[:, : t + 1], logits[:, : t + 1])
+        assert not np.allclose(changed[:, t + 1], logits[:, t + 1])
+
+
+def check_padding_and_batch(model: Any) -> None:
+    """Neither padding nor the other examples of a batch change the logits, with dropout or without."""
+    for seed in (None, SEED):
+        logits = np.asarray(model(INPUTS, TARGETS, seed))
+        one = None if seed is None else seed[1:]
+        np.testing.assert_allclose(model(INPUTS[1:, :3], TARGETS[1:, :2], one), logits[1:, :2], atol=1e-5)
+        padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), np.pad(TARGETS[1:], ((0, 0), (0, 4))), one)
+        np.testing.assert_allclose(padded[:, :2], logits[1:, :2], atol=1e-5)
+    assert model(INPUTS[:0], TARGETS[:0]).shape == (0, 4, VOCAB)
+
+
+def check_dropout(model: Any) -> None:
+    """The seeds decide dropout; without seeds there is none."""
+    logits = np.asarray(model(INPUTS, TARGETS, SEED))
+    np.testing.assert_array_equal(model(INPUTS, TARGETS, SEED), logits)
+    for other in (SEED + 1, None):
+        assert not np.allclose(model(INPUTS, TARGETS, other), logits, atol=1e-3)
+
+
+def check_steps(model: Any, hypotheses: int = 3, atol: float = 1e-5) -> None:
+    """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights of `decode`."""
+    length, random = 3, np.random.default_rng(hypotheses)
+    tokens = random.integers(1, VOCAB, (length, 2, hypotheses))
+    parents = random.integers(0, hypotheses, (length, 2, hypotheses))
+    memory, cache = model.encode(tf.constant(INPUTS)), model.start(2 * hypotheses)
+    ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
+    for t in range(length):
+        weights: list[Any] = []
+        options = {"save_weights_to": weights} if model.has_attention else {}
+        logits, cache = model.decode_step(tf.constant(ids), tf.constant(t), cache, memory, **options)
+        targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
+        expected_weights: list[Any] = []
+        options = {"save_weights_to": expected_weights} if model.has_attention else {}
+        inputs = np.repeat(INPUTS, hypotheses, axis=0)
+        expected = np.asarray(model.decode(targets, model.encode(inputs), **options))[:, t]
+        np.testing.assert_allclose(logits, expected.reshape(2, hypotheses, VOCAB), atol=atol)
+        for ours, saved in zip(weights, expected_weights, strict=True):
+            last = np.asarray(saved)[:, :, t].reshape(2, hypotheses, -1, INPUTS.shape[1])
+            np.testing.assert_allclose(ours, last.transpose(0, 2, 1, 3), atol=atol)
+        order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
+        cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
+        ids = tokens[t]
+        histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
+        histories = np.concatenate([histories, ids[:, :, None]], axis=2)
+
+
+def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:
+    """With the same weights, rounded to 16 bits, a model with 16-bit products or weights computes almost the same."""
+    for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
+        variable.assign(other.value)
+        other.assign(variable.value)
+    expected = np.asarray(exact(INPUTS, TARGETS))
+    logits = np.asarray(coarse(INPUTS, TARGETS))
+    assert logits.dtype == np.float32
+    assert 0 < np.abs(logits - expected).max() < tolerance
+    check_steps(coarse, hypotheses=1, atol=tolerance)
+
+
+def random_weights(model: Any, spread: float = 0.5) -> Any:
+    """Adds random numbers to all weights, so that no part of the model does almost nothing. Returns the model."""
+    random = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(variable + random.normal(0, spread, variable.shape))
+    return model

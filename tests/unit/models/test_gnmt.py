@@ -1,0 +1,170 @@
+"""Compares GNMT with a model in numpy; tests which positions affect which logits, dropout, and decoding by steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoding_models import (
+    INPUTS,
+    TARGETS,
+    VOCAB,
+    check_coarse,
+    check_dropout,
+    check_padding_and_batch,
+    check_positions,
+    check_steps,
+    random_weights,
+)
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.models import gnmt_size, size
+from t2t_repro.models.gnmt import GNMT
+from t2t_repro.models.model import make_model, parameter_count
+
+HPARAMS = HParams(model="gnmt", num_hidden_layers=3, hidden_size=8, layer_prepostprocess_dropout=0.3)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "three layers": {},
+    "one layer": {"num_hidden_layers": 1},
+    "two and one layers": {"num_encoder_layers": 2, "num_decoder_layers": 1},
+    "three matrices": {"shared_embedding_and_softmax_weights": False},
+    "two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
+}
+variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+def build(changes: dict[str, Any] | None = None, precision: str = "float32", **options: Any) -> Any:
+    """Returns a small GNMT. Calls with equal arguments return models with equal random weights."""
+    keras.utils.set_random_seed(1)
+    return random_weights(make_model(replace(HPARAMS, **changes or {}), VOCAB, 0, precision, **options), 0.2)
+
+
+class Numpy:
+    """GNMT in numpy for one sentence, with the weights of our model: equations 4 to 6 and figure 1."""
+
+    def __init__(self, model: GNMT) -> None:
+        self.weights = {variable.path: np.asarray(variable) for variable in model.trainable_variables}
+        self.hparams = model.hparams
+
+    def lstm(self, name: str, inputs: np.ndarray) -> np.ndarray:
+        """Returns the outputs [T, D] of the LSTM `name` for inputs [T, I]."""
+        y = c = np.zeros(self.hparams.hidden_size)
+        outputs = []
+        for x in inputs:
+            y, c = self.step(name, x, y, c)
+            outputs.append(y)
+        return np.array(outputs)
+
+    def step(self, name: str, x: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kernels = [self.weights[f"gnmt/{name}/{part}_kernel"] for part in ("input", "context", "recurrent")
+                   if f"gnmt/{name}/{part}_kernel" in self.weights]  # fmt: skip
+        sums = np.concatenate([x, y]) @ np.concatenate(kernels) + self.weights[f"gnmt/{name}/bias"]
+        i, f, o, g = np.split(sums, 4)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        return o * np.tanh(c), c
+
+    def logits(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the logits [T, V] and the attention weights [T, S] of ids without padding."""
+        table = self.weights["gnmt/embedding/table"]
+        x = table[source]
+        x = np.hstack([self.lstm("encoder/layer_0_forward", x), self.lstm("encoder/layer_0_backward", x[::-1])[::-1]])
+        for i in range(1, self.hparams.encoder_layers):
+            y = self.lstm(f"encoder/layer_{i}", x)
+            x = x + y if i + 1 >= 3 else y
+        memory = x
+        query_kernel, key_kernel, vector = (
+            self.weights[f"gnmt/decoder/layer_0/attention/{name}"] for name in ("query_kernel", "key_kernel", "vector")
+        )
+        y = c = np.zeros(self.hparams.hidden_size)
+        outputs, contexts, all_weights = [], [], []
+        for embedding in np.vstack([np.zeros_like(table[:1]), table[target[:-1]]]):
+            odds = np.exp(np.tanh(y @ query_kernel + memory @ key_kernel) @ vector)
+            all_weights.append(odds / odds.sum())
+            contexts.append(all_weights[-1] @ memory)
+            y, c = self.step("decoder/layer_0", np.concatenate([embedding, contexts[-1]]), y, c)
+            outputs.append(y)
+        x = np.array(outputs)
+        for i in range(1, self.hparams.decoder_layers):
+            y = self.lstm(f"decoder/layer_{i}", np.hstack([x, contexts]))
+            x = x + y if i + 1 >= 3 else y
+        return x @ table.T, np.array(all_weights)
+
+
+@pytest.mark.parametrize("name", ["three layers", "one layer", "two and one layers"])
+def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(name: str) -> None:
+    model = build(VARIANTS[name])
+    saved: list[Any] = []
+    logits = model.decode(TARGETS, model.encode(INPUTS), save_weights_to=saved)
+    np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
+    assert [tuple(weights.shape) for weights in saved] == [(2, 1, 4, 5)]
+    for row, (source, target) in enumerate(((5, 4), (3, 2))):
+        expected, weights = Numpy(model).logits(INPUTS[row, :source], TARGETS[row, :target])
+        np.testing.assert_allclose(np.asarray(logits)[row, :target], expected, atol=1e-5)
+        np.testing.assert_allclose(saved[0][row, 0, :target, :source], weights, atol=1e-6)
+        np.testing.assert_array_equal(saved[0][row, 0, :, source:], 0)
+
+
+def test_a_position_sees_only_earlier_targets() -> None:
+    check_positions(build())
+
+
+def test_padding_and_other_examples_change_nothing() -> None:
+    check_padding_and_batch(build())
+
+
+def test_the_seed_decides_dropout() -> None:
+    check_dropout(build())
+
+
+@pytest.mark.parametrize("name", ["three layers", "one layer", "three matrices"])
+def test_decoding_by_steps_gives_the_same_logits(name: str) -> None:
+    check_steps(build(VARIANTS[name]), hypotheses=2)
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "bfloat16"])
+def test_16_bits_are_close_to_float32(precision: str) -> None:
+    coarse = build(precision=precision)
+    check_coarse(build(), coarse)
+    cache = coarse.start(2)
+    assert [state.cell.dtype for state in cache] == [tf.float32] * 3
+
+
+@variants
+def test_parameters_equal_those_of_the_model(changes: dict[str, Any]) -> None:
+    hparams = replace(HPARAMS, **changes)
+    assert size.parameters(hparams, VOCAB) == parameter_count(build(changes))
+    if not (hparams.shared_embedding or hparams.shared_embedding_and_softmax_weights):
+        assert size.parameters(hparams, VOCAB, 30) == parameter_count(build(changes, source_vocab_size=30))
+
+
+def test_multiplications_equal_those_of_the_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, counts = build(), []
+    matmul = keras.ops.matmul
+
+    def counted(x: Any, y: Any) -> Any:
+        result = matmul(x, y)
+        counts.append(int(np.prod(result.shape)) * x.shape[-1])
+        return result
+
+    monkeypatch.setattr(keras.ops, "matmul", counted)
+    model(INPUTS[:1], TARGETS[:1])
+    assert gnmt_size.multiplications(model.hparams, VOCAB, INPUTS.shape[1], TARGETS.shape[1]) == sum(counts)
+
+
+def test_the_published_model_has_about_the_published_size() -> None:
+    from t2t_repro.hparams.gnmt import gnmt
+
+    # Shazeer et al. (2017, section 5.3) state 278 M parameters, and 214 M multiplications for a pair of tokens.
+    assert size.parameters(gnmt(), 32_000) == 280_826_880
+    assert gnmt_size.multiplications(gnmt(), 32_000, 1, 1) == pytest.approx(214e6, rel=0.01)
+
+
+def test_hparams_of_the_transformer_are_refused() -> None:
+    with pytest.raises(UserError, match="num_heads=4 does nothing in the model gnmt"):
+        replace(HPARAMS, num_heads=4)
