@@ -18,11 +18,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytorch_gnmt
 import tensorflow as tf
 import torch
 from torch.nn import functional
 
+import pytorch_convs2s
+import pytorch_gnmt
 from t2t_repro import registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
@@ -30,12 +31,12 @@ from t2t_repro.models.model import make_model
 from t2t_repro.training.step import TrainStep, adam
 
 VOCAB_SIZE = 8000
-MODELS: dict[str, Any] = {"gnmt": pytorch_gnmt.Model}
+MODELS: dict[str, Any] = {"convs2s": pytorch_convs2s.Model, "gnmt": pytorch_gnmt.Model}
 """Our models' names, and the PyTorch models."""
 
 
 def micro_batches(tokens: int) -> list[MicroBatch]:
-    """Returns two micro-batches of random pairs, each with `tokens` target tokens. Lengths in a micro-batch are similar."""
+    """Returns two micro-batches of random pairs of similar lengths, each with about `tokens` target tokens."""
     draw = np.random.default_rng(1)
     result = []
     for mean in (12, 18):
@@ -113,7 +114,8 @@ def main() -> None:
                 step()
             one_round[i] = (time.process_time() - start) / flags.steps
     speeds = tokens / seconds.min(axis=0)
-    print(f"| {flags.hparams_set} | ours {speeds[0]:,.0f} | PyTorch {speeds[1]:,.0f} | ratio {speeds[0] / speeds[1]:.2f} |")
+    print(f"{flags.hparams_set}: target tokens per CPU second")
+    print(f"ours {speeds[0]:,.0f}, PyTorch {speeds[1]:,.0f}, ratio {speeds[0] / speeds[1]:.2f}")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from t2t_repro.hparam import HParams
 def gnmt() -> HParams:
     """GNMT at its published size: 8 encoder and 8 decoder layers of width 1,024 (Wu et al. 2016).
 
-    With 32,000 wordpieces, the model has 281 M parameters; Shazeer et al. (2017) state 278 M. The publication's dropout
-    is 0.2 for EN-FR; for EN-DE, we take it from the same recipe. A step of its 10 asynchronous replicas has 128 pairs
-    each; here a step is synchronous, with 25,000 target tokens, about 1,000 pairs. The published training takes 60,000
-    steps of Adam with rate 0.0002, then 1.2 M steps of SGD with rate 0.5, which is then halved every 200,000 steps until
-    step 2 M. Here it is only Adam, with the rate 0.0002 after a short warmup that decays to 0, and 100,000 steps. The
-    published initial weights are uniform in [-0.04, 0.04], for the kernels about the variance of a gain of 0.8.
-    Gradients are not clipped (the publication clips their norm to 5), and label smoothing is 0. Decode with the
+    With 32,000 wordpieces, the model has 281 M parameters; Shazeer et al. (2017) state 278 M. Decode with the
     publication's penalties: --decode_hparams="alpha=0.2,coverage_penalty=0.2".
+
+    The publication trains with 60,000 steps of Adam at the rate 0.0002, then with SGD at the rate 0.5, which it halves
+    several times. About 10 replicas take steps of 128 pairs asynchronously, and gradients are clipped to the norm 5.
+    Here all steps are Adam's: 100,000 synchronous steps of 25,000 target tokens (about 1,000 pairs), and the rate falls
+    linearly from 0.0002 to 0. Gradients are not clipped. Initial weights are uniform in [-0.04, 0.04] in the
+    publication; here, the kernels have about the same variance, by a gain of 0.8. We have not trained this set.
     """
     return HParams(
         model="gnmt",

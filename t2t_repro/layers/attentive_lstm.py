@@ -1,7 +1,7 @@
 """An LSTM that attends to the memory at each position, with its output of the position before as query.
 
-The context a that attention returns is part of the layer's input: with [i, f, o, g] = x W + a W_a + y' W_r + b, the rest
-is as in `layers.lstm`. So attention is inside the loop over positions.
+The context a that attention returns is part of the layer's input: with [i, f, o, g] = x W + a W_a + y' W_r + b, the
+rest is as in `layers.lstm`. So attention is inside the loop over positions.
 
 Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, M width of the
 memory, A width of attention's hidden layer. Functions with a loop over positions take and return tensors whose first
@@ -83,7 +83,9 @@ class Backward:
         self.memory, self.kernels, self.weights = memory, kernels, weights
         self.outputs_before = before(steps.output)
         shape = (*ops.shape(steps.output)[:2], kernels.vector.shape[0])
-        self.queries = ops.reshape(product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape)
+        self.queries = ops.reshape(
+            product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape
+        )
         self.slopes = Slopes.of(steps, before(steps.cell))
         self.transposed = Kernels(ops.transpose(kernels.query), kernels.vector, ops.transpose(kernels.gates))
 
@@ -102,8 +104,8 @@ class Backward:
             return gradients, gradients
 
         widths = (width, width, 4 * width, memory_width, hidden_width)
-        zeros = [ops.zeros((batch, count)) for count in widths]
-        nothing = Gradients(*zeros, ops.zeros((batch, source, hidden_width)), ops.zeros((hidden_width,)))
+        shapes = [*((batch, count) for count in widths), (batch, source, hidden_width), (hidden_width,)]
+        nothing = Gradients(*map(ops.zeros, shapes))
         return ops.scan(step_back, nothing, positions, reverse=True)[1]
 
     def attention(self, t: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Long short-term memory (Hochreiter and Schmidhuber 1997): a recurrent layer with an input, a forget and an output gate.
+"""Long short-term memory (Hochreiter and Schmidhuber 1997): a recurrent layer with three gates.
 
 At each position, with [i, f, o, g] = x W + y' W_r + b, the layer computes
 
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 def lstm_step(sums: Tensor, cell: Tensor) -> Step:
-    """Returns what an LSTM computes at a position, given the sums [i, f, o, g] [B, 4 D] and the cell before it [B, D]."""
+    """Returns a step for the sums [i, f, o, g] [B, 4 D] and the cell of the position before [B, D]."""
     width = cell.shape[-1]
     gates, candidate = ops.sigmoid(sums[:, : 3 * width]), ops.tanh(sums[:, 3 * width :])
     i, f, o = ops.split(gates, 3, axis=-1)
@@ -67,8 +67,8 @@ class Slopes(NamedTuple):
     cell: Tensor
     """Derivative of the output with respect to the cell, [T, B, D]."""
     sums: Tensor
-    """Derivatives [T, B, 4 D]: of the cell with respect to i and f, of the output (with a fixed cell) with respect to o,
-    and of the cell with respect to g."""
+    """Derivatives [T, B, 4 D] of the cell with respect to i, f and g, and of the output with respect to o, in the order
+    [i, f, o, g]."""
     forget: Tensor
     """Derivative of the cell with respect to the cell before it, [T, B, D]."""
 
@@ -123,7 +123,7 @@ def lstm(inputs: Tensor, kernel: Tensor, is_reversed: bool = False) -> Tensor:
 
     The gradient is written by hand: the loop backward computes only what depends on the next position, and the kernel's
     gradient is one product after the loop. Automatic differentiation would compute and add this gradient at each
-    position, which takes 1.5 times as long.
+    position, which takes 1.5 times as long (width 120, 16 positions, one thread of a CPU).
 
     Args:
         inputs: x W + b, float32 [T, B, 4 D].

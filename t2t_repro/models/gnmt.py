@@ -1,10 +1,15 @@
 """GNMT in the order of its publication's section 3 (Wu et al. 2016): encoder, decoder, model; then decoding by steps.
 
-Both stacks have residual connections from the third layer on. The publication leaves open: the LSTM's biases (here as in
-`layers.lstm`), the width of attention's hidden layer (here D), whether the bottom decoder layer also gets the context of
-its position (here it does, as in figure 1), the decoder's first state (here 0), and where dropout is (here on each
-layer's input from below, and on the output of the top layer). Omitted are the clipping of states and logits, which
-prepares for quantized inference (section 6), and training for the BLEU score (section 5).
+Both stacks have residual connections from the third layer on. The publication leaves open:
+
+- biases of LSTMs: here as in `layers.lstm`
+- width of attention's hidden layer: here D
+- whether the bottom decoder layer also reads the context: here it does
+- state of the decoder before the first position: here 0
+- place of dropout: here on each layer's input from below and on the output of the top layer, but not on the context
+
+Omitted are the clipping of states and logits, which prepares for quantized inference (section 6), and training for the
+BLEU score (section 5).
 
 Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, V vocabulary. Ids are 0 for
 padding, 1 for the end of a text.

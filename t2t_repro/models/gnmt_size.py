@@ -47,16 +47,16 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
 
     def lstm(width_in: int) -> int:
-        # Numbers kept per position: the input and its transpose, with dropout also the mask, with 16-bit precision also
-        # half a copy; output, its transpose, cell, gates and candidate.
-        return width_in * (2 + has_dropout) + width_in * is_cast // 2 + 7 * width
+        # Numbers kept per position: the input (half as many bytes with 16 bits) and, with dropout, the mask; the output,
+        # the cell, three gates and the candidate.
+        return width_in // (2 if is_cast else 1) + width * has_dropout + 6 * width
 
     encoder, decoder = (sum(map(lstm, widths)) for widths in widths_in(hparams))
-    attention = target * (source + 2 * attended_width) + source * (width + 2 * attended_width)
+    attention = target * (source + attended_width) + source * (width + attended_width)
     # Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, at different times. The
-    # loss needs the softmax over the vocabulary, the smoothed targets and the gradient of the logits. The loop keeps the
-    # gradient of the keys for each target position, and adds it up after the loop.
+    # loss needs the softmax over the vocabulary, the smoothed targets and the gradient of the logits. The loop keeps
+    # the gradient of the keys for each target position, and adds it up after the loop.
     loss = target * vocab_size * 3
-    backward = 2 * target * source * width + target * (20 * width + 2 * attended_width)
+    backward = 2 * target * source * width + target * (10 * width + attended_width)
     numbers = source * encoder + target * decoder + attention + max(loss, backward)
     return examples * numbers * FLOAT32

@@ -1,4 +1,4 @@
-"""Compares the LSTM with Keras's, its gradient with automatic differentiation, and its reversed direction with flips."""
+"""Compares the LSTM with Keras's, and its gradient with automatic differentiation and finite differences."""
 
 from __future__ import annotations
 
