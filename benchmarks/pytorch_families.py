@@ -75,7 +75,7 @@ def pytorchs(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: in
 
 def check_equal(our_model: Any, pytorch_model: Any) -> None:
     """Copies our weights into the PyTorch model, and raises AssertionError if the logits differ."""
-    weights = {weight.path: np.array(weight.value) for weight in our_model.trainable_variables}
+    weights = {weight.path: weight.numpy() for weight in our_model.trainable_variables}
     draw = np.random.default_rng(2)
     weights = {path: weight + draw.normal(0, 0.1, weight.shape).astype("f") for path, weight in weights.items()}
     for weight in our_model.trainable_variables:
