@@ -47,7 +47,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
 
     def lstm(width_in: int) -> int:
-        # Numbers kept per position: the input (with 16 bits, half as many bytes); with dropout, the mask; the output, the
+        # Numbers kept per position: the input (with 16 bits, half as many bytes), the mask of dropout, the output, the
         # cell, three gates and the candidate.
         return width_in // (2 if is_cast else 1) + width * has_dropout + 6 * width
 
