@@ -25,6 +25,7 @@ MODEL_HPARAMS: dict[str, tuple[str, ...]] = {
     "transformer_moe": (*TRANSFORMER, *EXPERTS),
     "convs2s": ("convolutions", "kernel_height", "output_embedding_size"),
     "gnmt": (),
+    "bytenet": ("kernel_height", "norm_epsilon"),
 }
 """For each built-in model, the hparams that it uses and that not all models use."""
 

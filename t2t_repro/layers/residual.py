@@ -13,13 +13,17 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 
 class LayerNorm(Layer):
-    """Layer normalization: gives each vector mean 0 and variance 1, then scales and shifts it (Ba et al. 2016)."""
+    """Layer normalization: gives each vector mean 0 and variance 1, then scales and shifts it (Ba et al. 2016).
 
-    def __init__(self, hparams: HParams, name: str = "norm") -> None:
+    The vectors have `width` elements, by default hparams.hidden_size.
+    """
+
+    def __init__(self, hparams: HParams, name: str = "norm", width: int = 0) -> None:
         super().__init__("float32", name)
         self.epsilon = hparams.norm_epsilon
-        self.scale = self.add_weight(shape=(hparams.hidden_size,), initializer="ones", name="scale")
-        self.bias = self.add_weight(shape=(hparams.hidden_size,), initializer="zeros", name="bias")
+        shape = (width or hparams.hidden_size,)
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
 
     def call(self, x: Tensor) -> Tensor:
         """Returns x [..., D], normalized over its last dimension."""

@@ -46,3 +46,13 @@ def gnmt(
     from t2t_repro.models.gnmt import GNMT
 
     return GNMT(hparams, vocab_size, precision, source_vocab_size)
+
+
+@registry.register_model
+def bytenet(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
+    """ByteNet: a decoder of dilated, masked convolutions on top of an encoder (Kalchbrenner et al. 2016)."""
+    from t2t_repro.models.bytenet import ByteNet
+
+    return ByteNet(hparams, vocab_size, target_space_id, precision, source_vocab_size)

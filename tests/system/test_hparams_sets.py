@@ -1,7 +1,7 @@
 """With every registered hparams set, a model can be built, takes one training step and decodes a line.
 
-For each model and number of layers, only the first set has all layers, and the others have at most three per stack. The
-published sizes of other families than the Transformer are always cut.
+For each model and number of layers, only the first set has all layers, and the others have at most three per stack. All
+sets of other families than the Transformer have at most three.
 The batch and the vocabulary are small. TensorFlow runs functions eagerly, because tracing would take most of the time.
 Eager functions compute the same losses.
 """
@@ -101,7 +101,8 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     highest = 1.7 if hparams.norm_before else 1.4
     assert 0.6 * math.log(vocabulary.size) < loss < highest * math.log(vocabulary.size)
     loss_after = float(smoothed_cross_entropy(model(inputs, targets), targets, hparams.label_smoothing)) / tokens
-    if hparams.optimizer_adafactor_multiply_by_parameter_scale:  # the first step already has the highest rate
+    is_constant = hparams.learning_rate_schedule == "constant"
+    if hparams.optimizer_adafactor_multiply_by_parameter_scale or is_constant:  # step 1 has the highest rate
         assert loss_after < 1.2 * loss
     else:
         assert loss_after == pytest.approx(loss, rel=0.2)

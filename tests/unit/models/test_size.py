@@ -91,11 +91,19 @@ VARIANTS_OF_CONVS2S: dict[str, dict[str, Any]] = {
     "ConvS2S with three matrices": {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10},
     "ConvS2S with two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
 }
+BYTENET = HParams(model="bytenet", num_hidden_layers=7, num_decoder_layers=2, hidden_size=6)
+VARIANTS_OF_BYTENET: dict[str, dict[str, Any]] = {
+    "ByteNet": {},
+    "ByteNet with kernel width 2": {"kernel_height": 2},
+    "ByteNet with three matrices": {"shared_embedding_and_softmax_weights": False},
+    "ByteNet with two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
+}
 
 VOCAB_SIZES = {"transformer_base": 41_100, "transformer_big": 36_000}
 SETS = {name: (registry.hparams(name), VOCAB_SIZES.get(name, 50)) for name in sorted(registry._hparams._objects)}
 SETS |= {name: (replace(TINY, **changes), 20) for name, changes in VARIANTS.items()}
 SETS |= {name: (replace(CONVS2S, **changes), 20) for name, changes in VARIANTS_OF_CONVS2S.items()}
+SETS |= {name: (replace(BYTENET, **changes), 20) for name, changes in VARIANTS_OF_BYTENET.items()}
 
 
 @pytest.mark.parametrize(("hparams", "vocab_size"), SETS.values(), ids=SETS.keys())
@@ -132,6 +140,12 @@ def test_operations_equal_those_of_the_graph(variant: str, lengths: tuple[int, i
 def test_operations_of_convs2s_equal_those_of_the_graph(variant: str) -> None:
     hparams = replace(CONVS2S, batch_size=2 * 7, **VARIANTS_OF_CONVS2S[variant])
     assert size.step_flops(hparams, 20, 5, 7) == flops_of_graph(hparams, 20, 5, 7)
+
+
+@pytest.mark.parametrize("lengths", [(5, 7), (30, 18)])
+def test_operations_of_bytenet_equal_those_of_the_graph(lengths: tuple[int, int]) -> None:
+    hparams = replace(BYTENET, batch_size=2 * lengths[1])
+    assert size.step_flops(hparams, 20, *lengths) == flops_of_graph(hparams, 20, *lengths)
 
 
 def test_relative_self_attention_has_two_more_products_for_each_connection() -> None:
@@ -209,8 +223,18 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         ({"hidden_size": 512, **NARROW}, 10, [(20, 50, 60)], "float32"),
         ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
         ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 8000, [(20, 10, 50)], "mixed_bfloat16"),
+        ({"model": "bytenet", "num_hidden_layers": 2, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
     ],
-    ids=["logits", "attention", "feed-forward in 16 bits", "residual paths", "ConvS2S", "ConvS2S in 16 bits"],
+    ids=[
+        "logits",
+        "attention",
+        "feed-forward in 16 bits",
+        "residual paths",
+        "ConvS2S",
+        "ConvS2S in 16 bits",
+        "ByteNet",
+        "ByteNet in 16 bits",
+    ],
 )
 def test_the_memory_estimate_is_close_to_tensorflows_count(
     changes: dict[str, Any], vocab_size: int, shapes: list[size.Shape], precision: str
