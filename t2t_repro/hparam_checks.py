@@ -25,6 +25,7 @@ LIMITS = {
             "attention_key_channels",
             "attention_value_channels",
             "output_embedding_size",
+            "embedding_size",
         ),
         1 << 20,
     ),

@@ -26,6 +26,7 @@ MODEL_HPARAMS: dict[str, tuple[str, ...]] = {
     "convs2s": ("convolutions", "kernel_height", "output_embedding_size"),
     "gnmt": (),
     "bytenet": ("kernel_height", "norm_epsilon"),
+    "deep_att": ("embedding_size",),
 }
 """For each built-in model, the hparams that it uses and that not all models use."""
 
@@ -38,7 +39,7 @@ def uses(hparams: HParams, name: str) -> bool:
 
 def check_model_hparams(hparams: HParams) -> None:
     """Raises UserError if a built-in model cannot use the hparams: if it ignores one that is not at its default, if
-    the experts of a mixture are fewer than it needs, or if the sizes of ConvS2S contradict each other.
+    the experts of a mixture are fewer than it needs, or if sizes contradict each other.
     """
     if hparams.model not in MODEL_HPARAMS:
         return
@@ -54,14 +55,15 @@ def check_model_hparams(hparams: HParams) -> None:
         )
     if hparams.model == "convs2s":
         convolution_layers(hparams)
-        _check_output_embedding(hparams)
+    for name in ("output_embedding_size", "embedding_size"):
+        _check_embedding(hparams, name)
 
 
-def _check_output_embedding(hparams: HParams) -> None:
-    """Raises UserError if the pre-softmax projection is an embedding matrix of another width."""
-    if hparams.shared_embedding_and_softmax_weights and hparams.output_embedding_size not in (0, hparams.hidden_size):
+def _check_embedding(hparams: HParams, name: str) -> None:
+    """Raises UserError if hparam `name` makes the pre-softmax projection an embedding matrix of another width."""
+    if hparams.shared_embedding_and_softmax_weights and getattr(hparams, name) not in (0, hparams.hidden_size):
         raise UserError(
-            f"output_embedding_size={hparams.output_embedding_size} differs from hidden_size={hparams.hidden_size}, so "
-            "embeddings and the pre-softmax projection cannot share a matrix; set "
-            "shared_embedding_and_softmax_weights=false, or omit output_embedding_size"
+            f"{name}={getattr(hparams, name)} differs from hidden_size={hparams.hidden_size}, so embeddings and the "
+            "pre-softmax projection cannot share a matrix; set shared_embedding_and_softmax_weights=false, or omit "
+            f"{name}"
         )

@@ -146,9 +146,11 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
         nothing = first_step(batch, width), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
         _, (steps, contexts, weights) = ops.scan(step, nothing, inputs)
 
-        def gradient(outputs: Tensor, upstream_contexts: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+        def gradient(*upstream: Any) -> tuple[Tensor, ...]:
+            # TensorFlow passes an argument for each of the results, and JAX one tuple.
+            of_outputs, of_contexts, _ = upstream[0] if len(upstream) == 1 else upstream
             backward = Backward(constants, loop, steps, weights)
-            gradients = backward.run(outputs, upstream_contexts)
+            gradients = backward.run(of_outputs, of_contexts)
             read = ops.concatenate([contexts, backward.outputs_before], axis=-1)
             return (
                 gradients.sums,
@@ -189,6 +191,10 @@ class AttentiveLSTM(LSTM):
         kernels = Kernels(query, float32(self.attention.vector), ops.concatenate(gates, axis=0))
         results = attentive_lstm(inputs, memory, kernels)
         return Attended(*(ops.transpose(result, (1, 0, 2)) for result in results))
+
+    def sums_with_context(self, x: Tensor, contexts: Tensor) -> Tensor:
+        """Returns x W + a W_a + b, float32 [..., 4 D], for x [..., I] and the contexts [..., M]."""
+        return self.sums(x) + float32(self.product(contexts, self.context_kernel))
 
     def attend_and_step(self, x: Tensor, state: State, memory: Memory) -> tuple[State, Tensor, Tensor]:
         """Computes one position of K hypotheses of each sentence.

@@ -187,7 +187,10 @@ class LSTM(Layer):
                 if the layer is not reversed: padding comes last, so it changes nothing before it.
             is_reversed: true to begin at the last position.
         """
-        inputs = self.sums(ops.transpose(x, (1, 0, 2)))
+        return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
+
+    def outputs(self, inputs: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
+        """Returns what `call` returns, given the result x W + b [T, B, 4 D] of `sums` instead of x."""
         if is_padding is not None:
             inputs = inputs + CLOSED * float32(ops.transpose(is_padding))[..., None]
         y = lstm(inputs, ops.cast(self.recurrent_kernel, self.compute_dtype), is_reversed)
@@ -195,7 +198,11 @@ class LSTM(Layer):
 
     def step(self, x: Tensor, state: State) -> State:
         """Returns the state [N, D] after a position with input x [N, I], given the state before it."""
-        sums = self.sums(x) + float32(self.product(state.output, self.recurrent_kernel))
+        return self.next_state(self.sums(x), state)
+
+    def next_state(self, inputs: Tensor, state: State) -> State:
+        """Returns what `step` returns, given the result x W + b [N, 4 D] of `sums` instead of x."""
+        sums = inputs + float32(self.product(state.output, self.recurrent_kernel))
         return State(*lstm_step(sums, state.cell)[:2])
 
     def sums(self, x: Tensor) -> Tensor:

@@ -56,3 +56,13 @@ def bytenet(
     from t2t_repro.models.bytenet import ByteNet
 
     return ByteNet(hparams, vocab_size, target_space_id, precision, source_vocab_size)
+
+
+@registry.register_model
+def deep_att(
+    hparams: HParams, vocab_size: int, target_space_id: int = 0, precision: str = "float32", source_vocab_size: int = 0
+) -> Any:
+    """Deep-Att: LSTM layers of alternating directions with fast-forward connections (Zhou et al. 2016)."""
+    from t2t_repro.models.deep_att import DeepAtt
+
+    return DeepAtt(hparams, vocab_size, precision, source_vocab_size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 VOCAB = 20
@@ -81,6 +83,20 @@ def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:
     assert logits.dtype == np.float32
     assert 0 < np.abs(logits - expected).max() < tolerance
     check_steps(coarse, hypotheses=1, atol=tolerance)
+
+
+def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list to which each matrix product that is computed from now on adds its number of multiplications."""
+    counts: list[int] = []
+    matmul = keras.ops.matmul
+
+    def counted(x: Any, y: Any) -> Any:
+        result = matmul(x, y)
+        counts.append(int(np.prod(result.shape)) * x.shape[-1])
+        return result
+
+    monkeypatch.setattr(keras.ops, "matmul", counted)
+    return counts
 
 
 def random_weights(model: Any, spread: float = 0.5) -> Any:

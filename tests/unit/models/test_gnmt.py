@@ -19,8 +19,10 @@ from decoding_models import (
     check_padding_and_batch,
     check_positions,
     check_steps,
+    count_multiplications,
     random_weights,
 )
+from numpy_lstm import NumpyLayers
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models import gnmt_size, size
@@ -44,56 +46,21 @@ def build(changes: dict[str, Any] | None = None, precision: str = "float32", **o
     return random_weights(make_model(replace(HPARAMS, **changes or {}), VOCAB, 0, precision, **options), 0.2)
 
 
-class Numpy:
-    """GNMT in numpy for one sentence, with the weights of our model: equations 4 to 6 and figure 1."""
-
-    def __init__(self, model: GNMT) -> None:
-        self.weights = {variable.path: np.asarray(variable) for variable in model.trainable_variables}
-        self.hparams = model.hparams
-
-    def lstm(self, name: str, inputs: np.ndarray) -> np.ndarray:
-        """Returns the outputs [T, D] of the LSTM `name` for inputs [T, I]."""
-        y = c = np.zeros(self.hparams.hidden_size)
-        outputs = []
-        for x in inputs:
-            y, c = self.step(name, x, y, c)
-            outputs.append(y)
-        return np.array(outputs)
-
-    def step(self, name: str, x: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kernels = [self.weights[f"gnmt/{name}/{part}_kernel"] for part in ("input", "context", "recurrent")
-                   if f"gnmt/{name}/{part}_kernel" in self.weights]  # fmt: skip
-        sums = np.concatenate([x, y]) @ np.concatenate(kernels) + self.weights[f"gnmt/{name}/bias"]
-        i, f, o, g = np.split(sums, 4)
-        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
-        c = f * c + i * np.tanh(g)
-        return o * np.tanh(c), c
-
-    def logits(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the logits [T, V] and the attention weights [T, S] of ids without padding."""
-        table = self.weights["gnmt/embedding/table"]
-        x = table[source]
-        x = np.hstack([self.lstm("encoder/layer_0_forward", x), self.lstm("encoder/layer_0_backward", x[::-1])[::-1]])
-        for i in range(1, self.hparams.encoder_layers):
-            y = self.lstm(f"encoder/layer_{i}", x)
-            x = x + y if i + 1 >= 3 else y
-        memory = x
-        query_kernel, key_kernel, vector = (
-            self.weights[f"gnmt/decoder/layer_0/attention/{name}"] for name in ("query_kernel", "key_kernel", "vector")
-        )
-        y = c = np.zeros(self.hparams.hidden_size)
-        outputs, contexts, all_weights = [], [], []
-        for embedding in np.vstack([np.zeros_like(table[:1]), table[target[:-1]]]):
-            odds = np.exp(np.tanh(y @ query_kernel + memory @ key_kernel) @ vector)
-            all_weights.append(odds / odds.sum())
-            contexts.append(all_weights[-1] @ memory)
-            y, c = self.step("decoder/layer_0", np.concatenate([embedding, contexts[-1]]), y, c)
-            outputs.append(y)
-        x = np.array(outputs)
-        for i in range(1, self.hparams.decoder_layers):
-            y = self.lstm(f"decoder/layer_{i}", np.hstack([x, contexts]))
-            x = x + y if i + 1 >= 3 else y
-        return x @ table.T, np.array(all_weights)
+def numpy_logits(model: GNMT, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits [T, V] and the attention weights [T, S] of ids without padding (section 3)."""
+    layers = NumpyLayers(model, "gnmt/")
+    table = layers.weights["embedding/table"]
+    x = table[source]
+    x = np.hstack([layers.lstm(f"encoder/layer_0_{name}", x, name == "backward") for name in ("forward", "backward")])
+    for i in range(1, model.hparams.encoder_layers):
+        y = layers.lstm(f"encoder/layer_{i}", x)
+        x = x + y if i + 1 >= 3 else y
+    embeddings = np.vstack([np.zeros_like(table[:1]), table[target[:-1]]])
+    x, contexts, weights = layers.attentive("decoder/layer_0", embeddings, x)
+    for i in range(1, model.hparams.decoder_layers):
+        y = layers.lstm(f"decoder/layer_{i}", np.hstack([x, contexts]))
+        x = x + y if i + 1 >= 3 else y
+    return x @ table.T, weights
 
 
 @pytest.mark.parametrize("name", ["three layers", "one layer", "two and one layers"])
@@ -104,7 +71,7 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(name: str)
     np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
     assert [tuple(weights.shape) for weights in saved] == [(2, 1, 4, 5)]
     for row, (source, target) in enumerate(((5, 4), (3, 2))):
-        expected, weights = Numpy(model).logits(INPUTS[row, :source], TARGETS[row, :target])
+        expected, weights = numpy_logits(model, INPUTS[row, :source], TARGETS[row, :target])
         np.testing.assert_allclose(np.asarray(logits)[row, :target], expected, atol=1e-5)
         np.testing.assert_allclose(saved[0][row, 0, :target, :source], weights, atol=1e-6)
         np.testing.assert_array_equal(saved[0][row, 0, :, source:], 0)
@@ -144,15 +111,8 @@ def test_parameters_equal_those_of_the_model(changes: dict[str, Any]) -> None:
 
 
 def test_multiplications_equal_those_of_the_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, counts = build(), []
-    matmul = keras.ops.matmul
-
-    def counted(x: Any, y: Any) -> Any:
-        result = matmul(x, y)
-        counts.append(int(np.prod(result.shape)) * x.shape[-1])
-        return result
-
-    monkeypatch.setattr(keras.ops, "matmul", counted)
+    model = build()
+    counts = count_multiplications(monkeypatch)
     model(INPUTS[:1], TARGETS[:1])
     assert gnmt_size.multiplications(model.hparams, VOCAB, INPUTS.shape[1], TARGETS.shape[1]) == sum(counts)
 

@@ -1,0 +1,74 @@
+"""Formulas for the size of Deep-Att."""
+
+from __future__ import annotations
+
+from t2t_repro.hparam import HParams
+from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
+
+COLUMNS = 2
+"""Number of columns of LSTM layers in the encoder."""
+
+
+def embedding_width(hparams: HParams) -> int:
+    """Returns E, the width of the embeddings."""
+    return hparams.embedding_size or hparams.hidden_size
+
+
+def memory_width(hparams: HParams) -> int:
+    """Returns M = 5 D / 2: a quarter of the widths of h and f, D and 4 D, in both columns."""
+    return 5 * hparams.hidden_size // 2
+
+
+def widths_in(hparams: HParams) -> tuple[list[int], list[int]]:
+    """Returns the width of the input of each LSTM, in the encoder and in the decoder.
+
+    The input of the decoder's bottom layer includes the context of attention.
+    """
+    bottom, other = embedding_width(hparams), 3 * hparams.hidden_size
+    encoder = [bottom, *(other,) * (hparams.encoder_layers - 1)] * COLUMNS
+    return encoder, [bottom + memory_width(hparams), *(other,) * (hparams.decoder_layers - 1)]
+
+
+def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+    """Returns the number of trainable parameters of models.deep_att.DeepAtt; see `Formulas`."""
+    width, attended_width = hparams.hidden_size, memory_width(hparams)
+    embeddings = embedding_rows(hparams, vocab_size, source_vocab_size) * embedding_width(hparams)
+    if not hparams.shared_embedding_and_softmax_weights:
+        embeddings += vocab_size * (width - embedding_width(hparams))  # the matrix before the softmax has width D
+    lstms = sum(4 * width * (width_in + width + 1) for widths in widths_in(hparams) for width_in in widths)
+    attention = width * (width + attended_width + 1)
+    return embeddings + lstms + 4 * attended_width * attended_width + attention
+
+
+def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+    """Returns the number of multiplications of a forward pass; see `Formulas`."""
+    width, attended_width = hparams.hidden_size, memory_width(hparams)
+    encoder, decoder = (sum(4 * width * (width_in + width) for width_in in widths) for widths in widths_in(hparams))
+    # The bottom layer of the decoder computes the sums f twice: in the loop, and for the fast-forward connection.
+    decoder += 4 * width * (embedding_width(hparams) + attended_width)
+    # Keys, queries, and for each query and key: the product with v, and the key's part of the context.
+    attention = source_length * attended_width * width + target_length * width * width
+    attention += target_length * source_length * (width + attended_width)
+    logits = target_length * width * vocab_size
+    projection = source_length * 4 * attended_width * attended_width
+    return source_length * encoder + projection + target_length * decoder + attention + logits
+
+
+def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+    """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
+    examples, source, target = shape
+    width, attended_width = hparams.hidden_size, memory_width(hparams)
+    has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
+
+    def lstm(width_in: int) -> int:
+        # Numbers kept per position: the input (with 16 bits, half as many bytes), the mask of dropout, the output, the
+        # cell, three gates and the candidate.
+        return width_in // (2 if is_cast else 1) + width * has_dropout + 6 * width
+
+    encoder, decoder = (sum(map(lstm, widths)) for widths in widths_in(hparams))
+    attention = target * (source + attended_width) + source * (width + 5 * attended_width)
+    # Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, see `gnmt_size`.
+    loss = target * vocab_size * 3
+    backward = 2 * target * source * width + target * (10 * width + attended_width)
+    numbers = source * encoder + target * decoder + attention + max(loss, backward)
+    return examples * numbers * FLOAT32

@@ -1,0 +1,147 @@
+"""Compares Deep-Att with a model in numpy; tests what affects which logits, dropout, and decoding by steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoding_models import (
+    INPUTS,
+    TARGETS,
+    VOCAB,
+    check_coarse,
+    check_dropout,
+    check_padding_and_batch,
+    check_positions,
+    check_steps,
+    count_multiplications,
+    random_weights,
+)
+from numpy_lstm import NumpyLayers
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.models import deep_att_size, size
+from t2t_repro.models.deep_att import DeepAtt
+from t2t_repro.models.model import make_model, parameter_count
+
+HPARAMS = HParams(
+    model="deep_att",
+    num_encoder_layers=3,
+    num_decoder_layers=2,
+    hidden_size=8,
+    embedding_size=6,
+    shared_embedding_and_softmax_weights=False,
+    layer_prepostprocess_dropout=0.3,
+)
+SHARED = {"shared_embedding_and_softmax_weights": True, "embedding_size": 0}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "three matrices": {},
+    "two matrices": {"shared_embedding": True},
+    "one layer, one matrix": {"num_encoder_layers": 1, "num_decoder_layers": 1, **SHARED},
+}
+
+
+def build(changes: dict[str, Any] | None = None, precision: str = "float32", **options: Any) -> Any:
+    """Returns a small Deep-Att. Calls with equal arguments return models with equal random weights."""
+    keras.utils.set_random_seed(1)
+    return random_weights(make_model(replace(HPARAMS, **changes or {}), VOCAB, 0, precision, **options), 0.2)
+
+
+def numpy_logits(model: DeepAtt, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits [T, V] and the attention weights [T, S] of ids without padding (section 3.1)."""
+    layers, half = NumpyLayers(model, "deep_att/"), 2 * model.hparams.hidden_size
+    outputs, all_sums = [], []
+    for column in range(2):
+        x = layers.weights["embedding/table"][source]
+        for i in range(model.hparams.encoder_layers):
+            name = f"encoder/column_{column}/layer_{i}"
+            sums, y = layers.sums(name, x), layers.lstm(name, x, is_reversed=(i + column) % 2 == 1)
+            x = np.hstack([sums[:, :half], y])
+        outputs.append(y)
+        all_sums.append(sums)
+    memory = np.hstack([*outputs, *all_sums]) @ layers.weights["encoder/projection"]
+    table = layers.weights.get("target_embedding/table", layers.weights["embedding/table"])
+    x = np.vstack([np.zeros_like(table[:1]), table[target[:-1]]])
+    y, contexts, weights = layers.attentive("decoder/layer_0", x, memory)
+    sums = layers.sums("decoder/layer_0", np.hstack([x, contexts]))
+    for i in range(1, model.hparams.decoder_layers):
+        x = np.hstack([sums[:, :half], y])
+        sums, y = layers.sums(f"decoder/layer_{i}", x), layers.lstm(f"decoder/layer_{i}", x)
+    return y @ layers.weights.get("softmax/table", table).T, weights
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(name: str) -> None:
+    model = build(VARIANTS[name])
+    saved: list[Any] = []
+    logits = model.decode(TARGETS, model.encode(INPUTS), save_weights_to=saved)
+    assert [tuple(weights.shape) for weights in saved] == [(2, 1, 4, 5)]
+    for row, (source, target) in enumerate(((5, 4), (3, 2))):
+        expected, weights = numpy_logits(model, INPUTS[row, :source], TARGETS[row, :target])
+        np.testing.assert_allclose(np.asarray(logits)[row, :target], expected, atol=1e-5)
+        np.testing.assert_allclose(saved[0][row, 0, :target, :source], weights, atol=1e-6)
+        np.testing.assert_array_equal(saved[0][row, 0, :, source:], 0)
+
+
+def test_a_position_sees_only_earlier_targets() -> None:
+    check_positions(build())
+
+
+def test_padding_and_other_examples_change_nothing() -> None:
+    check_padding_and_batch(build())
+
+
+def test_the_seed_decides_dropout() -> None:
+    check_dropout(build())
+
+
+@pytest.mark.parametrize("name", ["three matrices", "one layer, one matrix"])
+def test_decoding_by_steps_gives_the_same_logits(name: str) -> None:
+    check_steps(build(VARIANTS[name]), hypotheses=2)
+
+
+def test_16_bits_are_close_to_float32() -> None:
+    coarse = build(precision="bfloat16")
+    check_coarse(build(), coarse)
+    assert [state.cell.dtype for state in coarse.start(2)] == [tf.float32] * 2
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_parameters_equal_those_of_the_model(name: str) -> None:
+    hparams = replace(HPARAMS, **VARIANTS[name])
+    assert size.parameters(hparams, VOCAB) == parameter_count(build(VARIANTS[name]))
+    if name == "three matrices":
+        assert size.parameters(hparams, VOCAB, 30) == parameter_count(build(source_vocab_size=30))
+
+
+def test_multiplications_equal_those_of_the_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build()
+    counts = count_multiplications(monkeypatch)
+    model(INPUTS[:1], TARGETS[:1])
+    assert deep_att_size.multiplications(model.hparams, VOCAB, INPUTS.shape[1], TARGETS.shape[1]) == sum(counts)
+
+
+def test_the_context_has_the_published_width() -> None:
+    from t2t_repro.hparams.deep_att import deep_att
+
+    assert deep_att_size.memory_width(deep_att()) == 1280
+    assert size.parameters(deep_att(), 32_000) == 139_905_536
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shared_embedding_and_softmax_weights": True}, "embedding_size=6 differs from hidden_size=8"),
+        ({"embedding_size": -1}, "embedding_size=-1 must be 0 or more"),
+        ({"filter_size": 10}, "filter_size=10 does nothing in the model deep_att"),
+        ({"model": "gnmt"}, "embedding_size=6 does nothing in the model gnmt"),
+    ],
+)
+def test_contradicting_hparams_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(HPARAMS, **changes)
