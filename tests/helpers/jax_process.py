@@ -20,6 +20,7 @@ import numpy as np
 from keras import ops
 
 from golden_model import golden_model, load
+from recurrent_example import INPUTS, SEED, TARGETS, recurrent_model
 from t2t_repro import layers, models, registry
 from t2t_repro.data.dataset import load_data
 from t2t_repro.hparam import HParams
@@ -66,6 +67,19 @@ def golden_values() -> dict[str, Any]:
     return values | {variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)}
 
 
+def recurrent_values() -> dict[str, Any]:
+    """Returns the loss of a recurrent model with dropout, and the gradients of its weights."""
+    model = recurrent_model()
+
+    def loss(weights: list[Any]) -> Any:
+        logits, _ = model.stateless_call(weights, [], INPUTS, TARGETS, SEED)
+        return smoothed_cross_entropy(logits, TARGETS, 0.1)
+
+    value, gradients = jax.jit(jax.value_and_grad(loss))([variable.value for variable in model.trainable_variables])
+    paths = [variable.path for variable in model.trainable_variables]
+    return {"loss": value} | dict(zip(paths, gradients, strict=True))
+
+
 def decoded(model: Any) -> dict[str, Any]:
     """Returns the logits [1, 6, V] of a target by `decode_step`, and by `decode`."""
     memory, targets = model.encode(np.array([[7, 8, 1]])), np.array([[4, 5, 6, 7, 8, 1]])
@@ -87,6 +101,7 @@ def main(folder: Path) -> None:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     save(folder / "golden.npz", golden_values())
+    save(folder / "recurrent.npz", recurrent_values())
 
     hparams = from_json(HParams, (folder / "hparams.json").read_text("utf-8"), "hparams.json")
     data_dir, steps = str(folder / "data"), str(hparams.train_steps)

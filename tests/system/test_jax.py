@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from golden_model import by_our_names, load
+from recurrent_example import INPUTS, SEED, TARGETS, recurrent_model
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
@@ -27,6 +28,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
+from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import TrainStep, adam
 from toys import ENGLISH, GREEK
 
@@ -114,6 +116,18 @@ def test_greedy_search_by_steps_finds_what_tensor2tensor_finds(folder: Path) -> 
 def test_restricted_attention_decodes_the_same_by_steps_and_at_once(folder: Path) -> None:
     values = np.load(folder / "decoded.npz")
     np.testing.assert_allclose(values["by steps"], values["at once"], atol=1e-5)
+
+
+def test_the_gradients_of_a_recurrent_model_equal_those_on_tensorflow(folder: Path) -> None:
+    values, model = np.load(folder / "recurrent.npz"), recurrent_model()
+    with tf.GradientTape() as tape:
+        loss = smoothed_cross_entropy(model(INPUTS, TARGETS, SEED), TARGETS, 0.1)
+    assert float(loss) == pytest.approx(float(values["loss"]), abs=1e-4)
+    variables = model.trainable_variables
+    gradients = tape.gradient(loss, [variable.value for variable in variables])
+    for variable, gradient in zip(variables, gradients, strict=True):
+        expected = values[variable.path]
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected, atol=1e-4, err_msg=variable.path)
 
 
 def test_the_program_on_the_page_trains_like_t2t_trainer_with_dropout(folder: Path) -> None:
