@@ -207,6 +207,7 @@ class AttentiveLSTM(LSTM):
         Returns:
             The state after the position [B * K, D], the contexts [B, K, M] and the attention weights [B, K, S].
         """
+        state = self.with_width(state)
         queries = ops.reshape(state.output, (*outer_shape(x), self.width))
         contexts, weights = self.attention(queries, memory)
         sums = self.sums(ops.reshape(x, (-1, x.shape[-1])))

@@ -202,8 +202,13 @@ class LSTM(Layer):
 
     def next_state(self, inputs: Tensor, state: State) -> State:
         """Returns what `step` returns, given the result x W + b [N, 4 D] of `sums` instead of x."""
+        state = self.with_width(state)
         sums = inputs + float32(self.product(state.output, self.recurrent_kernel))
         return State(*lstm_step(sums, state.cell)[:2])
+
+    def with_width(self, state: State) -> State:
+        """Returns the state [N, D] with a known D, which tensors in the loop of a search do not have."""
+        return State(*(ops.reshape(tensor, (-1, self.width)) for tensor in state))
 
     def sums(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., 4 D], for x [..., I]."""

@@ -73,6 +73,22 @@ def check_steps(model: Any, hypotheses: int = 3, atol: float = 1e-5) -> None:
         histories = np.concatenate([histories, ids[:, :, None]], axis=2)
 
 
+def check_step_in_a_search(model: Any) -> None:
+    """A step can be computed if the cache has unknown lengths and widths, as in the loop of a search."""
+    cache = tf.nest.flatten(model.start(2))
+    unknown = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in cache]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), unknown], autograph=False)
+    def step(ids: Any, cache: Any) -> Any:
+        logits, cache = model.decode_step(ids, 0, tf.nest.pack_sequence_as(model.start(2), cache), memory)
+        return [logits, *tf.nest.flatten(cache)]
+
+    memory, ids = model.encode(INPUTS), np.zeros((2, 1), np.int64)
+    expected, expected_cache = model.decode_step(ids, 0, model.start(2), memory)
+    for actual, value in zip(step(ids, cache), [expected, *tf.nest.flatten(expected_cache)], strict=True):
+        np.testing.assert_allclose(actual, value, atol=1e-5)
+
+
 def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:
     """With the same weights, rounded to 16 bits, a model with 16-bit products or weights computes almost the same."""
     for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):

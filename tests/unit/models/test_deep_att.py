@@ -18,6 +18,7 @@ from decoding_models import (
     check_dropout,
     check_padding_and_batch,
     check_positions,
+    check_step_in_a_search,
     check_steps,
     count_multiplications,
     random_weights,
@@ -103,6 +104,10 @@ def test_the_seed_decides_dropout() -> None:
 @pytest.mark.parametrize("name", ["three matrices", "one layer, one matrix"])
 def test_decoding_by_steps_gives_the_same_logits(name: str) -> None:
     check_steps(build(VARIANTS[name]), hypotheses=2)
+
+
+def test_a_step_works_in_the_loop_of_a_search() -> None:
+    check_step_in_a_search(build())
 
 
 def test_16_bits_are_close_to_float32() -> None:
