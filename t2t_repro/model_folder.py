@@ -49,8 +49,9 @@ LOCK = ".lock"
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
 WEIGHTS_DEPEND_ON = (
-    "model", "encoder_layers", "decoder_layers", "hidden_size", "filter_size", "attention_key_channels",
-    "attention_value_channels", "norm_before", "pos", "self_attention_type", "max_relative_position",
+    "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
+    "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
+    "max_relative_position",
     "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding", "moe_num_experts",
     "convolutions", "kernel_height", "output_embedding_size", "embedding_size",
 )  # fmt: skip

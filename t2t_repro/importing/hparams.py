@@ -105,9 +105,8 @@ def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
     Raises:
         UserError: the set contradicts the weights.
     """
-    expected = {field: getattr(hparams, field) for field in ("hidden_size", "filter_size", "num_heads")}
-    expected |= stack_sizes(hparams.encoder_layers, hparams.decoder_layers)
-    _compare(expected, sizes, f"--hparams_set={name}")
+    widths = {field: getattr(hparams, field) for field in ("hidden_size", "filter_size", "num_heads")}
+    _compare(stack_sizes(hparams.encoder_layers, hparams.decoder_layers) | widths, sizes, f"--hparams_set={name}")
     pos = "none" if sizes["max_relative_position"] else "timing"
     return replace(hparams, **{"pos": pos, **sizes})
 
