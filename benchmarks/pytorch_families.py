@@ -47,7 +47,8 @@ def micro_batches(tokens: int) -> list[MicroBatch]:
             positions = np.arange(side.max())
             ids[positions == side[:, None] - 1] = 1
             sides.append(np.where(positions < side[:, None], ids, 0).astype(np.int64))
-        result.append(MicroBatch(*sides, np.arange(len(lengths[0]), dtype=np.uint32)))
+        inputs, targets = sides
+        result.append(MicroBatch(inputs, targets, np.arange(len(inputs), dtype=np.uint32)))
     return result
 
 
@@ -102,7 +103,7 @@ def main() -> None:
     models = make_model(hparams, VOCAB_SIZE), MODELS[hparams.model](hparams, VOCAB_SIZE)
     check_equal(*models)
     batches = micro_batches(hparams.batch_size // 2)
-    tokens = sum(np.count_nonzero(batch.targets) for batch in batches)
+    tokens = sum(int(np.count_nonzero(batch.targets)) for batch in batches)
     steps = [make(model, hparams, batches, tokens) for make, model in zip((ours, pytorchs), models, strict=True)]
     for step in steps:
         step()  # not measured: it builds the graph
