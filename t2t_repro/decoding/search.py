@@ -50,7 +50,7 @@ def generate_outputs(
 
 
 class SearchStart(NamedTuple):
-    """What `beam_search` and `sample` need besides the decode hparams."""
+    """The arguments of `beam_search` and `sample`, without the decode hparams."""
 
     scoring: Scoring
     """The functions that score tokens and hypotheses."""

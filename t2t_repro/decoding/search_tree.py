@@ -36,7 +36,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 
 ALIVE, FINISHED, PRUNED = "alive", "finished", "pruned"
-"""What becomes of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or dropped."""
+"""Fates of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or dropped."""
 ROOT = 0
 """Number of the tree's root, the empty hypothesis."""
 

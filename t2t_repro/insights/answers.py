@@ -1,4 +1,4 @@
-"""What the page shows about a model, as dictionaries for JSON: its description, a beam search, and attention weights.
+"""The server's answers about a model, as dictionaries for JSON: description, beam search, and attention weights.
 
 docs/insights.md describes the fields.
 

@@ -26,7 +26,7 @@ CLOSED = -1e9
 
 
 class State(NamedTuple):
-    """What an LSTM keeps from one position to the next, float32."""
+    """The state of an LSTM between two positions, float32."""
 
     output: Tensor
     """y [B, D]."""
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What an LSTM computes at one position, float32; the gradient needs all of it."""
+    """The results of an LSTM at one position, float32; the gradient needs all of them."""
 
     output: Tensor
     """y [B, D]."""

@@ -1,4 +1,4 @@
-"""Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model; decoding by steps.
+"""Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model.
 
 The sums f that enter the gates of a layer's LSTM are also an input of the layer above. These fast-forward connections
 make a path through all layers that has neither a nonlinear function nor a recurrence.
@@ -20,10 +20,9 @@ from t2t_repro.layers.additive_attention import Memory
 from t2t_repro.layers.attentive_lstm import AttentiveLSTM
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.lstm import LSTM, State
-from t2t_repro.layers.masks import padding_bias
 from t2t_repro.models.deep_att_size import embedding_width, memory_width
+from t2t_repro.models.recurrent import RecurrentModel
 
 
 def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
@@ -123,76 +122,7 @@ class Decoder(Layer):
         return ops.reshape(y, (-1, ops.shape(weights)[1], y.shape[-1])), tuple(states), weights
 
 
-class DeepAtt(Layer):
-    """The model of figure 2: embeddings, encoder, attention, decoder and softmax.
+class DeepAtt(RecurrentModel):
+    """The model of figure 2: embeddings, encoder, attention, decoder and softmax."""
 
-    Args:
-        hparams: sizes and dropout rate.
-        vocab_size: V, the number of entries in the vocabulary of the targets.
-        precision: number type of weights and products, see `Layer`. States, sums and attention weights are float32.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
-    """
-
-    has_attention, is_normalized = True, False
-    missing_methods: tuple[str, ...] = ()
-
-    def __init__(
-        self, hparams: HParams, vocab_size: int, precision: str = "float32", source_vocab_size: int = 0
-    ) -> None:
-        super().__init__(precision, name="deep_att")
-        self.hparams, width = hparams, embedding_width(hparams)
-        with keras.name_scope("deep_att"):
-            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, "embedding", width**-0.5)
-            self.target_embedding = self.softmax = self.embedding
-            if not hparams.shared_embedding_and_softmax_weights:
-                if not hparams.shared_embedding:
-                    self.target_embedding = Embedding(vocab_size, width, precision, "target_embedding", width**-0.5)
-                self.softmax = Embedding(vocab_size, hparams.hidden_size, precision, name="softmax")
-            self.encoder, self.decoder = Encoder(hparams, precision), Decoder(hparams, precision)
-
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
-        seeds = None if seed is None else Seeds(seed)
-        return self.decode(targets, self.encode(inputs, seeds), seeds)
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Returns the memory of source ids [B, S]."""
-        x = self.encoder(self.embedding(inputs), inputs == 0, seeds)
-        return self.decoder.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
-
-    def decode(
-        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
-        # Each position reads the token before it; y_0 is zero.
-        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
-        return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
-
-    def start(self, hypotheses: Tensor) -> tuple[State, ...]:
-        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D]."""
-        return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
-
-    def decode_step(
-        self, ids: Tensor, t: Tensor, cache: tuple[State, ...], memory: Memory, save_weights_to: list | None = None
-    ) -> tuple[Tensor, tuple[State, ...]]:
-        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache after position t.
-
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0. The model does not need it.
-            save_weights_to: list to which this method appends the attention weights [B, 1, K, S].
-        """
-        x, cache, weights = self.decoder.step(self.target_embedding(ids), cache, memory)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
-        return self.softmax.logits(x), cache
+    model_name, encoder_class, decoder_class = "deep_att", Encoder, Decoder

@@ -1,4 +1,4 @@
-"""GNMT in the order of its publication's section 3 (Wu et al. 2016): encoder, decoder, model; then decoding by steps.
+"""GNMT in the order of its publication's section 3 (Wu et al. 2016): encoder, decoder, model.
 
 Both stacks have residual connections from the third layer on. The publication leaves open:
 
@@ -25,9 +25,9 @@ from t2t_repro.layers.additive_attention import Memory
 from t2t_repro.layers.attentive_lstm import AttentiveLSTM
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.lstm import LSTM, State
-from t2t_repro.layers.masks import padding_bias
+from t2t_repro.models.gnmt_size import memory_width
+from t2t_repro.models.recurrent import RecurrentModel
 
 FIRST_RESIDUAL = 2
 """Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
@@ -71,13 +71,14 @@ class Decoder(Layer):
     computed position by position, but only with the bottom layer, and the other layers can run in parallel with it.
     """
 
-    def __init__(self, hparams: HParams, memory_width: int, precision: str) -> None:
+    def __init__(self, hparams: HParams, precision: str) -> None:
         super().__init__(precision, name="decoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        width, attended_width = hparams.hidden_size, memory_width(hparams)
+        self.rate = hparams.layer_prepostprocess_dropout
         with keras.name_scope("decoder"):
-            self.bottom = AttentiveLSTM(hparams, width, memory_width, precision, name="layer_0")
+            self.bottom = AttentiveLSTM(hparams, width, attended_width, precision, name="layer_0")
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
-            self.layers = [LSTM(hparams, width + memory_width, precision, name=name) for name in names]
+            self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
 
     def call(
         self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
@@ -116,78 +117,7 @@ class Decoder(Layer):
         return ops.reshape(x, (-1, ops.shape(weights)[1], x.shape[-1])), tuple(states), weights
 
 
-class GNMT(Layer):
-    """The model of figure 1: embeddings, encoder, attention, decoder and softmax.
+class GNMT(RecurrentModel):
+    """The model of figure 1: embeddings, encoder, attention, decoder and softmax."""
 
-    Args:
-        hparams: sizes and dropout rate.
-        vocab_size: V, the number of entries in the vocabulary of the targets.
-        precision: number type of weights and products, see `Layer`. States, sums and attention weights are float32.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
-    """
-
-    has_attention, is_normalized = True, False
-    missing_methods: tuple[str, ...] = ()
-
-    def __init__(
-        self, hparams: HParams, vocab_size: int, precision: str = "float32", source_vocab_size: int = 0
-    ) -> None:
-        super().__init__(precision, name="gnmt")
-        self.hparams = hparams
-        width, memory_width = hparams.hidden_size, hparams.hidden_size * (1 if hparams.encoder_layers > 1 else 2)
-        with keras.name_scope("gnmt"):
-            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, "embedding", width**-0.5)
-            self.target_embedding = self.softmax = self.embedding
-            if not hparams.shared_embedding_and_softmax_weights:
-                if not hparams.shared_embedding:
-                    self.target_embedding = Embedding(vocab_size, width, precision, "target_embedding", width**-0.5)
-                self.softmax = Embedding(vocab_size, width, precision, name="softmax")
-            self.encoder = Encoder(hparams, precision)
-            self.decoder = Decoder(hparams, memory_width, precision)
-
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
-        seeds = None if seed is None else Seeds(seed)
-        return self.decode(targets, self.encode(inputs, seeds), seeds)
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Returns the memory of source ids [B, S]."""
-        x = self.encoder(self.embedding(inputs), inputs == 0, seeds)
-        return self.decoder.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
-
-    def decode(
-        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
-        # Each position reads the token before it. The first one reads zeros, because there is no start symbol.
-        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
-        return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
-
-    def start(self, hypotheses: Tensor) -> tuple[State, ...]:
-        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D]."""
-        return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
-
-    def decode_step(
-        self, ids: Tensor, t: Tensor, cache: tuple[State, ...], memory: Memory, save_weights_to: list | None = None
-    ) -> tuple[Tensor, tuple[State, ...]]:
-        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache after position t.
-
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0. The model does not need it.
-            save_weights_to: list to which this method appends the attention weights [B, 1, K, S].
-        """
-        x, cache, weights = self.decoder.step(self.target_embedding(ids), cache, memory)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
-        return self.softmax.logits(x), cache
+    model_name, encoder_class, decoder_class = "gnmt", Encoder, Decoder

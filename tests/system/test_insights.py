@@ -266,6 +266,7 @@ def test_keyboard_only(page: Page, server: Server) -> None:
     page.driver.execute_script(FOCUS_RECORDER)
     page.driver.execute_script("document.querySelector('.skip').focus()")
     ActionChains(page.driver).send_keys(Keys.TAB * 40).perform()
+    page.wait("return window.stops.length >= 40")  # the browser may still be at the first keys
     stops = page.driver.execute_script("return window.stops")
     names = [name for name, _ in stops]
     assert all(is_visible for _, is_visible in stops), stops

@@ -233,7 +233,6 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         "ConvS2S",
         "ConvS2S in 16 bits",
         "ByteNet",
-        "ByteNet in 16 bits",
     ],
 )
 def test_the_memory_estimate_is_close_to_tensorflows_count(
