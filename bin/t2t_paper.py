@@ -6,8 +6,9 @@
 
 By default, a table shows only the main figures; --columns=all and --format=csv print every column. The header of the
 CSV output has the names that --columns accepts. No model is built or trained: parameters and operations are computed
-from the hparams sets. --output_dirs adds the figures of trained models to the rows with the same hparams set and
-problem. Models that fit no row get a separate table. docs/paper.md explains the columns.
+from the hparams sets. A second table below Table 2 has the training costs of its systems: operations in matrix
+products, and the paper's estimates by time. --output_dirs adds the figures of trained models to the rows with the same
+hparams set and problem. Models that fit no row get a separate table. docs/paper.md explains the columns.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 The program trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes
 M/report.md, which compares the measured figures with the paper's. If the run is interrupted, it ends with exit code 130
 and writes no report; the same command resumes it. --row=base stands for --hparams_set=transformer_base. --row=big
-stands for transformer_big, or with --problem=wmt_enfr, as in the paper, for transformer_big_enfr. t2t-paper lists the
-rows. All flags of t2t-trainer apply except --eval_steps, because the report needs the whole dev split.
+stands for transformer_big, or with --problem=wmt_enfr, as in the paper, for transformer_big_enfr. The other systems of
+Table 2 are rows, too, e.g. --row=gnmt. t2t-paper lists the rows. All flags of t2t-trainer apply except --eval_steps,
+because the report needs the whole dev split.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
 program.define_decode_hparams(FLAGS)
 flags.DEFINE_string(
-    "row", "", "hparams set of the row without its prefix transformer_, e.g. base, big or h16", flag_values=FLAGS
+    "row", "", "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt", flag_values=FLAGS
 )
 flags.register_validator(
     "eval_steps", lambda steps: not steps, "the report needs the whole dev split; omit the flag", flag_values=FLAGS

@@ -10,6 +10,8 @@ from t2t_repro.tables import Column, Table
 
 ALL = "all"
 """The value of --columns that shows every column."""
+COST = "2 cost"
+"""Name of the table with the training costs of Table 2's single systems."""
 TEST_SET_PREFIX = "measured_bleu:"
 """Prefix of the name of a column with a test set's measured BLEU, for example "measured_bleu:wmt14/full"."""
 _count = "{:,}".format
@@ -17,13 +19,15 @@ _one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
 
 
 def _power(value: float) -> str:
-    return f"{value:.1e}".replace("e+", "e")
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 COLUMNS = (
     # Columns with figures and descriptions that the paper prints.
     Column("row", "row", is_key=True),
     Column("training", "training"),
+    Column("pair", "pair", is_key=True),
     Column("hparams_set", "hparams_set", is_key=True),
     Column("hparams_set_enfr", "for EN-FR"),
     Column("paper_n", "N"),
@@ -44,6 +48,12 @@ COLUMNS = (
     Column("paper_flops_ende", "FLOPs EN-DE", _power),
     Column("paper_flops_enfr", "FLOPs EN-FR", _power),
     Column("paper_f1", "F1", _one_decimal),
+    # Columns with facts from the publications of Table 2's systems.
+    Column("source", "source"),
+    Column("published_days", "days", "{:g}".format),
+    Column("published_gpus", "GPUs"),
+    Column("published_flops_by_time", "FLOPs by published time", _power),
+    Column("published_parameters", "params (M)", lambda value: f"{value / 1e6:,.0f}"),
     # Columns with figures that are computed from the hparams sets.
     Column("vocab_size", "our vocabulary", _count),
     Column("parameters", "our params", _count),
@@ -58,6 +68,13 @@ COLUMNS = (
     Column("flops_by_products", "FLOPs by products", _power),
     Column("parameters_enfr", "params EN-FR", _count),
     Column("flops_by_products_enfr", "FLOPs EN-FR by products", _power),
+    # Columns with training costs, computed from the hparams sets, the publications and the paper.
+    Column("token_flops", "FLOPs/token", _power),
+    Column("full_rate_tokens", "tokens at full rate", _power),
+    Column("published_tokens", "tokens", _power),
+    Column("published_flops_by_products", "products", _power),
+    Column("paper_flops", "paper", _power),
+    Column("share_of_products", "share", "{:.0%}".format),
     # Columns with a model folder's description and measured figures.
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
@@ -74,7 +91,11 @@ COLUMNS = (
 )
 """All columns except those with the measured BLEU of a test set, which `all_columns` inserts before "measured_f1"."""
 FIGURES = {
-    "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "flops_by_products"),
+    "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr", "parameters"),
+    COST: (
+        *("pair", "published_parameters", "parameters", "token_flops", "published_tokens"),
+        *("published_flops_by_products", "paper_flops", "share_of_products"),
+    ),
     "3": ("paper_perplexity", "paper_bleu_dev", "paper_parameters", "parameters"),
     "4": ("paper_f1", "parameters"),
     "": (),

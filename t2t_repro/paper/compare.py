@@ -16,9 +16,11 @@ from t2t_repro.checkpoint_reader import step_of
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import MAY_DIFFER, ModelFolder
+from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.paper import rows
 from t2t_repro.paper.columns import TEST_SET_PREFIX
+from t2t_repro.paper.cost import cost_table
 from t2t_repro.paper.results import Results, read_results, training_results
 from t2t_repro.paper.rows import Corpus, Row
 from t2t_repro.tables import Table
@@ -37,6 +39,8 @@ def compare(
 ) -> list[Table]:
     """Returns the paper's tables with our figures in each row, and a table of the model folders that fit no row.
 
+    A table with the training costs of single systems follows Table 2.
+
     Args:
         tables: numbers of the tables.
         output_dirs: model folders. A model's figures appear in the row that has its hparams set and problem.
@@ -51,7 +55,11 @@ def compare(
             raise unknown("table", number, TITLES)
     models = [TrainedModel.read(path, tflops) for path in output_dirs]
     _check_hardware(tflops, models)
-    compared = [_table(number, vocab_size, models) for number in TITLES if number in tables]
+    compared: list[Table] = []
+    for number in TITLES:
+        if number in tables:
+            compared.append(_table(number, vocab_size, models))
+            compared += [cost_table(vocab_size)] if number == "2" else []
     shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
     others = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
     if others:
@@ -98,19 +106,17 @@ class TrainedModel:
 
     def reproduces(self, row: Row) -> bool:
         """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
-        experiments = [(row.hparams_set, row.corpus.problem), (row.hparams_set_enfr, rows.EN_FR.problem)]
         return not self.folder.origin.warm_start_from and any(
-            name
-            and problem == self.folder.problem.name
-            and _same_experiment(self.folder.hparams, registry.hparams(name))
-            for name, problem in experiments
+            experiment.corpus.problem == self.folder.problem.name
+            and _same_experiment(self.folder.hparams, registry.hparams(experiment.hparams_set))
+            for experiment in row.experiments()
         )
 
     def line(self) -> Line:
         """Returns the cells that describe the model and its results, by column name."""
         results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
         parameters = None
-        if hparams.model == "transformer":
+        if hparams.model in MODEL_HPARAMS:
             parameters = size.parameters(hparams, vocab_size, self.folder.vocabulary.separate_source_size)
         cost = None
         if results.train_seconds and results.gpu_count and self.tflops:
@@ -231,7 +237,7 @@ def _computed(row: Row, vocab_size: int) -> Line:
         line["flops_by_time"] = rows.flops_by_time(row.hours * 3600, rows.GPU_COUNT, tflops)
         line["step_flops_by_time"] = line["flops_by_time"] / hparams.train_steps
     if row.hparams_set_enfr:
-        enfr, entries = registry.hparams(row.hparams_set_enfr), vocab_size or rows.EN_FR_VOCABULARY
+        enfr, entries = registry.hparams(row.hparams_set_enfr), vocab_size or row.vocab_size_enfr
         line["parameters_enfr"] = size.parameters(enfr, entries)
         line["flops_by_products_enfr"] = _step_flops(enfr, entries, rows.EN_FR) * enfr.train_steps
     if row.parameters and rows.BASE.parameters and row != rows.BASE:

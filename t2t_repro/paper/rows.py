@@ -6,15 +6,18 @@ The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5). None marks a cell
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from t2t_repro.errors import unknown
 
 PREFIX = "transformer_"
-"""Prefix of the names of our hparams sets. Users of t2t-reproduce may omit it in --row."""
+"""Prefix of the names of the Transformer's hparams sets. Users of t2t-reproduce may omit it in --row."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained single-precision TFLOPS (10^12 operations per second) of GPUs, from a footnote in section 6.1."""
 HARDWARE, GPU_COUNT = "P100", 8
 """Type and number of the GPUs that trained each of the paper's models (section 5.2)."""
+TOKENS_PER_STEP = 25_000
+"""Number of target tokens in a training step of the paper's models (section 5.1)."""
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
@@ -41,6 +44,7 @@ class Corpus:
 # target have the same length, because a batch of the paper has 25,000 source and 25,000 target tokens (section 5.1).
 EN_DE = Corpus("wmt_ende", 29, 29)
 EN_FR = Corpus("wmt_enfr", 31, 31)
+EN_DE_CHARACTERS = Corpus("wmt_ende", 150, 150)  # 26 words of English with a mean of 5.8 characters, including spaces
 # These mean lengths were measured on the treebank's free sample with a vocabulary of 8,000 entries.
 PARSING = Corpus("wsj_parsing", 31, 63)
 PARSING_SEMI = Corpus("wsj_parsing_semi", 31, 63)
@@ -52,17 +56,34 @@ EN_FR_VOCABULARY = 32_000
 
 
 @dataclass(frozen=True)
+class Experiment:
+    """The training of one hparams set on one corpus.
+
+    Attributes:
+        hparams_set: registered name of the hparams set.
+        corpus: the training corpus.
+        vocab_size: size of the shared vocabulary, for counting parameters and operations.
+    """
+
+    hparams_set: str
+    corpus: Corpus
+    vocab_size: int
+
+
+@dataclass(frozen=True)
 class Row:
     """One row of a table in the paper.
 
     Attributes:
         table: number of the table.
         row: text of the row's first cell, for example "(A)" or "Transformer (big)".
-        hparams_set: our hparams set for this row; "" for systems other than the Transformer.
-        hparams_set_enfr: our hparams set for EN-FR; only in Table 2, where `hparams_set` is for EN-DE.
+        hparams_set: our hparams set for this row; "" if we have none, as for ensembles.
+        hparams_set_enfr: our hparams set for EN-FR; only in Table 2, in rows where `hparams_set` is for EN-DE.
         corpus: training corpus of `hparams_set`.
-        vocab_size: size of the shared vocabulary; 0 if `hparams_set` is "". Our parsers have the paper's sizes.
-            For translation, we chose two sizes (base's and big's) with which our parameter counts round to the paper's.
+        vocab_size: size of the shared vocabulary; 0 if `hparams_set` is "". Our parsers and the systems other than the
+            Transformer have published sizes, except Deep-Att (see `published`). For the Transformer's translation, we
+            chose two sizes (base's and big's) with which our parameter counts round to the paper's.
+        vocab_size_enfr: size of the shared vocabulary for `hparams_set_enfr`.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
         note: description of Table 3's row (E), the only variation that is not a number.
         steps: training steps that the paper prints.
@@ -82,6 +103,7 @@ class Row:
     hparams_set_enfr: str = ""
     corpus: Corpus = EN_DE
     vocab_size: int = 0
+    vocab_size_enfr: int = EN_FR_VOCABULARY
     n: int | None = None
     d_model: int | None = None
     d_ff: int | None = None
@@ -103,11 +125,20 @@ class Row:
     training: str | None = None
     f1: float | None = None
 
+    def experiments(self) -> list[Experiment]:
+        """Returns our experiments for this row: none, one, or in Table 2 one for each language pair."""
+        experiments = [
+            Experiment(self.hparams_set, self.corpus, self.vocab_size),
+            Experiment(self.hparams_set_enfr, EN_FR, self.vocab_size_enfr),
+        ]
+        return [experiment for experiment in experiments if experiment.hparams_set]
 
-def _system(row: str, bleu_ende: float | None, bleu_enfr: float | None, *flops: float | None) -> Row:
-    """Returns a row of Table 2 for a system that is no Transformer."""
-    flops_ende, flops_enfr = flops or (None, None)
-    return Row(2, row, bleu_ende=bleu_ende, bleu_enfr=bleu_enfr, flops_ende=flops_ende, flops_enfr=flops_enfr)
+
+def _system(
+    row: str, bleu: tuple[float | None, float | None], flops: tuple[float | None, float | None], **ours: Any
+) -> Row:
+    """Returns a row of Table 2 for a system that is no Transformer. `bleu` and `flops` are for EN-DE and EN-FR."""
+    return Row(2, row, bleu_ende=bleu[0], bleu_enfr=bleu[1], flops_ende=flops[0], flops_enfr=flops[1], **ours)
 
 
 def _variation(
@@ -137,14 +168,18 @@ BIG = Row(
 )  # fmt: skip
 
 ROWS = (
-    _system("ByteNet", 23.75, None),
-    _system("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
-    _system("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
-    _system("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
-    _system("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
-    _system("Deep-Att + PosUnk ensemble", None, 40.4, None, 8.0e20),
-    _system("GNMT + RL ensemble", 26.30, 41.16, 1.8e20, 1.1e21),
-    _system("ConvS2S ensemble", 26.36, 41.29, 7.7e19, 1.2e21),
+    _system("ByteNet", (23.75, None), (None, None),
+            hparams_set="bytenet", corpus=EN_DE_CHARACTERS, vocab_size=323),
+    _system("Deep-Att + PosUnk", (None, 39.2), (None, 1.0e20),
+            hparams_set="deep_att", corpus=EN_FR, vocab_size=EN_FR_VOCABULARY),
+    _system("GNMT + RL", (24.6, 39.92), (2.3e19, 1.4e20),
+            hparams_set="gnmt", hparams_set_enfr="gnmt", vocab_size=32_000),
+    _system("ConvS2S", (25.16, 40.46), (9.6e18, 1.5e20),
+            hparams_set="convs2s_ende", hparams_set_enfr="convs2s_enfr", vocab_size=40_000, vocab_size_enfr=40_000),
+    _system("MoE", (26.03, 40.56), (2.0e19, 1.2e20)),
+    _system("Deep-Att + PosUnk ensemble", (None, 40.4), (None, 8.0e20)),
+    _system("GNMT + RL ensemble", (26.30, 41.16), (1.8e20, 1.1e21)),
+    _system("ConvS2S ensemble", (26.36, 41.29), (7.7e19, 1.2e21)),
     Row(2, "Transformer (base)", "transformer_base", "transformer_base", vocab_size=BASE_VOCABULARY, hours=BASE.hours,
         bleu_ende=27.3, bleu_enfr=38.1, flops_ende=3.3e18, flops_enfr=3.3e18),
     Row(2, "Transformer (big)", "transformer_big", "transformer_big_enfr", vocab_size=BIG_VOCABULARY, hours=BIG.hours,
@@ -198,9 +233,9 @@ def find_hparams_set(row: str, problem: str) -> str:
 
     Raises UserError if no row has that set.
     """
-    name = PREFIX + row.removeprefix(PREFIX)
     enfr_sets = {row.hparams_set: row.hparams_set_enfr for row in ROWS if row.hparams_set_enfr}
-    names = {row.hparams_set for row in ROWS if row.hparams_set} | set(enfr_sets.values())
+    names = {experiment.hparams_set for row in ROWS for experiment in row.experiments()}
+    name = row if row in names else PREFIX + row.removeprefix(PREFIX)
     if name not in names:
         raise unknown("row", name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in names])
     return enfr_sets.get(name, name) if problem == EN_FR.problem else name
@@ -215,10 +250,11 @@ def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
     for row in ROWS:
         if (row.hparams_set, row.corpus.problem) == (hparams_set, problem):
             steps = row.steps or (BASE.steps if row.table == 3 else None)  # an empty cell means base's value
+            bleu = row.bleu_enfr if row.corpus == EN_FR else row.bleu_ende
             figures += [("steps", steps), ("perplexity", row.perplexity)]
-            figures += [("wmt13", row.bleu_dev), ("wmt14/full", row.bleu_ende), ("test", row.f1)]
+            figures += [("wmt13", row.bleu_dev), ("wmt14/full", bleu), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
-            # The EN-FR and EN-DE models of the same size were trained for equal numbers of steps (section 5.2).
-            steps = next(other.steps for other in (BASE, BIG) if other.hours == row.hours)
+            # The paper's EN-FR and EN-DE models of the same size were trained for equal numbers of steps (section 5.2).
+            steps = next((other.steps for other in (BASE, BIG) if other.hours == row.hours), None)
             figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

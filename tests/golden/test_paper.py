@@ -125,8 +125,8 @@ def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
 
 
 def test_sizes_are_the_papers() -> None:
-    lines = [line for line in printed() if line["hparams_set"] in SIZES]
-    assert len(lines) == len(SIZES) + 2
+    lines = [line for line in printed() if line["hparams_set"] in SIZES and line["pair"] != "EN-FR"]
+    assert len(lines) == len(SIZES) + 2 * 2  # Table 2 and its costs also have base and big
     for line in lines:
         assert round(int(line["parameters"]) / 1e6) == SIZES[line["hparams_set"]]
 

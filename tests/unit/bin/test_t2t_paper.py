@@ -72,15 +72,25 @@ def add_checkpoints(folder: str, *steps: int) -> None:
 
 def test_csv_has_one_line_per_row_and_exact_figures() -> None:
     rows = lines()
-    assert [line["table"] for line in rows] == 10 * ["2"] + 20 * ["3"] + 12 * ["4"]
+    assert [line["table"] for line in rows] == 10 * ["2"] + 12 * ["2 cost"] + 20 * ["3"] + 12 * ["4"]
     base = next(line for line in rows if line["hparams_set"] == "transformer_base")
     assert base["row"] == "Transformer (base)"
     assert int(base["parameters"]) == size.parameters(registry.hparams("transformer_base"), int(base["vocab_size"]))
     assert (base["target_tokens_per_step"], base["source_tokens_per_step"]) == ("25000", "25000")
     assert (base["paper_bleu_ende"], base["paper_bleu_enfr"], base["output_dir"]) == ("27.3", "38.1", "")
     for line in rows:
-        assert bool(line["parameters"]) == bool(line["flops_by_products"]) == bool(line["hparams_set"])
-    assert [line["table"] for line in lines("--table=4,2")] == 10 * ["2"] + 12 * ["4"]
+        flops = line["token_flops"] if line["table"] == "2 cost" else line["flops_by_products"]
+        assert bool(line["parameters"]) == bool(flops) == bool(line["hparams_set"])
+    assert [line["table"] for line in lines("--table=4,2")] == 10 * ["2"] + 12 * ["2 cost"] + 12 * ["4"]
+
+
+def test_training_costs_stand_below_table_2_with_remarks() -> None:
+    text = output("paper", "--table=2")
+    _, _, costs = text.partition("Training costs of the systems in Table 2")
+    (gnmt,) = (line for line in costs.splitlines() if line.startswith("GNMT + RL") and "EN-FR" in line)
+    assert gnmt.split()[3:] == ["EN-FR", "gnmt", "278", "280,826,880", "1.3e9", "7.9e9", "1.0e19", "1.4e20", "7%"]
+    assert "\n\nByteNet: We know no published number of parameters" in costs
+    assert "Training costs" not in output("paper", "--table=3")
 
 
 def test_text_and_markdown_show_the_same_cells() -> None:
@@ -120,7 +130,8 @@ def test_one_vocabulary_size_can_count_every_row() -> None:
     for line in rows:
         hparams = registry.hparams(line["hparams_set"])
         assert int(line["parameters"]) == size.parameters(hparams, 500)
-    assert rows[1]["parameters_enfr"] == str(size.parameters(registry.hparams("transformer_big_enfr"), 500))
+    (big,) = (line for line in rows if line["row"] == "Transformer (big)" and line["table"] == "2")
+    assert big["parameters_enfr"] == str(size.parameters(registry.hparams("transformer_big_enfr"), 500))
 
 
 def test_a_folder_appears_in_its_rows(make_folder: MakeFolder, tiny_vocabulary: Vocabulary) -> None:
@@ -156,7 +167,7 @@ def test_each_folder_of_a_row_has_its_own_line(make_folder: MakeFolder) -> None:
     hparams = registry.hparams("transformer_big_enfr")
     paths = [make_folder(name, "wmt_enfr", hparams, {"bleu": {"wmt14": 41.0}}) for name in ("one", "two")]
     rows = lines("--table=2,3", f"--output_dirs={','.join(paths)}")
-    assert len(rows) == 31
+    assert len(rows) == 10 + 12 + 20 + 1  # a row with two folders has two lines
     assert [(line["row"], line["output_dir"]) for line in rows if line["output_dir"]] == [
         ("Transformer (big)", path) for path in paths
     ]
@@ -166,6 +177,34 @@ def test_a_folder_whose_table_is_not_printed_still_appears(make_folder: MakeFold
     path = make_folder("base", "wmt_ende", registry.hparams("transformer_base"), RESULTS)
     (line,) = folder_lines(path, "--table=4")
     assert (line["table"], line["measured_steps"]) == ("", "90000")
+
+
+@pytest.mark.parametrize(
+    ("hparams_set", "problem", "row"),
+    [
+        ("bytenet", "wmt_ende", "ByteNet"),
+        ("deep_att", "wmt_enfr", "Deep-Att + PosUnk"),
+        ("gnmt", "wmt_ende", "GNMT + RL"),
+        ("gnmt", "wmt_enfr", "GNMT + RL"),
+        ("convs2s_enfr", "wmt_enfr", "ConvS2S"),
+        ("deep_att", "wmt_ende", ""),  # Table 2 has Deep-Att only for EN-FR
+        ("convs2s_enfr", "wmt_ende", ""),
+    ],
+)
+def test_a_model_of_another_system_appears_in_its_row(
+    hparams_set: str, problem: str, row: str, make_folder: MakeFolder, tiny_vocabulary: Vocabulary
+) -> None:
+    hparams = registry.hparams(hparams_set)
+    path = make_folder("model", problem, hparams, {"bleu": {"wmt14/full": 24.5}})
+    (line,) = folder_lines(path)
+    assert (line["row"], line["measured_bleu:wmt14/full"]) == (row, "24.5")
+    assert line["measured_parameters"] == str(size.parameters(hparams, tiny_vocabulary.size))
+
+
+def test_the_parameters_of_a_custom_model_are_not_computed(make_folder: MakeFolder, tiny_hparams: HParams) -> None:
+    path = make_folder("model", "numbers_ende", replace(tiny_hparams, model="recurrent"), RESULTS)
+    (line,) = folder_lines(path)
+    assert (line["measured_steps"], line["measured_parameters"]) == ("90000", "")
 
 
 def test_a_parser_is_recognised_by_its_problem(make_folder: MakeFolder) -> None:
