@@ -90,6 +90,9 @@ class HParams:
     """Width of the vectors before the pre-softmax projection of ConvS2S; 0 means hidden_size."""
     embedding_size: int = 0
     """Width of the embeddings of Deep-Att; 0 means hidden_size."""
+    cell_size: int = 0
+    """Number of cells of each LSTM in the model "moe". The LSTM's output is projected to the width hidden_size. 0 means
+    hidden_size cells and no projection."""
     initializer_gain: float = 1.0
     """Factor of the initial variance of all kernels, but not of embeddings. In the Transformer, a kernel [m, n] starts
     with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
@@ -157,7 +160,7 @@ class HParams:
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
         check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
         channels = ("attention_key_channels", "attention_value_channels")
-        widths = (*channels, "output_embedding_size", "embedding_size")
+        widths = (*channels, "output_embedding_size", "embedding_size", "cell_size")
         check(self, widths, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
         for name in channels if uses(self, "num_heads") else ():
             self._check_heads_divide(name if getattr(self, name) else "hidden_size")

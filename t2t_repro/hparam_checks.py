@@ -26,6 +26,7 @@ LIMITS = {
             "attention_value_channels",
             "output_embedding_size",
             "embedding_size",
+            "cell_size",
         ),
         1 << 20,
     ),

@@ -27,6 +27,7 @@ MODEL_HPARAMS: dict[str, tuple[str, ...]] = {
     "gnmt": (),
     "bytenet": ("kernel_height", "norm_epsilon"),
     "deep_att": ("embedding_size",),
+    "moe": ("filter_size", "cell_size", *EXPERTS),
 }
 """For each built-in model, the hparams that it uses and that not all models use."""
 

@@ -3,9 +3,9 @@
 The context a that attention returns is part of the layer's input: with [i, f, o, g] = x W + a W_a + y' W_r + b, the
 rest is as in `layers.lstm`. So attention is inside the loop over positions.
 
-Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, M width of the
-memory, A width of attention's hidden layer. Functions with a loop over positions take and return tensors whose first
-dimension is T.
+Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, C number of
+cells, M width of the memory, A width of attention's hidden layer. Functions with a loop over positions take and return
+tensors whose first dimension is T.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from keras import ops
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.additive_attention import AdditiveAttention, Memory
 from t2t_repro.layers.base import Tensor, float32, outer_shape
-from t2t_repro.layers.lstm import LSTM, Slopes, State, Step, before, first_step, lstm_step, outer_product, product
+from t2t_repro.layers.lstm import (
+    LSTM,
+    Slopes,
+    State,
+    Step,
+    before,
+    first_step,
+    lstm_step,
+    outer_product,
+    product,
+    projected,
+    projection_gradient,
+)
 
 
 class Kernels(NamedTuple):
@@ -29,7 +41,14 @@ class Kernels(NamedTuple):
     vector: Tensor
     """v [A], float32."""
     gates: Tensor
-    """W_a above W_r, [M + D, 4 D], in the number type of the products."""
+    """W_a above W_r, [M + D, 4 C], in the number type of the products."""
+    projection: Tensor | None = None
+    """P [C, D], in the number type of the products; None for a layer without a projection."""
+
+    def transposed(self) -> Kernels:
+        """Returns the kernels, with all matrices transposed."""
+        projection = None if self.projection is None else ops.transpose(self.projection)
+        return Kernels(ops.transpose(self.query), self.vector, ops.transpose(self.gates), projection)
 
 
 class Attended(NamedTuple):
@@ -56,9 +75,9 @@ class Gradients(NamedTuple):
     output: Tensor
     """Gradient of the output of the position before, [B, D]."""
     cell: Tensor
-    """Gradient of the cell of the position before, [B, D]."""
+    """Gradient of the cell of the position before, [B, C]."""
     sums: Tensor
-    """Gradient of [i, f, o, g], [B, 4 D]."""
+    """Gradient of [i, f, o, g], [B, 4 C]."""
     context: Tensor
     """Gradient of the context, [B, M]."""
     query: Tensor
@@ -87,15 +106,17 @@ class Backward:
             product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape
         )
         self.slopes = Slopes.of(steps, before(steps.cell))
-        self.transposed = Kernels(ops.transpose(kernels.query), kernels.vector, ops.transpose(kernels.gates))
+        self.transposed = kernels.transposed()
 
     def run(self, outputs: Tensor, contexts: Tensor) -> Gradients:
         """Returns the gradients at all positions [T, ...], given those of the outputs and of the contexts."""
         positions, (batch, source) = ops.arange(ops.shape(outputs)[0]), ops.shape(self.memory.keys)[:2]
         width, memory_width, hidden_width = outputs.shape[-1], contexts.shape[-1], self.memory.keys.shape[-1]
+        cells = self.slopes.cell.shape[-1]
 
         def step_back(later: Gradients, t: Tensor) -> tuple[Gradients, Gradients]:
-            sums, cell = self.slopes.step_back(t, outputs[t] + later.output, later.cell)
+            of_hidden = projected(outputs[t] + later.output, self.transposed.projection)
+            sums, cell = self.slopes.step_back(t, of_hidden, later.cell)
             read = product(sums, self.transposed.gates)
             context = contexts[t] + read[:, :memory_width]
             query, keys, vector = self.attention(t, context)
@@ -103,7 +124,7 @@ class Backward:
             gradients = Gradients(output, cell, sums, context, query, keys, vector)
             return gradients, gradients
 
-        widths = (width, width, 4 * width, memory_width, hidden_width)
+        widths = (width, cells, 4 * cells, memory_width, hidden_width)
         shapes = [*((batch, count) for count in widths), (batch, source, hidden_width), (hidden_width,)]
         nothing = Gradients(*map(ops.zeros, shapes))
         return ops.scan(step_back, nothing, positions, reverse=True)[1]
@@ -125,7 +146,7 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
     The gradient is written by hand, for the reason in `layers.lstm.lstm`.
 
     Args:
-        inputs: x W + b, float32 [T, B, 4 D].
+        inputs: x W + b, float32 [T, B, 4 C].
         memory: the memory to attend to.
         kernels: the weights inside the loop.
     """
@@ -139,11 +160,11 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
             state = last[0]
             context, weights = attend(product(state.output, loop.query), constants, loop.vector)
             read = ops.concatenate([context, state.output], axis=-1)
-            new = lstm_step(sums + product(read, loop.gates), state.cell), context, weights
+            new = lstm_step(sums + product(read, loop.gates), state.cell, loop.projection), context, weights
             return new, new
 
-        width, memory_width = inputs.shape[-1] // 4, values.shape[-1]
-        nothing = first_step(batch, width), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
+        width, cells, memory_width = loop.query.shape[0], inputs.shape[-1] // 4, values.shape[-1]
+        nothing = first_step(batch, width, cells), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
         _, (steps, contexts, weights) = ops.scan(step, nothing, inputs)
 
         def gradient(*upstream: Any) -> tuple[Tensor, ...]:
@@ -152,6 +173,10 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
             backward = Backward(constants, loop, steps, weights)
             gradients = backward.run(of_outputs, of_contexts)
             read = ops.concatenate([contexts, backward.outputs_before], axis=-1)
+            of_projection = []
+            if loop.projection is not None:
+                of_outputs = of_outputs + before(gradients.output, is_reversed=True)
+                of_projection.append(projection_gradient(steps, of_outputs, dtype))
             return (
                 gradients.sums,
                 ops.sum(gradients.keys, axis=0),
@@ -162,11 +187,13 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
                 outer_product(backward.outputs_before, gradients.query, dtype),
                 ops.sum(gradients.vector, axis=0),
                 outer_product(read, gradients.sums, dtype),
+                *of_projection,
             )
 
         return (steps.output, contexts, weights), gradient
 
-    return Attended(*attended(inputs, memory.keys, memory.values, *kernels))
+    tensors = [tensor for tensor in kernels if tensor is not None]
+    return Attended(*attended(inputs, memory.keys, memory.values, *tensors))
 
 
 class AttentiveLSTM(LSTM):
@@ -178,7 +205,7 @@ class AttentiveLSTM(LSTM):
 
     def __init__(self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str) -> None:
         super().__init__(hparams, width_in, precision, name)
-        widths = (self.width,) * 4
+        widths = (self.cells,) * 4
         self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
         with keras.name_scope(name):
             self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
@@ -188,12 +215,13 @@ class AttentiveLSTM(LSTM):
         inputs = self.sums(ops.transpose(x, (1, 0, 2)))
         gates = [ops.cast(kernel, self.compute_dtype) for kernel in (self.context_kernel, self.recurrent_kernel)]
         query = ops.cast(self.attention.query_kernel, self.compute_dtype)
-        kernels = Kernels(query, float32(self.attention.vector), ops.concatenate(gates, axis=0))
+        vector = float32(self.attention.vector)
+        kernels = Kernels(query, vector, ops.concatenate(gates, axis=0), self.cast_projection())
         results = attentive_lstm(inputs, memory, kernels)
         return Attended(*(ops.transpose(result, (1, 0, 2)) for result in results))
 
     def sums_with_context(self, x: Tensor, contexts: Tensor) -> Tensor:
-        """Returns x W + a W_a + b, float32 [..., 4 D], for x [..., I] and the contexts [..., M]."""
+        """Returns x W + a W_a + b, float32 [..., 4 C], for x [..., I] and the contexts [..., M]."""
         return self.sums(x) + float32(self.product(contexts, self.context_kernel))
 
     def attend_and_step(self, x: Tensor, state: State, memory: Memory) -> tuple[State, Tensor, Tensor]:
@@ -201,11 +229,11 @@ class AttentiveLSTM(LSTM):
 
         Args:
             x: [B, K, I], the input of each hypothesis.
-            state: [B * K, D], the state before the position.
+            state: the state of the B * K hypotheses before the position.
             memory: the memory of the sentences.
 
         Returns:
-            The state after the position [B * K, D], the contexts [B, K, M] and the attention weights [B, K, S].
+            The state after the position, the contexts [B, K, M] and the attention weights [B, K, S].
         """
         state = self.with_width(state)
         queries = ops.reshape(state.output, (*outer_shape(x), self.width))
@@ -213,5 +241,5 @@ class AttentiveLSTM(LSTM):
         sums = self.sums(ops.reshape(x, (-1, x.shape[-1])))
         read = ops.concatenate([ops.reshape(contexts, (-1, contexts.shape[-1])), state.output], axis=-1)
         kernel = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
-        new = lstm_step(sums + float32(self.product(read, kernel)), state.cell)
+        new = lstm_step(sums + float32(self.product(read, kernel)), state.cell, self.cast_projection())
         return State(new.output, new.cell), contexts, weights

@@ -4,10 +4,12 @@ At each position, with [i, f, o, g] = x W + y' W_r + b, the layer computes
 
     c = sigmoid(f) c' + sigmoid(i) tanh(g)          y = sigmoid(o) tanh(c)
 
-x is the input, y the output and c the cell at the position; y' and c' are those of the position before it.
+x is the input, y the output and c the cell at the position; y' and c' are those of the position before it. With a
+projection (Sak et al. 2014, without their peephole connections), y = (sigmoid(o) tanh(c)) P, so that a layer can have
+many cells but narrow inputs and outputs.
 
-Shapes: B batch, T length, I width of the input, D width of the output. Functions with a loop over positions take and
-return tensors whose first dimension is T.
+Shapes: B batch, T length, I width of the input, D width of the output, C number of cells, which is D in a layer without
+a projection. Functions with a loop over positions take and return tensors whose first dimension is T.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class State(NamedTuple):
     output: Tensor
     """y [B, D]."""
     cell: Tensor
-    """c [B, D]."""
+    """c [B, C]."""
 
 
 class Step(NamedTuple):
@@ -40,55 +42,60 @@ class Step(NamedTuple):
     output: Tensor
     """y [B, D]."""
     cell: Tensor
-    """c [B, D]."""
+    """c [B, C]."""
     gates: Tensor
-    """sigmoid(i), sigmoid(f) and sigmoid(o), side by side: [B, 3 D]."""
+    """sigmoid(i), sigmoid(f) and sigmoid(o), side by side: [B, 3 C]."""
     candidate: Tensor
-    """tanh(g) [B, D]."""
+    """tanh(g) [B, C]."""
 
 
-def lstm_step(sums: Tensor, cell: Tensor) -> Step:
-    """Returns a step for the sums [i, f, o, g] [B, 4 D] and the cell of the position before [B, D]."""
-    width = cell.shape[-1]
-    gates, candidate = ops.sigmoid(sums[:, : 3 * width]), ops.tanh(sums[:, 3 * width :])
+def lstm_step(sums: Tensor, cell: Tensor, projection: Tensor | None = None) -> Step:
+    """Returns a step for the sums [i, f, o, g] [B, 4 C], the cell of the position before [B, C] and P [C, D]."""
+    cells = cell.shape[-1]
+    gates, candidate = ops.sigmoid(sums[:, : 3 * cells]), ops.tanh(sums[:, 3 * cells :])
     i, f, o = ops.split(gates, 3, axis=-1)
     cell = f * cell + i * candidate
-    return Step(o * ops.tanh(cell), cell, gates, candidate)
+    return Step(projected(o * ops.tanh(cell), projection), cell, gates, candidate)
 
 
-def first_step(batch: Tensor, width: int) -> Step:
+def projected(x: Tensor, projection: Tensor | None) -> Tensor:
+    """Returns x P for x [N, C] and P [C, D], or x if P is None."""
+    return x if projection is None else product(x, projection)
+
+
+def first_step(batch: Tensor, width: int, cells: int) -> Step:
     """Returns the zeros that come before the first position, for `ops.scan`."""
-    return Step(*(ops.zeros((batch, count * width)) for count in (1, 1, 3, 1)))
+    return Step(*(ops.zeros((batch, count)) for count in (width, cells, 3 * cells, cells)))
 
 
 class Slopes(NamedTuple):
-    """Derivatives of an LSTM's step at each position, which need no loop."""
+    """Derivatives of an LSTM's step at each position, which need no loop. The output is the one before a projection."""
 
     cell: Tensor
-    """Derivative of the output with respect to the cell, [T, B, D]."""
+    """Derivative of the output with respect to the cell, [T, B, C]."""
     sums: Tensor
-    """Derivatives [T, B, 4 D] of the cell with respect to i, f and g, and of the output with respect to o, in the order
+    """Derivatives [T, B, 4 C] of the cell with respect to i, f and g, and of the output with respect to o, in the order
     [i, f, o, g]."""
     forget: Tensor
-    """Derivative of the cell with respect to the cell before it, [T, B, D]."""
+    """Derivative of the cell with respect to the cell before it, [T, B, C]."""
 
     @classmethod
     def of(cls, steps: Step, cells_before: Tensor) -> Slopes:
         """Returns the slopes of the steps at all positions, with tensors [T, B, ...] in `steps`.
 
         Args:
-            cells_before: [T, B, D], the cell of the position before each position.
+            cells_before: [T, B, C], the cell of the position before each position.
         """
         (i, f, o), g, squashed = ops.split(steps.gates, 3, axis=-1), steps.candidate, ops.tanh(steps.cell)
         sums = [g * i * (1.0 - i), cells_before * f * (1.0 - f), squashed * o * (1.0 - o), i * (1.0 - g * g)]
         return cls(o * (1.0 - squashed * squashed), ops.concatenate(sums, axis=-1), f)
 
     def step_back(self, t: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the gradients of the sums at position t [B, 4 D], and of the cell before it [B, D].
+        """Returns the gradients of the sums at position t [B, 4 C], and of the cell before it [B, C].
 
         Args:
-            output: gradient of the output at position t, [B, D].
-            cell: gradient of the cell at position t [B, D], without the part that comes from the output.
+            output: gradient of the output at position t before a projection, [B, C].
+            cell: gradient of the cell at position t [B, C], without the part that comes from the output.
         """
         cell = output * self.cell[t] + cell
         return ops.concatenate([cell, cell, output, cell], axis=-1) * self.sums[t], cell * self.forget[t]
@@ -118,53 +125,68 @@ def outer_product(x: Tensor, y: Tensor, dtype: str) -> Tensor:
     return ops.matmul(ops.transpose(x), y)
 
 
-def lstm(inputs: Tensor, kernel: Tensor, is_reversed: bool = False) -> Tensor:
+def projection_gradient(steps: Step, outputs: Tensor, dtype: str) -> Tensor:
+    """Returns the gradient of P, [C, D] of type `dtype`, for the steps at all positions.
+
+    Args:
+        outputs: gradients of the outputs, [T, B, D]. They include the part that comes from the next position.
+    """
+    return outer_product(ops.split(steps.gates, 3, axis=-1)[2] * ops.tanh(steps.cell), outputs, dtype)
+
+
+def lstm(inputs: Tensor, kernel: Tensor, projection: Tensor | None = None, is_reversed: bool = False) -> Tensor:
     """Returns the outputs y of an LSTM at all positions, float32 [T, B, D].
 
-    The gradient is written by hand: the loop backward computes only what depends on the next position, and the kernel's
-    gradient is one product after the loop. Automatic differentiation would compute and add this gradient at each
+    The gradient is written by hand: the loop backward computes only what depends on the next position, and the kernels'
+    gradients are products after the loop. Automatic differentiation would compute and add these gradients at each
     position, which takes 1.5 times as long (width 120, 16 positions, one thread of a CPU).
 
     Args:
-        inputs: x W + b, float32 [T, B, 4 D].
-        kernel: W_r [D, 4 D], in the number type of the products.
+        inputs: x W + b, float32 [T, B, 4 C].
+        kernel: W_r [D, 4 C], in the number type of the products.
+        projection: P [C, D], in the number type of the products; None for a layer without a projection.
         is_reversed: true to begin at the last position.
     """
 
     @ops.custom_gradient
-    def outputs(inputs: Tensor, kernel: Tensor) -> Any:
-        width, batch = kernel.shape[0], ops.shape(inputs)[1]
+    def outputs(inputs: Tensor, *kernels: Tensor) -> Any:
+        kernel, projection = kernels if len(kernels) == 2 else (*kernels, None)
+        width, cells, batch = kernel.shape[0], kernel.shape[1] // 4, ops.shape(inputs)[1]
 
         def step(last: Step, sums: Tensor) -> tuple[Step, Step]:
-            new = lstm_step(sums + product(last.output, kernel), last.cell)
+            new = lstm_step(sums + product(last.output, kernel), last.cell, projection)
             return new, new
 
-        _, steps = ops.scan(step, first_step(batch, width), inputs, reverse=is_reversed)
+        _, steps = ops.scan(step, first_step(batch, width, cells), inputs, reverse=is_reversed)
 
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             slopes = Slopes.of(steps, before(steps.cell, is_reversed))
-            transposed = ops.transpose(kernel)
+            transposed, back = (None if matrix is None else ops.transpose(matrix) for matrix in (kernel, projection))
 
-            def step_back(carry: tuple[Tensor, Tensor], t: Tensor) -> tuple[Any, Any]:
-                sums, cell = carry
-                carry = slopes.step_back(t, upstream[t] + product(sums, transposed), cell)
-                return carry, carry
+            def step_back(later: tuple[Tensor, ...], t: Tensor) -> tuple[Any, Any]:
+                sums, cell, _ = later
+                output = upstream[t] + product(sums, transposed)
+                new = *slopes.step_back(t, projected(output, back), cell), output
+                return new, new
 
-            nothing = ops.zeros((batch, 4 * width)), ops.zeros((batch, width))
+            nothing = tuple(ops.zeros((batch, count)) for count in (4 * cells, cells, width))
             positions = ops.arange(ops.shape(inputs)[0])
-            _, (sums, _) = ops.scan(step_back, nothing, positions, reverse=not is_reversed)
-            return sums, outer_product(before(steps.output, is_reversed), sums, kernel.dtype)
+            _, (sums, _, of_outputs) = ops.scan(step_back, nothing, positions, reverse=not is_reversed)
+            of_kernel = outer_product(before(steps.output, is_reversed), sums, kernel.dtype)
+            if projection is None:
+                return sums, of_kernel
+            return sums, of_kernel, projection_gradient(steps, of_outputs, kernel.dtype)
 
         return steps.output, gradient
 
-    return outputs(inputs, kernel)
+    return outputs(inputs, kernel) if projection is None else outputs(inputs, kernel, projection)
 
 
 class LSTM(Layer):
     """A layer of long short-term memory. Its state is float32 in every precision.
 
     Args:
-        hparams: `hidden_size` is D.
+        hparams: `hidden_size` is D, `cell_size` is C. The layer has a projection unless `cell_size` is 0.
         width_in: I, width of the input.
         precision: number type of weights and products, see `Layer`.
         name: name of the layer.
@@ -172,12 +194,14 @@ class LSTM(Layer):
 
     def __init__(self, hparams: HParams, width_in: int, precision: str, name: str) -> None:
         super().__init__(precision, name)
-        self.width, widths = hparams.hidden_size, (hparams.hidden_size,) * 4
-        self.input_kernel = self.kernel("input_kernel", width_in, widths, hparams.initializer_gain)
-        self.recurrent_kernel = self.kernel("recurrent_kernel", self.width, widths, hparams.initializer_gain)
+        self.width, gain = hparams.hidden_size, hparams.initializer_gain
+        self.cells = hparams.cell_size or self.width
+        self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
+        self.recurrent_kernel = self.kernel("recurrent_kernel", self.width, (self.cells,) * 4, gain)
+        self.projection = self.kernel("projection", self.cells, self.width, gain) if hparams.cell_size else None
         # With a forget bias of 1, gradients reach earlier positions from the first step on (Jozefowicz et al. 2015).
-        forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.width))
-        self.bias = self.add_weight(shape=(4 * self.width,), initializer=forget, name="bias", dtype="float32")
+        forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
+        self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")
 
     def call(self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
         """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
@@ -190,31 +214,35 @@ class LSTM(Layer):
         return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
 
     def outputs(self, inputs: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
-        """Returns what `call` returns, given the result x W + b [T, B, 4 D] of `sums` instead of x."""
+        """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""
         if is_padding is not None:
             inputs = inputs + CLOSED * float32(ops.transpose(is_padding))[..., None]
-        y = lstm(inputs, ops.cast(self.recurrent_kernel, self.compute_dtype), is_reversed)
+        y = lstm(inputs, ops.cast(self.recurrent_kernel, self.compute_dtype), self.cast_projection(), is_reversed)
         return ops.transpose(y, (1, 0, 2))
 
     def step(self, x: Tensor, state: State) -> State:
-        """Returns the state [N, D] after a position with input x [N, I], given the state before it."""
+        """Returns the state after a position with input x [N, I], given the state before it."""
         return self.next_state(self.sums(x), state)
 
     def next_state(self, inputs: Tensor, state: State) -> State:
-        """Returns what `step` returns, given the result x W + b [N, 4 D] of `sums` instead of x."""
+        """Returns what `step` returns, given the result x W + b [N, 4 C] of `sums` instead of x."""
         state = self.with_width(state)
         sums = inputs + float32(self.product(state.output, self.recurrent_kernel))
-        return State(*lstm_step(sums, state.cell)[:2])
+        return State(*lstm_step(sums, state.cell, self.cast_projection())[:2])
+
+    def cast_projection(self) -> Tensor | None:
+        """Returns P [C, D] in the number type of the products, or None if the layer has no projection."""
+        return None if self.projection is None else ops.cast(self.projection, self.compute_dtype)
 
     def with_width(self, state: State) -> State:
-        """Returns the state [N, D] with a known D, which tensors in the loop of a search do not have."""
-        return State(*(ops.reshape(tensor, (-1, self.width)) for tensor in state))
+        """Returns the state of N rows with known widths, which tensors in the loop of a search do not have."""
+        return State(ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells)))
 
     def sums(self, x: Tensor) -> Tensor:
-        """Returns x W + b, float32 [..., 4 D], for x [..., I]."""
+        """Returns x W + b, float32 [..., 4 C], for x [..., I]."""
         sums = float32(self.product(ops.reshape(x, (-1, x.shape[-1])), self.input_kernel)) + self.bias
-        return ops.reshape(sums, (*ops.shape(x)[:-1], 4 * self.width))
+        return ops.reshape(sums, (*ops.shape(x)[:-1], 4 * self.cells))
 
     def start(self, rows: Tensor) -> State:
-        """Returns the state before the first position, zeros [rows, D]."""
-        return State(*(ops.zeros((rows, self.width)) for _ in range(2)))
+        """Returns the state before the first position, zeros in `rows` rows."""
+        return State(ops.zeros((rows, self.width)), ops.zeros((rows, self.cells)))

@@ -27,19 +27,25 @@ class NumpyLayers:
         return np.concatenate([self.weights[path] for path in paths if path in self.weights])
 
     def sums(self, name: str, inputs: np.ndarray) -> np.ndarray:
-        """Returns the part of the gates' sums [T, 4 D] of the LSTM `name` that comes from its inputs [T, I]."""
+        """Returns the part of the gates' sums [T, 4 C] of the LSTM `name` that comes from its inputs [T, I]."""
         return inputs @ self.kernels(name, "input", "context") + self.weights[f"{name}/bias"]
 
     def step(self, name: str, sums: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns output and cell [D] after a position with `sums` [4 D], for output y and cell c before it."""
+        """Returns output [D] and cell [C] after a position with `sums` [4 C], for output y and cell c before it."""
         i, f, o, g = np.split(sums + y @ self.kernels(name, "recurrent"), 4)
         i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
         c = f * c + i * np.tanh(g)
-        return o * np.tanh(c), c
+        y = o * np.tanh(c)
+        return (y @ self.weights[f"{name}/projection"] if self.hparams.cell_size else y), c
+
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the output [D] and the cell [C] before the first position."""
+        width = self.hparams.hidden_size
+        return np.zeros(width), np.zeros(self.hparams.cell_size or width)
 
     def lstm(self, name: str, inputs: np.ndarray, is_reversed: bool = False) -> np.ndarray:
         """Returns the outputs [T, D] of the LSTM `name` for inputs [T, I]."""
-        y = c = np.zeros(self.hparams.hidden_size)
+        y, c = self.start()
         outputs = []
         for sums in self.sums(name, inputs)[:: -1 if is_reversed else 1]:
             y, c = self.step(name, sums, y, c)
@@ -51,7 +57,7 @@ class NumpyLayers:
         query_kernel, key_kernel, vector = (
             self.weights[f"{name}/attention/{part}"] for part in ("query_kernel", "key_kernel", "vector")
         )
-        y = c = np.zeros(self.hparams.hidden_size)
+        y, c = self.start()
         outputs, contexts, all_weights = [], [], []
         for x in inputs:
             odds = np.exp(np.tanh(y @ query_kernel + memory @ key_kernel) @ vector)

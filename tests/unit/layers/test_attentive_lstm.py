@@ -17,7 +17,7 @@ from t2t_repro.layers.attentive_lstm import AttentiveLSTM
 from t2t_repro.layers.lstm import LSTM, State
 from t2t_repro.layers.masks import ILLEGAL
 
-BATCH, LENGTH, SOURCE, WIDTH_IN, WIDTH, MEMORY_WIDTH = 3, 4, 5, 3, 8, 6
+BATCH, LENGTH, SOURCE, WIDTH_IN, WIDTH, MEMORY_WIDTH, CELLS = 3, 4, 5, 3, 8, 6, 12
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(BATCH, LENGTH, WIDTH_IN)).astype("float32")
 VALUES = RANDOM.normal(size=(BATCH, SOURCE, MEMORY_WIDTH)).astype("float32")
@@ -25,10 +25,18 @@ BIAS = np.where(np.arange(SOURCE) < np.array([5, 2, 1])[:, None], 0.0, ILLEGAL).
 UPSTREAM = RANDOM.normal(size=(BATCH, LENGTH, WIDTH + MEMORY_WIDTH)).astype("float32")
 
 
-def layer(precision: str = "float32") -> AttentiveLSTM:
+both_kinds = pytest.mark.parametrize("cells", [0, CELLS], ids=["plain", "projected"])
+
+
+def hparams(cells: int) -> HParams:
+    """Returns hparams of a layer of width WIDTH."""
+    return HParams(model="moe", moe_num_experts=4, hidden_size=WIDTH, cell_size=cells)
+
+
+def layer(precision: str = "float32", cells: int = 0) -> AttentiveLSTM:
     """Returns a layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
-    result = AttentiveLSTM(HParams(hidden_size=WIDTH), WIDTH_IN, MEMORY_WIDTH, precision, name="lstm")
+    result = AttentiveLSTM(hparams(cells), WIDTH_IN, MEMORY_WIDTH, precision, name="lstm")
     result.attention.vector.assign(3 * result.attention.vector)  # so that attention weights differ more
     return result
 
@@ -41,9 +49,9 @@ def at_once(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
 
 def by_plain_layers(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
     """Returns the same, computed position by position with an ordinary LSTM that reads [x, context]."""
-    lstm = LSTM(HParams(hidden_size=WIDTH), WIDTH_IN + MEMORY_WIDTH, "float32", "plain")
+    lstm = LSTM(hparams(0 if ours.projection is None else CELLS), WIDTH_IN + MEMORY_WIDTH, "float32", "plain")
     lstm.input_kernel = ops.concatenate([ours.input_kernel, ours.context_kernel], axis=0)
-    lstm.recurrent_kernel, lstm.bias = ours.recurrent_kernel, ours.bias
+    lstm.recurrent_kernel, lstm.projection, lstm.bias = ours.recurrent_kernel, ours.projection, ours.bias
     memory, state, outputs, weights = ours.attention.memory(values, BIAS), ours.start(BATCH), [], []
     for t in range(LENGTH):
         context, weight = ours.attention(state.output[:, None], memory)
@@ -53,8 +61,9 @@ def by_plain_layers(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]
     return ops.stack(outputs, axis=1), ops.stack(weights, axis=1)
 
 
-def test_results_equal_those_of_plain_layers() -> None:
-    ours = layer()
+@both_kinds
+def test_results_equal_those_of_plain_layers(cells: int) -> None:
+    ours = layer(cells=cells)
     for actual, expected in zip(at_once(ours, X, VALUES), by_plain_layers(ours, X, VALUES), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
         assert np.ptp(expected[0], axis=0).max() > 0.005  # attention moves
@@ -71,8 +80,9 @@ def gradients(ours: AttentiveLSTM, outputs: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_the_gradient_equals_automatic_differentiation(in_graph: bool) -> None:
-    ours = layer()
+@both_kinds
+def test_the_gradient_equals_automatic_differentiation(in_graph: bool, cells: int) -> None:
+    ours = layer(cells=cells)
 
     def outputs(x: Any, values: Any) -> Any:
         return at_once(ours, x, values)[0]
@@ -81,14 +91,15 @@ def test_the_gradient_equals_automatic_differentiation(in_graph: bool) -> None:
     function = tf.function(outputs, input_signature=signature, autograph=False)
     actual = gradients(ours, function if in_graph else outputs)
     expected = gradients(ours, lambda x, values: by_plain_layers(ours, x, values)[0])
-    assert len(actual) == 2 + 7
+    assert len(actual) == 2 + 7 + bool(cells)
     for gradient, other in zip(actual, expected, strict=True):
         assert np.any(gradient)
         np.testing.assert_allclose(gradient, other, atol=1e-5)
 
 
-def test_a_step_computes_one_position_of_each_hypothesis() -> None:
-    ours, hypotheses = layer(), 2
+@both_kinds
+def test_a_step_computes_one_position_of_each_hypothesis(cells: int) -> None:
+    ours, hypotheses = layer(cells=cells), 2
     memory = ours.attention.memory(VALUES, BIAS)
     expected, expected_weights = at_once(ours, np.repeat(X, hypotheses, axis=0)[:BATCH], VALUES)
     state = ours.start(BATCH * hypotheses)
@@ -104,8 +115,9 @@ def test_a_step_computes_one_position_of_each_hypothesis() -> None:
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-def test_results_and_gradients_in_16_bits_are_close(precision: str) -> None:
-    exact, coarse = layer(), layer(precision)
+@both_kinds
+def test_results_and_gradients_in_16_bits_are_close(precision: str, cells: int) -> None:
+    exact, coarse = layer(cells=cells), layer(precision, cells)
     outputs, weights = at_once(coarse, X, VALUES)
     assert outputs.dtype == weights.dtype == tf.float32
     assert 0 < np.abs(outputs - at_once(exact, X, VALUES)[0]).max() < 0.05

@@ -13,43 +13,55 @@ from keras import ops
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.lstm import LSTM, Slopes, before, lstm_step
 
-BATCH, LENGTH, WIDTH_IN, WIDTH = 3, 4, 3, 8
+BATCH, LENGTH, WIDTH_IN, WIDTH, CELLS = 3, 4, 3, 8, 12
 LENGTHS = np.array([4, 2, 1])
 PADDING = np.arange(LENGTH) >= LENGTHS[:, None]
 X = np.random.default_rng(0).normal(size=(BATCH, LENGTH, WIDTH_IN)).astype("float32")
 UPSTREAM = np.random.default_rng(1).normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
 
 
-def layer(precision: str = "float32") -> LSTM:
+both_kinds = pytest.mark.parametrize("cells", [0, CELLS], ids=["plain", "projected"])
+
+
+def layer(precision: str = "float32", cells: int = 0) -> LSTM:
     """Returns a layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
-    result = LSTM(HParams(hidden_size=WIDTH), WIDTH_IN, precision, name="lstm")
-    result.bias.assign(result.bias + np.random.default_rng(2).normal(size=4 * WIDTH))
+    result = LSTM(
+        HParams(model="moe", moe_num_experts=4, hidden_size=WIDTH, cell_size=cells), WIDTH_IN, precision, "lstm"
+    )
+    result.bias.assign(result.bias + np.random.default_rng(2).normal(size=4 * (cells or WIDTH)))
     return result
 
 
 def keras_outputs(ours: LSTM, x: np.ndarray) -> np.ndarray:
-    """Returns the outputs [1, T, D] of Keras's LSTM with our weights for one sentence x [T, I]."""
-    theirs = keras.layers.LSTM(WIDTH, return_sequences=True)
+    """Returns the outputs [T, D] of Keras's LSTM with our weights for one sentence x [T, I].
+
+    Keras's has no projection P. But y' W_r = h' P W_r if y' = h' P. So h are the outputs of an LSTM with P W_r as W_r.
+    """
+    projection = np.eye(WIDTH) if ours.projection is None else np.asarray(ours.projection)
+    theirs = keras.layers.LSTM(len(projection), return_sequences=True)
     theirs.build((1, None, WIDTH_IN))
 
     def in_their_order(weight: Any) -> np.ndarray:
         i, f, o, g = np.split(np.asarray(weight), 4, axis=-1)
         return np.concatenate([i, f, g, o], axis=-1)
 
-    theirs.set_weights([in_their_order(weight) for weight in (ours.input_kernel, ours.recurrent_kernel, ours.bias)])
-    return np.asarray(theirs(x[None]))[0]
+    weights = ours.input_kernel, projection @ np.asarray(ours.recurrent_kernel), ours.bias
+    theirs.set_weights([in_their_order(weight) for weight in weights])
+    return np.asarray(theirs(x[None]))[0] @ projection
 
 
-def test_outputs_equal_those_of_keras() -> None:
-    ours = layer()
+@both_kinds
+def test_outputs_equal_those_of_keras(cells: int) -> None:
+    ours = layer(cells=cells)
     outputs = ours(X)
     for row in range(BATCH):
         np.testing.assert_allclose(outputs[row], keras_outputs(ours, X[row]), atol=1e-6)
 
 
-def test_a_reversed_layer_begins_at_the_end_of_each_sentence() -> None:
-    ours = layer()
+@both_kinds
+def test_a_reversed_layer_begins_at_the_end_of_each_sentence(cells: int) -> None:
+    ours = layer(cells=cells)
     outputs = np.asarray(ours(X, PADDING, is_reversed=True))
     for row, length in enumerate(LENGTHS):
         expected = keras_outputs(ours, X[row, :length][::-1])[::-1]
@@ -80,8 +92,11 @@ def gradients(ours: LSTM, outputs: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_the_gradient_equals_automatic_differentiation_of_the_steps(is_reversed: bool, in_graph: bool) -> None:
-    ours = layer()
+@both_kinds
+def test_the_gradient_equals_automatic_differentiation_of_the_steps(
+    is_reversed: bool, in_graph: bool, cells: int
+) -> None:
+    ours = layer(cells=cells)
 
     def outputs(x: Any) -> Any:
         return ours(x, PADDING, is_reversed=True) if is_reversed else ours(x)
@@ -90,7 +105,8 @@ def test_the_gradient_equals_automatic_differentiation_of_the_steps(is_reversed:
     function = tf.function(outputs, input_signature=[tf.TensorSpec([None, None, WIDTH_IN])], autograph=False)
     actual = gradients(ours, function if in_graph else outputs)
     expected = gradients(ours, lambda x: by_steps(ours, x, is_reversed))
-    assert [gradient.shape for gradient in actual] == [X.shape, (WIDTH_IN, 32), (WIDTH, 32), (32,)]
+    sums, projection = 4 * (cells or WIDTH), [(CELLS, WIDTH)] if cells else []
+    assert [gradient.shape for gradient in actual] == [X.shape, (WIDTH_IN, sums), (WIDTH, sums), *projection, (sums,)]
     for gradient, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(gradient, other, atol=1e-5)
 
@@ -128,8 +144,9 @@ def test_the_forget_gate_is_open_at_first() -> None:
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
-def test_states_are_float32_in_every_precision(precision: str) -> None:
-    exact, coarse = layer(), layer(precision)
+@both_kinds
+def test_states_are_float32_in_every_precision(precision: str, cells: int) -> None:
+    exact, coarse = layer(cells=cells), layer(precision, cells)
     for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
         variable.assign(other)
     outputs = coarse(X, PADDING, is_reversed=True)

@@ -1,0 +1,37 @@
+"""Formulas for the size of a mixture of experts, which the formulas of several families use."""
+
+from __future__ import annotations
+
+from t2t_repro.hparam import HParams
+from t2t_repro.models.size_formulas import FLOAT32
+
+
+def parameters(hparams: HParams) -> int:
+    """Returns the number of trainable parameters of layers.experts.Experts."""
+    width, inner = hparams.hidden_size, hparams.filter_size
+    return hparams.moe_num_experts * (2 * width * inner + 2 * width)
+
+
+def multiplications(hparams: HParams) -> int:
+    """Returns the number of multiplications of a position in training.
+
+    Each position has k experts and the two products of the gating network. Zeros that fill blocks do not count.
+    """
+    width, inner = hparams.hidden_size, hparams.filter_size
+    return 2 * hparams.moe_k * width * inner + 2 * width * hparams.moe_num_experts
+
+
+def activations(hparams: HParams, positions: int, precision: str) -> int:
+    """Returns an estimate of the bytes that the forward pass keeps for the backward pass.
+
+    Each position keeps k copies of its vector, of the inner activations and of the outputs, and five numbers for each
+    expert. The blocks keep copies of their experts' weights.
+
+    Args:
+        positions: number of positions of a micro-batch; if it is 0, there are no blocks.
+        precision: see `Formulas.activations`.
+    """
+    width, inner, product = hparams.hidden_size, hparams.filter_size, FLOAT32 if "32" in precision else 2
+    position = hparams.moe_k * (2 * width + inner) * product + 5 * FLOAT32 * hparams.moe_num_experts
+    copies = 2 * hparams.moe_num_experts * 2 * width * inner * product if positions else 0
+    return positions * position + copies
