@@ -187,6 +187,7 @@ def test_a_folder_whose_table_is_not_printed_still_appears(make_folder: MakeFold
         ("gnmt", "wmt_ende", "GNMT + RL"),
         ("gnmt", "wmt_enfr", "GNMT + RL"),
         ("convs2s_enfr", "wmt_enfr", "ConvS2S"),
+        ("moe", "wmt_enfr", "MoE"),
         ("deep_att", "wmt_ende", ""),  # Table 2 has Deep-Att only for EN-FR
         ("convs2s_enfr", "wmt_ende", ""),
     ],

@@ -55,6 +55,8 @@ def test_a_pair_of_a_system_has_its_own_hparams_set_and_vocabulary() -> None:
     sets = {key: (line["hparams_set"], line["vocab_size"]) for key, line in lines().items() if "hparams_set" in line}
     assert sets["ConvS2S", "EN-DE"] == ("convs2s_ende", 40_000)
     assert sets["ConvS2S", "EN-FR"] == ("convs2s_enfr", 40_000)
+    assert sets["GNMT + RL", "EN-DE"] == ("gnmt", 32_000)
+    assert sets["MoE", "EN-DE"] == sets["MoE", "EN-FR"] == ("moe", 32_000)
     assert sets["Deep-Att + PosUnk", "EN-FR"] == ("deep_att", 32_000)
     assert sets["ByteNet", "EN-DE"] == ("bytenet", 323)
     assert ("Deep-Att + PosUnk", "EN-DE") not in lines()

@@ -9,7 +9,7 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.models import size
 from t2t_repro.paper.published import PUBLISHED, REMARKS
-from t2t_repro.paper.rows import EN_DE, EN_FR, ROWS
+from t2t_repro.paper.rows import EN_DE, EN_FR, ROWS, Corpus
 
 SYSTEMS = {row.row: row for row in ROWS if row.table == 2 and "ensemble" not in row.row}
 
@@ -56,6 +56,15 @@ def test_the_remark_on_gnmt_states_its_size_correctly() -> None:
     assert "1% more parameters" in REMARKS["GNMT"] and "215 M" in REMARKS["GNMT"]
 
 
+def test_the_remark_on_moe_states_its_size_correctly() -> None:
+    moe = registry.hparams("moe")
+    assert f"{size.parameters(moe, 32_000):.1e}" == f"{PUBLISHED['MoE', 'wmt_ende'].parameters:.1e}" == "8.7e+09"
+    multiplications = size.formulas(moe).multiplications(moe, 32_000, 31, 31) / 31
+    assert multiplications == pytest.approx(89e6, abs=0.5e6)
+    gating = 2 * 2 * 512 * 2048  # in each of two layers, a product for the gates and a product for their noise
+    assert multiplications - gating == pytest.approx(85e6, abs=0.5e6)
+
+
 def test_the_remark_on_convs2s_explains_its_published_number_of_parameters() -> None:
     published = PUBLISHED["ConvS2S", "wmt_ende"].parameters
     of_the_code = replace(registry.hparams("convs2s_ende"), max_length=1024)
@@ -65,11 +74,21 @@ def test_the_remark_on_convs2s_explains_its_published_number_of_parameters() -> 
     assert "188 M" in REMARKS["ConvS2S"]
 
 
-def test_the_remark_on_convs2s_states_the_passes_that_its_flops_would_pay_for() -> None:
-    passes = []
-    for name, corpus, pairs, flops in (("convs2s_ende", EN_DE, 4.5e6, 9.6e18), ("convs2s_enfr", EN_FR, 36e6, 1.5e20)):
-        lengths, hparams = (corpus.source_length, corpus.target_length), registry.hparams(name)
-        # Forward and backward, each pair needs 6 operations for each multiplication of the forward pass.
-        passes.append(flops / (6 * size.formulas(hparams).multiplications(hparams, 40_000, *lengths) * pairs))
-    assert [round(number) for number in passes] == [83, 115]
-    assert "83 passes" in REMARKS["ConvS2S"] and "115 passes" in REMARKS["ConvS2S"]
+@pytest.mark.parametrize(
+    ("family", "hparams_set", "vocab_size", "corpus", "flops", "passes"),
+    [
+        ("ConvS2S", "convs2s_ende", 40_000, EN_DE, 9.6e18, 83),
+        ("ConvS2S", "convs2s_enfr", 40_000, EN_FR, 1.5e20, 115),
+        ("MoE", "moe", 32_000, EN_DE, 2.0e19, 286),
+        ("MoE", "moe", 32_000, EN_FR, 1.2e20, 201),
+    ],
+)
+def test_remarks_state_the_passes_that_the_papers_flops_would_pay_for(
+    family: str, hparams_set: str, vocab_size: int, corpus: Corpus, flops: float, passes: int
+) -> None:
+    hparams, lengths = registry.hparams(hparams_set), (corpus.source_length, corpus.target_length)
+    pairs = 4.5e6 if corpus == EN_DE else 36e6
+    # Forward and backward, each pair needs 6 operations for each multiplication of the forward pass.
+    operations = 6 * size.formulas(hparams).multiplications(hparams, vocab_size, *lengths) * pairs
+    assert round(flops / operations) == passes
+    assert f"{passes} passes" in REMARKS[family]
