@@ -10,7 +10,7 @@ from t2t_repro.hparam import HParams
 
 @registry.register_hparams
 def transformer_moe() -> HParams:
-    """transformer_base with 16 experts in the middle layer of each stack, 2 of which each position uses.
+    """transformer_base with 16 experts in the middle layer of each stack. Each position uses 2 of them.
 
     tensor2tensor's transformer_moe_base has these numbers of experts and this weight of the balancing losses. Its
     layer_types, such as "a/a/a-moe/a/a", put experts into the middle layer. The other values are those of
@@ -21,7 +21,7 @@ def transformer_moe() -> HParams:
 
 @registry.register_hparams
 def transformer_moe_tiny() -> HParams:
-    """transformer_tiny with 4 experts in the second layer of each stack, 2 of which each position uses.
+    """transformer_tiny with 4 experts in the second layer of each stack. Each position uses 2 of them.
 
     The inner width is 256 instead of 512, so that the model has about as many parameters as transformer_tiny.
     """

@@ -45,8 +45,8 @@ def generate_outputs(
         tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
     """
     search = sample if decode_hparams.is_random else beam_search
-    found = search(*start_search(model, decode_hparams, sources, tree_rules), decode_hparams)
-    return Hypotheses(tf.cast(found.ids, tf.int32), found.scores)
+    hypotheses = search(*start_search(model, decode_hparams, sources, tree_rules), decode_hparams)
+    return Hypotheses(tf.cast(hypotheses.ids, tf.int32), hypotheses.scores)
 
 
 class SearchStart(NamedTuple):

@@ -31,7 +31,7 @@ MAX_CHARACTERS = 1000
 MAX_TOKENS = 100
 """Largest number of tokens in a source, counting the end token."""
 MAX_BEAM_SIZE = 16
-"""Largest beam size, unless a model's default is larger. A step of the tree has twice as many candidates."""
+"""Largest beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""
 MAX_ALPHA = 5.0
 """Largest exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4

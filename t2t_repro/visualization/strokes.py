@@ -72,9 +72,9 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    first = panels[0].attention
-    most = max(len(first.queries), len(first.keys))
-    longest = [max(width(label(token)) for token in tokens) * LETTER for tokens in (first.queries, first.keys)]
+    attention = panels[0].attention
+    most = max(len(attention.queries), len(attention.keys))
+    longest = [max(width(label(token)) for token in tokens) * LETTER for tokens in (attention.queries, attention.keys)]
     cell = min(CELL + CELL_OF_HEAD * max(len(panel.attention.heads) for panel in panels), WIDEST_CELL)
     panel_width = max(cell * most, LEAST_WIDTH)
     height = float(np.clip(panel_width / 5, 1.2, 3))

@@ -16,7 +16,7 @@ SEED = np.array([1, 2], np.uint32)
 
 
 def check_positions(model: Any) -> None:
-    """The logits of a position depend on the targets before it, and on no others."""
+    """The logits of a position depend only on the targets before it."""
     logits = np.asarray(model(INPUTS, TARGETS))
     assert logits.shape == (2, 4, VOCAB) and logits.dtype == np.float32
     for t in (0, 2):
@@ -28,7 +28,7 @@ def check_positions(model: Any) -> None:
 
 
 def check_padding_and_batch(model: Any) -> None:
-    """Neither padding nor the other examples of a batch change the logits, with dropout or without."""
+    """Padding and the other examples of a batch do not change the logits, with or without dropout."""
     for seed in (None, SEED):
         logits = np.asarray(model(INPUTS, TARGETS, seed))
         one = None if seed is None else seed[1:]
@@ -39,7 +39,7 @@ def check_padding_and_batch(model: Any) -> None:
 
 
 def check_dropout(model: Any) -> None:
-    """The seeds decide dropout; without seeds there is none."""
+    """The seeds determine the dropout masks. Without seeds, the model has no dropout."""
     logits = np.asarray(model(INPUTS, TARGETS, SEED))
     np.testing.assert_array_equal(model(INPUTS, TARGETS, SEED), logits)
     for other in (SEED + 1, None):

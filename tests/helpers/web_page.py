@@ -37,7 +37,7 @@ OPTIONS = (
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 SENTENCE = "the cat sat on the dog"
 SLOW = "slow"
-"""Word with which a sentence begins whose answer the server delays until a file exists."""
+"""First word of sentences whose answer the server delays until a file exists."""
 HOOK = """
 import sys, time
 from pathlib import Path

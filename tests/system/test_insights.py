@@ -205,7 +205,7 @@ def test_what_is_too_long_or_empty(page: Page, server: Server) -> None:
         page.one("#translate").click()
         assert message in page.text("#error")
     assert page.driver.execute_script(requests) == count
-    page.type("漢" * 60)  # 180 bytes, each of which is a token
+    page.type("漢" * 60)  # 180 bytes; each byte is a token
     page.press(Keys.ENTER)
     page.wait("return document.querySelector('#error').innerText.includes('shorten it to 100')")
     assert page.text(".translation") == before

@@ -57,7 +57,7 @@ export function shownLabel(label) {
 }
 
 /**
- * Returns a row of buttons of which one is chosen (radio buttons, so arrow keys work).
+ * Returns a row of buttons, one of them chosen. They are radio buttons, so arrow keys work.
  *
  * @param {string} legend the name of the choice.
  * @param {[string, string][]} options value and label of each button.

@@ -1,9 +1,9 @@
-/** The permanent link: the page's address holds the question and what is shown of the answers. */
+/** The permanent link: the page's address holds the question and the shown part of the answers. */
 
 const SETTINGS = ["source", "beam_size", "alpha", "num_best", "model", "compare"];
 const VIEW = ["step", "output", "kind", "layer", "head"];
 
-/** Returns what an address says: {question, views}. Everything is text, and what it does not say is undefined. */
+/** Returns what an address says: {question, views}. All values are text; values that the address lacks are undefined. */
 export function readLink(address) {
   const parameters = new URLSearchParams(address);
   const read = (names, suffix = "") =>

@@ -18,9 +18,9 @@ let models = [];
 let limits = {};
 let sides = [];
 let views = [{}, {}];
-let asked = null; // the question that the page shows the answers of
+let asked = null; // the question whose answers the page shows
 let request = new AbortController();
-let timer = null; // of a change of the view that is not in the address yet
+let timer = null; // writes the address after the view has changed
 
 /** Reads the models from the server, then the address, and answers it if it has a sentence. */
 async function start() {
@@ -111,7 +111,7 @@ function definedOnly(values) {
 }
 
 /**
- * Asks the server and shows its answers. A newer question replaces one that has no answer yet.
+ * Asks the server and shows its answers. A newer question replaces one that is still unanswered.
  *
  * @param {object[] | null} linked the views from the address; null to begin with the defaults and a new address.
  */

@@ -38,7 +38,7 @@ export class Tree {
     return nodes;
   }
 
-  /** Returns the number of the node that became an output, or the empty hypothesis's if there is none. */
+  /** Returns the number of the node that became an output. Without an output, it is the empty hypothesis's. */
   nodeOf(output) {
     return [...this.nodes.values()].find((node) => node.output === output)?.id ?? ROOT;
   }

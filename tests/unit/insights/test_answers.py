@@ -112,14 +112,14 @@ def test_odd_characters_are_translated(explored: list[ExploredModel], text: str)
 
 
 def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
-    first = explored[0].translator
+    translator = explored[0].translator
     defaults = DecodeHParams(return_beams=True, coverage_penalty=0.5, extra_length=1)
-    model = ExploredModel("c", "", Translator(first.model, first.vocabulary, defaults))
-    expected = first.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
+    model = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, defaults))
+    expected = translator.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
     answer = model.translate("the cat", SETTINGS)["hypotheses"]
     assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
     random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7)
-    drawn = ExploredModel("d", "", Translator(first.model, first.vocabulary, random))
+    drawn = ExploredModel("d", "", Translator(translator.model, translator.vocabulary, random))
     assert drawn.describe()["beam_size"] == 4
     assert len(drawn.translate("the cat", SETTINGS)["hypotheses"]) == 2
 

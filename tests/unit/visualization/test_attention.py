@@ -165,10 +165,10 @@ def test_padding_gets_no_weight() -> None:
     model = new_model()
     with save_weights() as saved:
         model.encode(np.array([[5, 9, 1, 0, 0], [5, 9, 3, 4, 1]]))
-    alone = attention_weights(model, np.array([5, 9, 1]), TARGET)["encoder"]
+    unpadded = attention_weights(model, np.array([5, 9, 1]), TARGET)["encoder"]
     for layer, weights in enumerate(saved):
         assert (np.asarray(weights)[0, :, :, 3:] == 0).all()
-        np.testing.assert_allclose(np.asarray(weights)[0, :, :3, :3], alone[layer], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(weights)[0, :, :3, :3], unpadded[layer], rtol=0, atol=1e-6)
 
 
 def test_only_the_layers_of_the_same_context_and_thread_are_saved() -> None:

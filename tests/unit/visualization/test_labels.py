@@ -26,8 +26,8 @@ def test_a_font_that_was_installed_after_matplotlib_listed_the_fonts_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
-    known = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", known)
+    listed_fonts = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", listed_fonts)
     damaged = tmp_path / "damaged.ttf"
     damaged.write_bytes(b"no font")
     new = [str(damaged), str(folder / "STIXGeneral.ttf")]
