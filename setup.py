@@ -56,7 +56,7 @@ setup(
     extras_require=EXTRAS
     | JAX
     | {
-        "benchmarks": [*PEERS, BROWSER],
+        "benchmarks": [*PEERS, BROWSER, "pillow>=11,<13"],
         "test": [
             "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",

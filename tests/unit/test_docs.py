@@ -100,7 +100,7 @@ def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
     }
     packages = imports - sys.stdlib_module_names - {script.stem for script in scripts} - {"t2t_repro"}
-    names = {"absl-py" if package == "absl" else package.replace("_", "-") for package in packages}
+    names = {{"absl": "absl-py", "PIL": "pillow"}.get(package, package.replace("_", "-")) for package in packages}
     assert names & requirements["benchmarks"] == requirements["benchmarks"]
     assert names <= requirements["benchmarks"] | requirements[""]
 
