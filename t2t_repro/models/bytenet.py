@@ -19,6 +19,7 @@ from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.residual import LayerNorm
 from t2t_repro.models.bytenet_size import dilation, unfolded_length
+from t2t_repro.models.encoder_decoder import EncoderDecoder
 
 
 class Linear(Layer):
@@ -95,7 +96,7 @@ class ResidualBlock(Layer):
         return x + self.output_of(y), cache
 
 
-class ByteNet(Layer):
+class ByteNet(EncoderDecoder):
     """The model of figure 1: the decoder is stacked on the encoder (section 3.1).
 
     Dynamic unfolding (section 3.2): the encoder computes `bytenet_size.unfolded_length` positions for a source. Decoder
@@ -110,8 +111,7 @@ class ByteNet(Layer):
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 
-    has_attention, is_normalized = False, False
-    missing_methods: tuple[str, ...] = ()
+    has_attention = False
 
     def __init__(
         self,
@@ -121,15 +121,12 @@ class ByteNet(Layer):
         precision: str = "float32",
         source_vocab_size: int = 0,
     ) -> None:
-        super().__init__(precision, name="bytenet")
-        self.hparams, self.rate = hparams, hparams.layer_prepostprocess_dropout
-        width = 2 * hparams.hidden_size
+        super().__init__(hparams, precision, name="bytenet")
+        self.rate, width = hparams.layer_prepostprocess_dropout, 2 * hparams.hidden_size
         with keras.name_scope("bytenet"):
-            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, name="embedding")
-            self.target_embedding = self.softmax = self.embedding
+            self.add_embeddings(vocab_size, source_vocab_size, width)
+            self.softmax = self.embedding
             if not hparams.shared_embedding_and_softmax_weights:
-                if not hparams.shared_embedding:
-                    self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
             with keras.name_scope("encoder"):
                 blocks = range(hparams.encoder_layers)
@@ -143,17 +140,6 @@ class ByteNet(Layer):
         self.softmax_bias = self.add_weight(
             shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
         )
-
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
-        seeds = None if seed is None else Seeds(seed)
-        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].
@@ -171,10 +157,8 @@ class ByteNet(Layer):
 
     def decode(self, targets: Tensor, memory: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T], given the memory [B, U, 2 d]."""
-        # Shift the targets right, so that each position reads the previous token. The first position reads zeros.
-        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
         length = ops.shape(targets)[1]
-        x = x + ops.pad(memory, ((0, 0), (0, length), (0, 0)))[:, :length]
+        x = self.previous_embeddings(targets) + ops.pad(memory, ((0, 0), (0, length), (0, 0)))[:, :length]
         for block in self.decoder:
             x = block(x, None, seeds)
         return self._logits(x, seeds)

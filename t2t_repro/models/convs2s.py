@@ -20,10 +20,10 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.convolution import convolution, convolution_step, empty_cache
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
 from t2t_repro.layers.weight_normalization import NormalizedLinear
+from t2t_repro.models.encoder_decoder import EncoderDecoder
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -159,7 +159,7 @@ class DecoderLayer(ConvolutionBlock):
         return normalized_sum(self.attention(h, g, memory, save_weights_to), self.residual(x)), cache
 
 
-class ConvS2S(Layer):
+class ConvS2S(EncoderDecoder):
     """The model of figure 1: embeddings, encoder, decoder with attention in each layer, and logits.
 
     The gradient of the encoder output is divided by 2 L for L decoder layers, as in the authors' code: each layer's
@@ -175,8 +175,7 @@ class ConvS2S(Layer):
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 
-    has_attention, is_normalized = True, False
-    missing_methods: tuple[str, ...] = ()
+    has_attention = True
 
     def __init__(
         self,
@@ -186,14 +185,10 @@ class ConvS2S(Layer):
         precision: str = "float32",
         source_vocab_size: int = 0,
     ) -> None:
-        super().__init__(precision, name="convs2s")
-        self.hparams, self.rate = hparams, hparams.layer_prepostprocess_dropout
-        layers = convolution_layers(hparams)
+        super().__init__(hparams, precision, name="convs2s")
+        self.rate, layers = hparams.layer_prepostprocess_dropout, convolution_layers(hparams)
         with keras.name_scope("convs2s"):
-            source_vocab_size = source_vocab_size or vocab_size
-            self.embedding = self.target_embedding = self._embedding(source_vocab_size, "embedding")
-            if not (hparams.shared_embedding or hparams.shared_embedding_and_softmax_weights):
-                self.target_embedding = self._embedding(vocab_size, "target_embedding")
+            self.add_embeddings(vocab_size, source_vocab_size, hparams.hidden_size, EMBEDDING_STDDEV)
             with keras.name_scope("encoder"):
                 self.source_position = LearnedPositions(hparams.hidden_size, hparams.max_length, EMBEDDING_STDDEV)
                 self.encoder = self._stack(EncoderLayer, layers[: hparams.encoder_layers])
@@ -214,10 +209,6 @@ class ConvS2S(Layer):
                 shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
             )
 
-    def _embedding(self, vocab_size: int, name: str) -> Embedding:
-        """Returns a new embedding matrix [vocab_size, F]."""
-        return Embedding(vocab_size, self.hparams.hidden_size, self.dtype_policy.name, name, EMBEDDING_STDDEV)
-
     def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
         gain = self.hparams.initializer_gain * (1 - self.rate if has_dropout else 1)
@@ -228,17 +219,6 @@ class ConvS2S(Layer):
         widths_in = [layers[0].width, *(layer.width for layer in layers)]
         arguments = enumerate(zip(widths_in, layers, strict=False))
         return [kind(*shapes, self.hparams, self.dtype_policy.name, f"layer_{i}") for i, shapes in arguments]
-
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
-        seeds = None if seed is None else Seeds(seed)
-        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""
@@ -262,9 +242,8 @@ class ConvS2S(Layer):
         Args:
             save_weights_to: list to which this method appends the attention weights [B, 1, T, S] of each layer.
         """
-        # Shift the targets right, so that each position reads the previous token. The first position reads zeros.
-        g = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
-        g = dropout(g + self.target_position(0, ops.shape(targets)[1]), self.rate, seeds)
+        g = self.previous_embeddings(targets) + self.target_position(0, ops.shape(targets)[1])
+        g = dropout(g, self.rate, seeds)
         h = self.decoder_in(g)
         for layer in self.decoder:
             h = layer(h, g, memory, seeds, save_weights_to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from t2t_repro.hparam import HParams
+from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, peak_numbers
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 
 COLUMNS = 2
@@ -46,9 +47,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     encoder, decoder = (sum(4 * width * (width_in + width) for width_in in widths) for widths in widths_in(hparams))
     # The bottom layer of the decoder computes the sums f twice: in the loop, and for the fast-forward connection.
     decoder += 4 * width * (embedding_width(hparams) + attended_width)
-    # Keys, queries, and for each query and key: the product with v, and the key's part of the context.
-    attention = source_length * attended_width * width + target_length * width * width
-    attention += target_length * source_length * (width + attended_width)
+    attention = attention_multiplications(width, attended_width, source_length, target_length)
     logits = target_length * width * vocab_size
     projection = source_length * 4 * attended_width * attended_width
     return source_length * encoder + projection + target_length * decoder + attention + logits
@@ -58,17 +57,9 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
     width, attended_width = hparams.hidden_size, memory_width(hparams)
-    has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
-
-    def lstm(width_in: int) -> int:
-        # Numbers kept per position: the input (with 16 bits, half as many bytes), the mask of dropout, the output, the
-        # cell, three gates and the candidate.
-        return width_in // (2 if is_cast else 1) + width * has_dropout + 6 * width
-
-    encoder, decoder = (sum(map(lstm, widths)) for widths in widths_in(hparams))
+    encoder, decoder = (
+        sum(kept_by_lstm(hparams, width_in, precision) for width_in in widths) for widths in widths_in(hparams)
+    )
     attention = target * (source + attended_width) + source * (width + 5 * attended_width)
-    # Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, see `gnmt_size`.
-    loss = target * vocab_size * 3
-    backward = 2 * target * source * width + target * (10 * width + attended_width)
-    numbers = source * encoder + target * decoder + attention + max(loss, backward)
-    return examples * numbers * FLOAT32
+    peak = peak_numbers(vocab_size, (source, target), width, attended_width)
+    return examples * (source * encoder + target * decoder + attention + peak) * FLOAT32

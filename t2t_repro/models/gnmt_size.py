@@ -1,4 +1,4 @@
-"""Formulas for the size of GNMT."""
+"""Formulas for the size of GNMT, and those for LSTMs and additive attention, which Deep-Att shares."""
 
 from __future__ import annotations
 
@@ -21,6 +21,31 @@ def widths_in(hparams: HParams) -> tuple[list[int], list[int]]:
     return [width, width, *later_layers], [width + memory_width(hparams)] * hparams.decoder_layers
 
 
+def attention_multiplications(width: int, attended_width: int, source_length: int, target_length: int) -> int:
+    """Returns the number of multiplications of additive attention, for queries of `width`, keys of `attended_width`."""
+    projections = source_length * attended_width * width + target_length * width * width
+    # For each query and key: the product with v, and the key's part of the context.
+    return projections + target_length * source_length * (width + attended_width)
+
+
+def kept_by_lstm(hparams: HParams, width_in: int, precision: str) -> int:
+    """Returns how many float32 numbers an LSTM with inputs of `width_in` keeps per position for the backward pass."""
+    inputs = width_in if precision in ("float32", "tf32") else width_in // 2  # with 16 bits, half as many bytes
+    mask = hparams.hidden_size * (hparams.layer_prepostprocess_dropout > 0)
+    return inputs + mask + 6 * hparams.hidden_size  # output, cell, three gates and candidate
+
+
+def peak_numbers(vocab_size: int, lengths: tuple[int, int], width: int, attended_width: int) -> int:
+    """Returns how many float32 numbers an example of these source and target lengths needs at the peak of memory.
+
+    Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, at different times. The
+    loss needs the softmax over the vocabulary, the smoothed targets and the gradient of the logits. The loop keeps the
+    gradient of the keys for each target position, and adds it up after the loop.
+    """
+    source, target = lengths
+    return target * max(3 * vocab_size, 2 * source * width + 10 * width + attended_width)
+
+
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.gnmt.GNMT; see `Formulas`."""
     width = hparams.hidden_size
@@ -33,9 +58,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     """Returns the number of multiplications of a forward pass; see `Formulas`."""
     width, attended_width = hparams.hidden_size, memory_width(hparams)
     encoder, decoder = (sum(4 * width * (width_in + width) for width_in in widths) for widths in widths_in(hparams))
-    # Keys, queries, and for each query and key: the product with v, and the key's part of the context.
-    attention = source_length * attended_width * width + target_length * width * width
-    attention += target_length * source_length * (width + attended_width)
+    attention = attention_multiplications(width, attended_width, source_length, target_length)
     logits = target_length * width * vocab_size
     return source_length * encoder + target_length * decoder + attention + logits
 
@@ -44,19 +67,9 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
     width, attended_width = hparams.hidden_size, memory_width(hparams)
-    has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
-
-    def lstm(width_in: int) -> int:
-        # Numbers kept per position: the input (with 16 bits, half as many bytes), the mask of dropout, the output, the
-        # cell, three gates and the candidate.
-        return width_in // (2 if is_cast else 1) + width * has_dropout + 6 * width
-
-    encoder, decoder = (sum(map(lstm, widths)) for widths in widths_in(hparams))
+    encoder, decoder = (
+        sum(kept_by_lstm(hparams, width_in, precision) for width_in in widths) for widths in widths_in(hparams)
+    )
     attention = target * (source + attended_width) + source * (width + attended_width)
-    # Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, at different times. The
-    # loss needs the softmax over the vocabulary, the smoothed targets and the gradient of the logits. The loop keeps
-    # the gradient of the keys for each target position, and adds it up after the loop.
-    loss = target * vocab_size * 3
-    backward = 2 * target * source * width + target * (10 * width + attended_width)
-    numbers = source * encoder + target * decoder + attention + max(loss, backward)
-    return examples * numbers * FLOAT32
+    peak = peak_numbers(vocab_size, (source, target), width, attended_width)
+    return examples * (source * encoder + target * decoder + attention + peak) * FLOAT32

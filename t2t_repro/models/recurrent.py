@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import keras
-from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.additive_attention import Memory
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.lstm import State
 from t2t_repro.layers.masks import padding_bias
+from t2t_repro.models.encoder_decoder import EncoderDecoder
 
 
-class RecurrentModel(Layer):
+class RecurrentModel(EncoderDecoder):
     """Base class of GNMT and Deep-Att. A subclass has its name and the classes of its encoder and decoder.
 
     Args:
@@ -35,8 +35,7 @@ class RecurrentModel(Layer):
     encoder_class: ClassVar[Any]
     decoder_class: ClassVar[Any]
 
-    has_attention, is_normalized = True, False
-    missing_methods: tuple[str, ...] = ()
+    has_attention = True
 
     def __init__(
         self,
@@ -46,28 +45,15 @@ class RecurrentModel(Layer):
         precision: str = "float32",
         source_vocab_size: int = 0,
     ) -> None:
-        super().__init__(precision, name=self.model_name)
-        self.hparams, width = hparams, hparams.embedding_size or hparams.hidden_size
+        super().__init__(hparams, precision, name=self.model_name)
+        width = hparams.embedding_size or hparams.hidden_size
         with keras.name_scope(self.model_name):
-            self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, "embedding", width**-0.5)
-            self.target_embedding = self.softmax = self.embedding
+            self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
+            self.softmax = self.embedding
             if not hparams.shared_embedding_and_softmax_weights:
-                if not hparams.shared_embedding:
-                    self.target_embedding = Embedding(vocab_size, width, precision, "target_embedding", width**-0.5)
                 self.softmax = Embedding(vocab_size, hparams.hidden_size, precision, name="softmax")
             self.encoder = self.encoder_class(hparams, precision)
             self.decoder = self.decoder_class(hparams, precision)
-
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
-        seeds = None if seed is None else Seeds(seed)
-        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S]."""
@@ -82,8 +68,7 @@ class RecurrentModel(Layer):
         Args:
             save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
         """
-        # Each position reads the token before it. The first one reads zeros, because there is no start symbol.
-        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        x = self.previous_embeddings(targets)
         return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,10 +10,39 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro.hparam import HParams
+from t2t_repro.models.model import make_model
+
 VOCAB = 20
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
 SEED = np.array([1, 2], np.uint32)
+
+
+def check_against_numpy(
+    model: Any,
+    numpy_model: Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, list[np.ndarray]]],
+    atol: float = 1e-5,
+) -> None:
+    """Logits and attention weights are those of `numpy_model`.
+
+    Args:
+        numpy_model: returns the logits [T, V] and each layer's attention weights [T, S] of a model, for ids [S] and [T]
+            without padding.
+        atol: tolerance of the logits. That of the attention weights is a tenth of it.
+    """
+    saved: list[Any] = []
+    options = {"save_weights_to": saved} if model.has_attention else {}
+    logits = np.asarray(model.decode(TARGETS, model.encode(INPUTS), **options))
+    np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
+    for row, (source, target) in enumerate(((5, 4), (3, 2))):
+        expected, expected_weights = numpy_model(model, INPUTS[row, :source], TARGETS[row, :target])
+        np.testing.assert_allclose(logits[row, :target], expected, atol=atol)
+        for weights, values in zip(saved, expected_weights, strict=True):
+            assert weights.shape == (2, 1, 4, 5)
+            np.testing.assert_allclose(weights[row, 0, :target, :source], values, atol=atol / 10)
+            np.testing.assert_array_equal(weights[row, :, :, source:], 0)
+            assert np.ptp(values, axis=0).max() > 10 * atol, "the weights must depend on the query"
 
 
 def check_positions(model: Any) -> None:
@@ -46,9 +76,9 @@ def check_dropout(model: Any) -> None:
         assert not np.allclose(model(INPUTS, TARGETS, other), logits, atol=1e-3)
 
 
-def check_steps(model: Any, hypotheses: int = 3, atol: float = 1e-5) -> None:
+def check_steps(model: Any, hypotheses: int = 3, length: int = 3, atol: float = 1e-5) -> None:
     """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights of `decode`."""
-    length, random = 3, np.random.default_rng(hypotheses)
+    random = np.random.default_rng(hypotheses)
     tokens = random.integers(1, VOCAB, (length, 2, hypotheses))
     parents = random.integers(0, hypotheses, (length, 2, hypotheses))
     memory, cache = model.encode(tf.constant(INPUTS)), model.start(2 * hypotheses)
@@ -115,9 +145,18 @@ def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def random_weights(model: Any, spread: float = 0.5) -> Any:
-    """Adds random numbers to all weights, so that no part of the model does almost nothing. Returns the model."""
-    random = np.random.default_rng(0)
+def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.2, **options: Any) -> Any:
+    """Returns a model with random weights. Calls with equal arguments return models with equal weights.
+
+    Args:
+        hparams: the model and its sizes.
+        precision: number type of weights and products.
+        spread: standard deviation of random numbers that are added to all initial weights, so that no part of the model
+            does almost nothing.
+        options: further arguments of `make_model`.
+    """
+    keras.utils.set_random_seed(1)
+    model, random = make_model(hparams, VOCAB, 0, precision, **options), np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(variable + random.normal(0, spread, variable.shape))
     return model

@@ -10,25 +10,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoding_models import (
+    INPUTS,
+    check_coarse,
+    check_dropout,
+    check_padding_and_batch,
+    check_step_in_a_search,
+    check_steps,
+    small_model,
+)
 from t2t_repro.hparam import HParams
 from t2t_repro.models.bytenet import ByteNet, ResidualBlock
 from t2t_repro.models.bytenet_size import dilation, unfolded_length
 from t2t_repro.training.step import TrainStep, adam
 
 HPARAMS = HParams(model="bytenet", num_hidden_layers=3, num_decoder_layers=2, hidden_size=6, norm_epsilon=1e-3)
-VOCAB = 20
-INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int32)
 TARGETS = np.array([[4, 5, 6, 7, 8, 9, 4, 1], [7, 1, 0, 0, 0, 0, 0, 0]], np.int32)
 
 
-def build(changes: dict[str, Any] | None = None, precision: str = "float32") -> ByteNet:
-    """Returns a small model with random weights. Calls with equal `changes` to HPARAMS return equal models."""
-    keras.utils.set_random_seed(1)
-    model = ByteNet(replace(HPARAMS, **changes or {}), VOCAB, 0, precision)
-    draw = np.random.default_rng(0)
-    for weight in model.trainable_variables:
-        weight.assign(weight + draw.normal(0, 0.1, weight.shape).astype("float32"))
-    return model
+def build(changes: dict[str, Any] | None = None, precision: str = "float32") -> Any:
+    """Returns a small ByteNet. Calls with equal arguments return models with equal random weights."""
+    return small_model(replace(HPARAMS, **changes or {}), precision, spread=0.1)
 
 
 def linear(layer: Any, x: np.ndarray) -> np.ndarray:
@@ -125,52 +127,27 @@ def test_a_position_sees_only_earlier_targets_and_all_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
-def test_decoding_with_a_cache_gives_the_same_logits(hypotheses: int) -> None:
-    model, length = build(), 8
-    draw = np.random.default_rng(hypotheses)
-    tokens = draw.integers(1, VOCAB, (length, 2, hypotheses))
-    parents = draw.integers(0, hypotheses, (length, 2, hypotheses))
-    memory, cache = model.encode(INPUTS), model.start(2 * hypotheses)
-    all_memory = model.encode(np.repeat(INPUTS, hypotheses, axis=0))
-    ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
-    for t in range(length):
-        logits, cache = model.decode_step(ids, t, cache, memory)
-        targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
-        expected = np.asarray(model.decode(targets, all_memory))[:, t].reshape(2, hypotheses, VOCAB)
-        np.testing.assert_allclose(logits, expected, atol=1e-5)
-        order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
-        cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
-        histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
-        ids = tokens[t]
-        histories = np.concatenate([histories, ids[:, :, None]], axis=2)
+def test_decoding_by_steps_gives_the_same_logits(hypotheses: int) -> None:
+    check_steps(build(), hypotheses, length=8)  # longer than the 6 positions of the encoder's output
 
 
-def test_padding_and_other_examples_change_nothing_even_with_dropout() -> None:
-    model, seed = build({"layer_prepostprocess_dropout": 0.3}), np.array([7], np.uint32)
-    for seeds in (None, seed):
-        unpadded = model(INPUTS[1:, :3], TARGETS[1:, :2], seeds)
-        padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), TARGETS[1:], seeds)
-        np.testing.assert_allclose(padded[:, :2], unpadded, atol=1e-5)
-    assert not np.allclose(unpadded, model(INPUTS[1:, :3], TARGETS[1:, :2]), atol=1e-3)
-    both = model(INPUTS, TARGETS, np.array([3, 7], np.uint32))
-    np.testing.assert_allclose(both[1:, :2], unpadded, atol=1e-5)
-    assert model(INPUTS[:0], TARGETS[:0]).shape == (0, 8, VOCAB)
+def test_a_step_works_in_the_loop_of_a_search() -> None:
+    check_step_in_a_search(build())
+
+
+def test_padding_and_other_examples_change_nothing() -> None:
+    check_padding_and_batch(build({"layer_prepostprocess_dropout": 0.3}))
+
+
+def test_the_seed_decides_dropout() -> None:
+    check_dropout(build({"layer_prepostprocess_dropout": 0.3}))
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "bfloat16"])
 def test_16_bits_are_close_to_float32(precision: str) -> None:
-    exact, coarse = build(), build(precision=precision)
-    for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
-        variable.assign(other.value)
-        other.assign(variable.value)
-    logits, expected = (np.asarray(model(INPUTS, TARGETS)) for model in (coarse, exact))
-    assert logits.dtype == np.float32
-    assert 0 < np.abs(logits - expected).max() < 0.15
-    memory, cache = coarse.encode(INPUTS), coarse.start(2)
-    assert {tensor.dtype for tensor in cache} == {tf.bfloat16}
-    for t, ids in enumerate(np.pad(TARGETS, ((0, 0), (1, 0)))[:, :-1].T):
-        step, cache = coarse.decode_step(ids[:, None], t, cache, memory)
-        np.testing.assert_allclose(step[:, 0], logits[:, t], atol=0.1)
+    coarse = build(precision=precision)
+    check_coarse(build(), coarse, tolerance=0.15)
+    assert {tensor.dtype for tensor in coarse.start(2)} == {tf.bfloat16}
 
 
 def test_a_model_learns_a_batch_by_heart() -> None:

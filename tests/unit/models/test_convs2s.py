@@ -10,6 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoding_models import (
+    INPUTS,
+    TARGETS,
+    check_against_numpy,
+    check_coarse,
+    check_dropout,
+    check_padding_and_batch,
+    check_positions,
+    check_step_in_a_search,
+    check_steps,
+    small_model,
+)
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import dropout
 from t2t_repro.models.convs2s import ConvS2S, scale_gradient
@@ -18,23 +30,15 @@ from t2t_repro.training.step import TrainStep, adam
 HPARAMS = HParams(
     model="convs2s", num_hidden_layers=3, num_decoder_layers=2, hidden_size=16, convolutions="8x3*2+12x2", max_length=20
 )
-VOCAB = 20
-INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int32)
-TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int32)
 SEPARATE = {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10}
 WIDER = {"num_decoder_layers": 3}
 VARIANTS: dict[str, dict[str, Any]] = {"shared": {}, "separate, with a wider decoder layer": {**SEPARATE, **WIDER}}
 variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
 
-def build(changes: dict[str, Any] | None = None, precision: str = "float32") -> ConvS2S:
-    """Returns a small model with random weights. Calls with equal `changes` to HPARAMS return equal models."""
-    keras.utils.set_random_seed(1)
-    model = ConvS2S(replace(HPARAMS, **changes or {}), VOCAB, 0, precision)
-    draw = np.random.default_rng(0)
-    for weight in model.trainable_variables:
-        weight.assign(weight + draw.normal(0, 0.2, weight.shape).astype("float32"))
-    return model
+def build(changes: dict[str, Any] | None = None, precision: str = "float32") -> Any:
+    """Returns a small ConvS2S. Calls with equal arguments return models with equal random weights."""
+    return small_model(replace(HPARAMS, **changes or {}), precision)
 
 
 def linear(layer: Any, x: np.ndarray) -> np.ndarray:
@@ -82,30 +86,13 @@ def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple
 
 
 @variants
-def test_logits_and_attention_equal_those_of_numpy(changes: dict[str, Any]) -> None:
-    model, saved = build(changes), []  # type: ignore[var-annotated]
-    logits = np.asarray(model.decode(TARGETS, model.encode(INPUTS), save_weights_to=saved))
-    np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
-    assert [tuple(weights.shape) for weights in saved] == [(2, 1, 4, 5)] * model.hparams.decoder_layers
-    for row, (source, target) in enumerate(((5, 4), (3, 2))):
-        expected, expected_weights = numpy_model(model, INPUTS[row, :source], TARGETS[row, :target])
-        np.testing.assert_allclose(logits[row, :target], expected, atol=1e-4)
-        for weights, numpys in zip(saved, expected_weights, strict=True):
-            np.testing.assert_allclose(weights[row, 0, :target, :source], numpys, atol=1e-5)
-            np.testing.assert_array_equal(weights[row, :, :, source:], 0)
-            assert np.ptp(numpys, axis=0).max() > 0.01
+def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(changes: dict[str, Any]) -> None:
+    check_against_numpy(build(changes), numpy_model, atol=1e-4)
 
 
 @variants
 def test_a_position_sees_only_earlier_targets(changes: dict[str, Any]) -> None:
-    model = build(changes)
-    logits = np.asarray(model(INPUTS, TARGETS))
-    for t in range(4):
-        other = TARGETS.copy()
-        other[:, t:] = 17
-        changed = np.asarray(model(INPUTS, other))
-        np.testing.assert_array_equal(changed[:, : t + 1], logits[:, : t + 1])
-        assert t == 3 or not np.allclose(changed[:, t + 1], logits[:, t + 1])
+    check_positions(build(changes))
 
 
 def test_an_encoder_output_sees_the_positions_that_the_kernels_reach() -> None:
@@ -121,47 +108,20 @@ def test_an_encoder_output_sees_the_positions_that_the_kernels_reach() -> None:
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
 @variants
-def test_decoding_with_a_cache_gives_the_same_logits(changes: dict[str, Any], hypotheses: int) -> None:
-    model, length = build(changes), 4
-    draw = np.random.default_rng(hypotheses)
-    tokens = draw.integers(1, VOCAB, (length, 2, hypotheses))
-    parents = draw.integers(0, hypotheses, (length, 2, hypotheses))
-    memory, cache = model.encode(INPUTS), model.start(2 * hypotheses)
-    all_memory = model.encode(np.repeat(INPUTS, hypotheses, axis=0))
-    ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
-    for t in range(length):
-        saved: list[Any] = []
-        logits, cache = model.decode_step(ids, t, cache, memory, saved)
-        targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
-        expected_weights: list[Any] = []
-        expected = np.asarray(model.decode(targets, all_memory, save_weights_to=expected_weights))[:, t]
-        np.testing.assert_allclose(logits, expected.reshape(2, hypotheses, VOCAB), atol=1e-5)
-        for weights, others in zip(saved, expected_weights, strict=True):
-            np.testing.assert_allclose(weights[:, 0], np.reshape(others[:, 0, t], (2, hypotheses, 5)), atol=1e-5)
-        order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
-        cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
-        histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
-        ids = tokens[t]
-        histories = np.concatenate([histories, ids[:, :, None]], axis=2)
+def test_decoding_by_steps_gives_the_same_logits(changes: dict[str, Any], hypotheses: int) -> None:
+    check_steps(build(changes), hypotheses, length=4)
 
 
-def test_padding_and_other_examples_change_nothing_even_with_dropout() -> None:
-    model, seed = build({"layer_prepostprocess_dropout": 0.3}), np.array([7], np.uint32)
-    for seeds in (None, seed):
-        unpadded = model(INPUTS[1:, :3], TARGETS[1:, :2], seeds)
-        padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), np.pad(TARGETS[1:], ((0, 0), (0, 4))), seeds)
-        np.testing.assert_allclose(padded[:, :2], unpadded, atol=1e-5)
-    both = model(INPUTS, TARGETS, np.array([3, 7], np.uint32))
-    np.testing.assert_allclose(both[1:, :2], unpadded, atol=1e-5)
-    assert model(INPUTS[:0], TARGETS[:0]).shape == (0, 4, VOCAB)
+def test_a_step_works_in_the_loop_of_a_search() -> None:
+    check_step_in_a_search(build())
+
+
+def test_padding_and_other_examples_change_nothing() -> None:
+    check_padding_and_batch(build({"layer_prepostprocess_dropout": 0.3}))
 
 
 def test_the_seed_decides_dropout() -> None:
-    model = build()
-    logits = np.asarray(model(INPUTS, TARGETS, np.array([1, 2], np.uint32)))
-    np.testing.assert_array_equal(model(INPUTS, TARGETS, np.array([1, 2], np.uint32)), logits)
-    for other in (np.array([3, 4], np.uint32), None):
-        assert not np.allclose(model(INPUTS, TARGETS, other), logits, atol=1e-3)
+    check_dropout(build())
 
 
 def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,18 +187,10 @@ def test_initial_variances_are_those_of_section_3_5() -> None:
 @variants
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "bfloat16"])
 def test_16_bits_are_close_to_float32(precision: str, changes: dict[str, Any]) -> None:
-    exact, coarse = build(changes), build(changes, precision)
-    for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
-        variable.assign(other.value)
-        other.assign(variable.value)
-    logits, expected = (np.asarray(model(INPUTS, TARGETS)) for model in (coarse, exact))
-    assert logits.dtype == np.float32
-    assert 0 < np.abs(logits - expected).max() < 0.15
-    memory, cache = coarse.encode(INPUTS), coarse.start(2)
-    assert {tensor.dtype for tensor in tf.nest.flatten((memory[1:], cache))} == {tf.bfloat16}
-    for t, ids in enumerate(np.pad(TARGETS, ((0, 0), (1, 0)))[:, :-1].T):
-        step, cache = coarse.decode_step(ids[:, None], t, cache, memory)
-        np.testing.assert_allclose(step[:, 0], logits[:, t], atol=0.1)
+    coarse = build(changes, precision)
+    check_coarse(build(changes), coarse, tolerance=0.15)
+    memory = coarse.encode(INPUTS)
+    assert {tensor.dtype for tensor in (memory.keys, memory.values, *coarse.start(2))} == {tf.bfloat16}
 
 
 def test_a_model_learns_a_batch_by_heart() -> None:
