@@ -61,5 +61,5 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
         sum(kept_by_lstm(hparams, width_in, precision) for width_in in widths) for widths in widths_in(hparams)
     )
     attention = target * (source + attended_width) + source * (width + 5 * attended_width)
-    peak = peak_numbers(vocab_size, (source, target), width, attended_width)
+    peak = peak_numbers(hparams, vocab_size, (source, target), attended_width)
     return examples * (source * encoder + target * decoder + attention + peak) * FLOAT32

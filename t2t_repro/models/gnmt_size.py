@@ -1,4 +1,4 @@
-"""Formulas for the size of GNMT, and those for LSTMs and additive attention, which Deep-Att shares."""
+"""Formulas for the size of GNMT, and those for LSTMs and additive attention, which other models share."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def attention_multiplications(width: int, attended_width: int, source_length: in
 def kept_by_lstm(hparams: HParams, width_in: int, precision: str) -> int:
     """Returns how many float32 numbers an LSTM with inputs of `width_in` keeps per position for the backward pass."""
     inputs = width_in if precision in ("float32", "tf32") else width_in // 2  # with 16 bits, half as many bytes
-    mask = hparams.hidden_size * (hparams.layer_prepostprocess_dropout > 0)
-    return inputs + mask + 6 * hparams.hidden_size  # output, cell, three gates and candidate
+    output_and_mask = hparams.hidden_size * (1 + (hparams.layer_prepostprocess_dropout > 0))
+    return inputs + output_and_mask + 5 * (hparams.cell_size or hparams.hidden_size)  # cell, three gates and candidate
 
 
-def peak_numbers(vocab_size: int, lengths: tuple[int, int], width: int, attended_width: int) -> int:
+def peak_numbers(hparams: HParams, vocab_size: int, lengths: tuple[int, int], attended_width: int) -> int:
     """Returns how many float32 numbers an example of these source and target lengths needs at the peak of memory.
 
     Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, at different times. The
@@ -43,7 +43,8 @@ def peak_numbers(vocab_size: int, lengths: tuple[int, int], width: int, attended
     gradient of the keys for each target position, and adds it up after the loop.
     """
     source, target = lengths
-    return target * max(3 * vocab_size, 2 * source * width + 10 * width + attended_width)
+    cells = hparams.cell_size or hparams.hidden_size
+    return target * max(3 * vocab_size, 2 * source * hparams.hidden_size + 10 * cells + attended_width)
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
@@ -71,5 +72,5 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
         sum(kept_by_lstm(hparams, width_in, precision) for width_in in widths) for widths in widths_in(hparams)
     )
     attention = target * (source + attended_width) + source * (width + attended_width)
-    peak = peak_numbers(vocab_size, (source, target), width, attended_width)
+    peak = peak_numbers(hparams, vocab_size, (source, target), attended_width)
     return examples * (source * encoder + target * decoder + attention + peak) * FLOAT32

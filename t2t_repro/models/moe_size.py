@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_repro.hparam import HParams
 from t2t_repro.models import experts_size
+from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, peak_numbers
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 
 STACKS = 2
@@ -39,8 +40,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     width = hparams.hidden_size
     encoder, decoder = (sum(lstm(hparams, width_in) for width_in in widths) for widths in widths_in(hparams))
     experts = (source_length + target_length) * experts_size.multiplications(hparams)
-    # Keys, queries, and for each query and key: the product with v, and the key's part of the context.
-    attention = (source_length + target_length) * width * width + target_length * source_length * 2 * width
+    attention = attention_multiplications(width, width, source_length, target_length)
     logits = target_length * width * vocab_size
     return source_length * encoder + target_length * decoder + experts + attention + logits
 
@@ -48,19 +48,11 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
-    width, cells = hparams.hidden_size, hparams.cell_size or hparams.hidden_size
-    has_dropout, is_cast = hparams.layer_prepostprocess_dropout > 0, precision not in ("float32", "tf32")
-
-    def lstm_numbers(width_in: int) -> int:
-        # Numbers kept per position: the input (with 16 bits, half as many bytes), the mask of dropout, the output, the
-        # cell, three gates and the candidate.
-        return width_in // (2 if is_cast else 1) + width * (1 + has_dropout) + 5 * cells
-
-    encoder, decoder = (sum(map(lstm_numbers, widths)) for widths in widths_in(hparams))
+    width = hparams.hidden_size
+    encoder, decoder = (
+        sum(kept_by_lstm(hparams, width_in, precision) for width_in in widths) for widths in widths_in(hparams)
+    )
     attention = target * (source + width) + source * 2 * width
-    # Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, see `gnmt_size`.
-    loss = target * vocab_size * 3
-    backward = 2 * target * source * width + target * (10 * cells + width)
-    numbers = source * encoder + target * decoder + attention + max(loss, backward)
+    peak = peak_numbers(hparams, vocab_size, (source, target), width)
     experts = sum(experts_size.activations(hparams, examples * length, precision) for length in (source, target))
-    return examples * numbers * FLOAT32 + experts
+    return examples * (source * encoder + target * decoder + attention + peak) * FLOAT32 + experts
