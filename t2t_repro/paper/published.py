@@ -103,8 +103,8 @@ REMARKS = {
     "MoE": (
         "Our formula gives the published number of parameters. Shazeer et al. count 85 M multiplications per token. "
         "Our formula gives 89 M, of which 4 M are in gating networks that choose from all 2,048 experts at once; "
-        "theirs choose in two levels. Batches have about 16,000 words per GPU, but no number of steps is published. At the "
-        "full sustained rate, the paper's FLOPs would pay for 286 passes in EN-DE, and for 201 passes in EN-FR."
+        "theirs choose in two levels. Batches have about 16,000 words per GPU, but no number of steps is published. "
+        "At the full sustained rate, the paper's FLOPs would pay for 286 passes in EN-DE, and for 201 passes in EN-FR."
     ),
     "Transformer": (
         "We chose the sizes of the EN-DE vocabularies so that the numbers of parameters agree. No number is "
