@@ -5,6 +5,9 @@ from __future__ import annotations
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32
 
+BLOCKS_OF_EXPERT = 8
+"""The constant of `layers.experts`, which is not imported here because its module imports Keras."""
+
 
 def parameters(hparams: HParams) -> int:
     """Returns the number of trainable parameters of layers.experts.Experts."""
@@ -22,10 +25,11 @@ def multiplications(hparams: HParams) -> int:
 
 
 def activations(hparams: HParams, positions: int, precision: str) -> int:
-    """Returns an estimate of the bytes that the forward pass keeps for the backward pass.
+    """Returns an estimate of the bytes that a micro-batch needs for one of a model's two mixtures.
 
     Each position keeps k copies of its vector, of the inner activations and of the outputs, and five numbers for each
-    expert. The blocks keep copies of their experts' weights.
+    expert. Each block keeps a copy of its expert's weights. In the backward pass, half of the copies of one mixture
+    have gradients at the same time: a quarter, as a mean of the two mixtures.
 
     Args:
         positions: number of positions of a micro-batch; if it is 0, there are no blocks.
@@ -33,5 +37,7 @@ def activations(hparams: HParams, positions: int, precision: str) -> int:
     """
     width, inner, product = hparams.hidden_size, hparams.filter_size, FLOAT32 if "32" in precision else 2
     position = hparams.moe_k * (2 * width + inner) * product + 5 * FLOAT32 * hparams.moe_num_experts
-    copies = 2 * hparams.moe_num_experts * 2 * width * inner * product if positions else 0
-    return positions * position + copies
+    pairs, count = positions * hparams.moe_k, hparams.moe_num_experts
+    blocks = min(pairs, BLOCKS_OF_EXPERT * count) + count if positions else 0
+    copies = blocks * 2 * width * inner * product
+    return positions * position + copies * 5 // 4

@@ -29,7 +29,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import experts
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
-from t2t_repro.models import moe_size, size
+from t2t_repro.models import experts_size, moe_size, size
 from t2t_repro.models.model import parameter_count
 from t2t_repro.models.moe import MoE
 
@@ -162,6 +162,10 @@ def test_multiplications_equal_those_of_the_products(name: str, monkeypatch: pyt
     zeros = 2 * HPARAMS.moe_num_experts * 2 * HPARAMS.hidden_size * HPARAMS.filter_size
     expected = moe_size.multiplications(model.hparams, VOCAB, INPUTS.shape[1], TARGETS.shape[1])
     assert sum(counts) == expected + zeros
+
+
+def test_the_formulas_count_the_blocks_of_the_layer() -> None:
+    assert experts_size.BLOCKS_OF_EXPERT == experts.BLOCKS_OF_EXPERT
 
 
 def test_the_published_model_has_the_published_size() -> None:

@@ -224,6 +224,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
         ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 8000, [(20, 10, 50)], "mixed_bfloat16"),
         ({"model": "bytenet", "num_hidden_layers": 2, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
+        ({"model": "moe", "cell_size": 128, "moe_num_experts": 8, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
     ],
     ids=[
         "logits",
@@ -233,6 +234,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
         "ConvS2S",
         "ConvS2S in 16 bits",
         "ByteNet",
+        "mixtures of experts",
     ],
 )
 def test_the_memory_estimate_is_close_to_tensorflows_count(
