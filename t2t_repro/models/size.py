@@ -20,10 +20,14 @@ EMBEDDING_USES = 3
 """Number of uses of embedding matrices in a training step: for sources, for targets and for logits."""
 
 
+def described_model(hparams: HParams) -> str:
+    """Returns the name of the built-in model whose formulas are used: `hparams.model`, or transformer if it is custom."""
+    return hparams.model if hparams.model in MODEL_HPARAMS else "transformer"
+
+
 def formulas(hparams: HParams) -> Formulas:
     """Returns the formulas for the built-in model `hparams.model`. For custom models, returns the Transformer's."""
-    model = hparams.model if hparams.model in MODEL_HPARAMS else "transformer"
-    return cast(Formulas, importlib.import_module(f"t2t_repro.models.{model}_size"))
+    return cast(Formulas, importlib.import_module(f"t2t_repro.models.{described_model(hparams)}_size"))
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:

@@ -115,7 +115,7 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
     }
     width = max(map(len, facts))
     lines = [f"{name.ljust(width)}  {value}" for name, value in facts.items()]
-    tables = [cuts.table(sample), _memory_table(memory, largest, hardware)]
+    tables = [cuts.table(sample), _memory_table(memory, largest, hardware, size.described_model(hparams))]
     return "\n".join([*lines, "", to_text(tables, COLUMNS)])
 
 
@@ -186,7 +186,8 @@ class Cuts:
         return Table("micro_batches", f"Micro-batches of a step{sample}", lines)
 
 
-def _memory_table(memory: size.StepMemory, shapes: list[Shape], hardware: Hardware) -> Table:
+def _memory_table(memory: size.StepMemory, shapes: list[Shape], hardware: Hardware, model: str) -> Table:
+    """Returns the table of the memory that a replica needs, by the formulas of the built-in model `model`."""
     positions = " and ".join(f"{examples:,} x ({source:,} + {target:,})" for examples, source, target in shapes)
     parts = {
         "weights": memory.weights,
@@ -197,4 +198,4 @@ def _memory_table(memory: size.StepMemory, shapes: list[Shape], hardware: Hardwa
         **({"this machine": hardware.memory} if hardware.memory else {}),
     }
     lines = [{"memory of": name, "bytes": count} for name, count in parts.items()]
-    return Table("memory", "Memory of a replica, estimated by the Transformer's formulas, without the program", lines)
+    return Table("memory", f"Memory of a replica, estimated by the formulas of {model}, without the program", lines)

@@ -40,9 +40,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return Records([path])
 
 
-def described(records: Records, max_tokens: int, hardware: Hardware = GPU) -> str:
-    pipeline = Pipeline(records, HPARAMS, 1, max_tokens, hardware.replicas * hardware.workers)
-    return dry_run.describe(HPARAMS, VOCAB, size.parameters(HPARAMS, VOCAB), pipeline, hardware)
+def described(records: Records, max_tokens: int, hardware: Hardware = GPU, hparams: HParams = HPARAMS) -> str:
+    pipeline = Pipeline(records, hparams, 1, max_tokens, hardware.replicas * hardware.workers)
+    return dry_run.describe(hparams, VOCAB, size.parameters(hparams, VOCAB), pipeline, hardware)
 
 
 def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
@@ -124,6 +124,12 @@ def test_memory_is_that_of_the_largest_micro_batches_computed_together(
     uses = 3 * 4 * VOCAB * 512 * at_once / 1e6
     assert number(memory["gradients"]) == pytest.approx(weights * (1 + accumulates) + uses, abs=0.51)
     assert number(memory["together"]) == pytest.approx(sum(map(number, memory.values())) / 2, abs=2)
+
+
+@pytest.mark.parametrize(("model", "expected"), [("gnmt", "gnmt"), ("custom", "transformer")])
+def test_the_memory_table_names_the_model_whose_formulas_it_uses(records: Records, model: str, expected: str) -> None:
+    hparams = HParams(model=model, num_hidden_layers=2, hidden_size=16, batch_size=300, max_length=14)
+    assert f"estimated by the formulas of {expected}, without" in described(records, 4096, hparams=hparams)
 
 
 def test_the_memory_of_a_machine_without_gpus_stands_beside_the_estimate(records: Records) -> None:
