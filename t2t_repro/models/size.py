@@ -21,7 +21,7 @@ EMBEDDING_USES = 3
 
 
 def described_model(hparams: HParams) -> str:
-    """Returns the name of the built-in model whose formulas are used: `hparams.model`, or transformer if it is custom."""
+    """Returns the name of the built-in model whose formulas are used; for custom models, it is transformer."""
     return hparams.model if hparams.model in MODEL_HPARAMS else "transformer"
 
 
