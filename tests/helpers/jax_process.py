@@ -19,8 +19,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from family_examples import EXAMPLES, example_model, loss_and_logits
 from golden_model import golden_model, load
-from recurrent_example import INPUTS, SEED, TARGETS, recurrent_model
 from t2t_repro import layers, models, registry
 from t2t_repro.data.dataset import load_data
 from t2t_repro.hparam import HParams
@@ -67,17 +67,16 @@ def golden_values() -> dict[str, Any]:
     return values | {variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)}
 
 
-def recurrent_values() -> dict[str, Any]:
-    """Returns the loss of a recurrent model with dropout, and the gradients of its weights."""
-    model = recurrent_model()
+def family_values(family: str) -> dict[str, Any]:
+    """Returns the loss and logits of a family's model with dropout, and the gradients of its weights."""
+    model = example_model(family)
 
-    def loss(weights: list[Any]) -> Any:
-        logits, _ = model.stateless_call(weights, [], INPUTS, TARGETS, SEED)
-        return smoothed_cross_entropy(logits, TARGETS, 0.1)
+    def compute(weights: list[Any]) -> Any:
+        return loss_and_logits(lambda *inputs: model.stateless_call(weights, [], *inputs)[0])
 
-    value, gradients = jax.jit(jax.value_and_grad(loss))([variable.value for variable in model.trainable_variables])
-    paths = [variable.path for variable in model.trainable_variables]
-    return {"loss": value} | dict(zip(paths, gradients, strict=True))
+    weights, paths = zip(*((variable.value, variable.path) for variable in model.trainable_variables), strict=True)
+    (loss, logits), gradients = jax.jit(jax.value_and_grad(compute, has_aux=True))(list(weights))
+    return {"loss": loss, "logits": logits} | dict(zip(paths, gradients, strict=True))
 
 
 def decoded(model: Any) -> dict[str, Any]:
@@ -101,7 +100,8 @@ def main(folder: Path) -> None:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     save(folder / "golden.npz", golden_values())
-    save(folder / "recurrent.npz", recurrent_values())
+    for family in EXAMPLES:
+        save(folder / f"{family}.npz", family_values(family))
 
     hparams = from_json(HParams, (folder / "hparams.json").read_text("utf-8"), "hparams.json")
     data_dir, steps = str(folder / "data"), str(hparams.train_steps)

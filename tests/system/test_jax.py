@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from family_examples import EXAMPLES, example_model, loss_and_logits
 from golden_model import by_our_names, load
-from recurrent_example import INPUTS, SEED, TARGETS, recurrent_model
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
@@ -28,7 +28,6 @@ from t2t_repro.hparam import HParams
 from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
-from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import TrainStep, adam
 from toys import ENGLISH, GREEK
 
@@ -118,11 +117,13 @@ def test_restricted_attention_decodes_the_same_by_steps_and_at_once(folder: Path
     np.testing.assert_allclose(values["by steps"], values["at once"], atol=1e-5)
 
 
-def test_the_gradients_of_a_recurrent_model_equal_those_on_tensorflow(folder: Path) -> None:
-    values, model = np.load(folder / "recurrent.npz"), recurrent_model()
+@pytest.mark.parametrize("family", EXAMPLES)
+def test_logits_and_gradients_equal_those_on_tensorflow(folder: Path, family: str) -> None:
+    values, model = np.load(folder / f"{family}.npz"), example_model(family)
     with tf.GradientTape() as tape:
-        loss = smoothed_cross_entropy(model(INPUTS, TARGETS, SEED), TARGETS, 0.1)
+        loss, logits = loss_and_logits(model)
     assert float(loss) == pytest.approx(float(values["loss"]), abs=1e-4)
+    np.testing.assert_allclose(logits, values["logits"], atol=1e-4)
     variables = model.trainable_variables
     gradients = tape.gradient(loss, [variable.value for variable in variables])
     for variable, gradient in zip(variables, gradients, strict=True):

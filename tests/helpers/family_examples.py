@@ -1,0 +1,48 @@
+"""Small models of several families, with weights and inputs from numpy, which are the same on each backend of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
+from t2t_repro.layers.base import zero_weights
+from t2t_repro.models.model import make_model
+from t2t_repro.training.loss import smoothed_cross_entropy
+
+SIZES: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 8, "layer_prepostprocess_dropout": 0.0}
+"""Few layers, and dropout only in one model, because JAX takes seconds to compile a model."""
+EXAMPLES = {
+    "gnmt": HParams(model="gnmt", num_hidden_layers=2, hidden_size=8, layer_prepostprocess_dropout=0.3),
+    "convs2s": HParams(model="convs2s", num_decoder_layers=2, convolutions="8x3+12x2", max_length=9, **SIZES),
+    "bytenet": HParams(model="bytenet", **SIZES),
+    "moe": HParams(model="moe", cell_size=12, filter_size=10, moe_num_experts=4, moe_k=2, **SIZES),
+}
+"""hparams by name of the family. Together, these models have all layers of the others except the Transformer's."""
+VOCAB = 20
+INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]])
+TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]])
+SEED = np.array([1, 2], np.uint32)
+"""Seeds of the examples' dropout masks."""
+
+
+def example_model(family: str) -> Any:
+    """Returns the model of a family."""
+    with zero_weights():
+        model, random = make_model(EXAMPLES[family], VOCAB), np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(random.normal(0, 0.5, variable.shape))
+    return model
+
+
+def loss_and_logits(model: Any) -> tuple[Any, Any]:
+    """Returns the loss of a model with dropout, which includes the losses that balance experts, and the logits.
+
+    Args:
+        model: the model, or a function that takes source ids, target ids and seeds like a model.
+    """
+    with auxiliary_losses() as losses:
+        logits = model(INPUTS, TARGETS, SEED)
+    return smoothed_cross_entropy(logits, TARGETS, 0.1) + sum(losses), logits
