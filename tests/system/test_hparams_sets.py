@@ -1,7 +1,8 @@
 """With every registered hparams set, a model can be built, takes one training step and decodes a line.
 
 For each model and number of layers, only the first set has all layers, and the others have at most three per stack. All
-sets of other families than the Transformer have at most three.
+sets of other families than the Transformer have at most three. `moe` has 8 of its 2,048 experts. For each model and
+width, only the first set has its widths, and the others have an eighth of them.
 The batch and the vocabulary are small. TensorFlow runs functions eagerly, because tracing would take most of the time.
 Eager functions compute the same losses.
 """
@@ -67,13 +68,22 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 NAMES = registry._hparams.names()
 ALL_LAYERS = {(registry.hparams(n).model, registry.hparams(n).num_hidden_layers): n for n in reversed(NAMES)}
 """For each model and number of layers, the first set with that number."""
+ALL_WIDTHS = {(registry.hparams(n).model, registry.hparams(n).hidden_size): n for n in reversed(NAMES)}
+"""For each model and width, the first set with that width."""
+WIDTHS = ("hidden_size", "filter_size", "attention_key_channels", "attention_value_channels")
 
 
 def cut(hparams: HParams) -> HParams:
-    """Returns hparams with at most three layers. ConvS2S keeps one layer of each of the first three groups."""
+    """Returns hparams with at most three layers and eight experts. ConvS2S keeps a layer of each of three groups."""
     groups = [group.partition("*")[0] for group in hparams.convolutions.split("+")][:3]
     layers = len(groups) if hparams.convolutions else min(3, hparams.num_hidden_layers)
-    return replace(hparams, num_hidden_layers=layers, convolutions="+".join(groups))
+    experts = min(8, hparams.moe_num_experts)
+    return replace(hparams, num_hidden_layers=layers, convolutions="+".join(groups), moe_num_experts=experts)
+
+
+def narrow(hparams: HParams) -> HParams:
+    """Returns hparams with an eighth of the widths."""
+    return replace(hparams, **{name: getattr(hparams, name) // 8 for name in WIDTHS})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -82,6 +92,8 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     hparams = replace(registry.hparams(name), batch_size=120, max_length=60)
     if name not in ALL_LAYERS.values() or not hparams.model.startswith("transformer"):
         hparams = cut(hparams)
+    if name not in ALL_WIDTHS.values() and name not in ALL_LAYERS.values():
+        hparams = narrow(hparams)
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
