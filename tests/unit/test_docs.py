@@ -17,6 +17,7 @@ import pytest
 import setuptools
 
 from t2t_repro import registry
+from t2t_repro.models import size
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -103,6 +104,18 @@ def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str
     names = {{"absl": "absl-py", "PIL": "pillow"}.get(package, package.replace("_", "-")) for package in packages}
     assert names & requirements["benchmarks"] == requirements["benchmarks"]
     assert names <= requirements["benchmarks"] | requirements[""]
+
+
+def test_tables_of_models_have_the_numbers_of_parameters_of_all_their_sets() -> None:
+    # A row is such as: | `gnmt` | 8 | 280.8 M with 32,000 wordpieces |
+    row = r"^\| `(\w+)` .*?\| ([\d,.]+)( M)? with [^|]*?(\d[\d,]*)"
+    rows = re.findall(row, (ROOT / "docs" / "models.md").read_text("utf-8"), re.MULTILINE)
+    sets = {name for name in registry.hparams_names() if registry.hparams(name).model != "transformer"}
+    assert {name for name, *_ in rows} == sets
+    for name, number, is_million, vocabulary in rows:
+        parameters = size.parameters(registry.hparams(name), int(vocabulary.replace(",", "")))
+        decimals = len(number.partition(".")[2])
+        assert number == (f"{parameters / 1e6:.{decimals}f}" if is_million else f"{parameters:,}"), name
 
 
 def test_the_readme_stays_short() -> None:
