@@ -45,11 +45,12 @@ TRAIN_STEPS = flags.DEFINE_integer("train_steps", 40, "number of steps of each r
 HIGH_STEP = flags.DEFINE_integer("high_step", 2000, "steps after which to time how a run resumes; 0: do not time")
 SEED = flags.DEFINE_integer("seed", 1, "random seed for the times of the kills")
 
+HPARAMS_SET = flags.DEFINE_string("hparams_set", "transformer_tiny", "hparams set")
 HPARAMS = flags.DEFINE_string(
     "hparams",
     "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,learning_rate_warmup_steps=100,"
     "layer_prepostprocess_dropout=0.1,attention_dropout=0.1,relu_dropout=0.1",
-    "overrides of transformer_tiny",
+    "overrides of the hparams set",
 )
 
 EVALUATION = 5
@@ -60,7 +61,7 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]:
     """Returns t2t-trainer's flags for training in folder `model`, with an evaluation every `evaluation` steps."""
     return [
-        "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS.value}",
+        "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--hparams={HPARAMS.value}",
         f"--data_dir={WORK.value}/data", f"--output_dir={model}", f"--train_steps={steps}",
         f"--local_eval_frequency={evaluation}", "--log_step_count_steps=1", "--eval_decode_lines=3",
     ]  # fmt: skip

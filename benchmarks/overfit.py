@@ -22,7 +22,7 @@ from t2t_repro.models.model import make_model
 from t2t_repro.training.step import TrainStep, adam
 
 MODELS = flags.DEFINE_list("models", [], "names of models; default: all")
-VOCAB, PAIRS, STEPS, NEAR_ZERO = 40, 50, 800, 0.02
+VOCAB, PAIRS, STEPS, NEAR_ZERO = 40, 50, 800, 0.01
 RATE = 0.002
 """Largest learning rate. Sets with a lower learning_rate_constant use that."""
 
