@@ -5,9 +5,9 @@
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
 test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, steps, precision,
-search and score. For each family, the script tries the learning rates in `FACTORS`, keeps the one with the best BLEU on
-val, and trains it with a second seed, too. It writes each run to the results file, by default results.json in the work
-folder, and skips runs that this file has. So the same command continues after an interruption.
+search and score. For each family, the script tries the learning rates in `FACTORS` in short trainings, and trains with
+the rate of the lowest dev loss, twice with different seeds. It writes each run to the results file, by default
+results.json in the work folder, and skips runs that this file has. So the same command continues after an interruption.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against 
 
 FACTORS = (0.5, 1.0, 2.0)
 """The tuning trials: factors of the set's learning_rate_constant."""
-STEPS, POINTS = 2688, 4
-"""Steps of each run, and the number of checkpoints that are decoded for the curve."""
+TRIAL_STEPS, STEPS, POINTS = 336, 1008, 4
+"""Steps of a trial and of a full run, and the number of checkpoints of a full run that are decoded for the curve."""
+WARMUP = 0.3
+"""Share of a run's steps in which the learning rate rises; afterwards it falls linearly to 0."""
 VOCAB_SIZE = 8000
+SEEDS = ("1", "2")
 SEARCH = "--decode_hparams=alpha=1.0"
 PATHS = {
     "transformer": ("1", "1"),
@@ -90,29 +93,39 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def train(model: str, name: str, factor: float, seed: str, steps: int, points: int) -> float:
+    """Trains a family with a learning rate and saves `points` checkpoints. Returns the dev loss after the last step."""
+    rate = factor * registry.hparams(name).learning_rate_constant
+    overrides = f"learning_rate_constant={rate},learning_rate_warmup_steps={round(WARMUP * steps)},batch_size=2048"
+    run("trainer", "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
+        f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={steps}", "--eval_decode_lines=0",
+        f"--local_eval_frequency={steps // points}", f"--hparams={overrides}",
+        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
+        "--inter_op_parallelism_threads=1")  # fmt: skip
+    return round([line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1], 3)
+
+
+def measure_trial(name: str, factor: float) -> float:
+    """Returns the dev loss of a family after a short training with a learning rate."""
+    return train(f"{WORK.value}/{name}_trial_{factor}", name, factor, "1", TRIAL_STEPS, 1)
+
+
 def measure(name: str, factor: float, seed: str) -> dict[str, Any]:
     """Trains a family with a learning rate, and scores it.
 
     Returns its dev loss, BLEU on val and on test_2016_flickr, [step, BLEU on val] of each decoded checkpoint, the CPU
     minutes of the training (None if another process did a part of it), and the CPU seconds of decoding the test set.
     """
-    work, rate = Path(WORK.value), factor * registry.hparams(name).learning_rate_constant
-    overrides = f"learning_rate_constant={rate},batch_size=2048"
-    model = f"{work}/{name}_{factor}_seed_{seed}"
+    model = f"{WORK.value}/{name}_{factor}_seed_{seed}"
     is_new, before = not Path(model).exists(), cpu_seconds()
-    run("trainer", "--problem=text_files", f"--hparams_set={name}", f"--data_dir={work}/data",
-        f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={STEPS}", "--eval_decode_lines=0",
-        f"--local_eval_frequency={STEPS // POINTS}", f"--hparams={overrides}",
-        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
-        "--inter_op_parallelism_threads=1")  # fmt: skip
+    loss = train(model, name, factor, seed, STEPS, POINTS)
     training = cpu_seconds() - before
-    loss = [line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1]
     steps = [STEPS * number // POINTS for number in range(1, POINTS + 1)]
     curve = [(step, bleu(model, "val", f"{model}/model.ckpt-{step}")) for step in steps]
     before = cpu_seconds()
     test = bleu(model, "test_2016_flickr")
     return {
-        "loss": round(loss, 3),
+        "loss": loss,
         "val": curve[-1][1],
         "test": test,
         "curve": curve,
@@ -129,35 +142,44 @@ def step_flops(name: str) -> int:
     return size.step_flops(registry.hparams(name), VOCAB_SIZE, source, target)
 
 
-def run_name(name: str, factor: float, seed: str) -> str:
-    """Returns the name of a run in the results file."""
-    return f"{name}, rate x {factor:g}, seed {seed}"
+def trial_name(name: str, factor: float) -> str:
+    """Returns the name of a trial in the results file."""
+    return f"{name}, rate x {factor:g}, trial"
+
+
+def run_name(name: str, seed: str) -> str:
+    """Returns the name of a full run in the results file."""
+    return f"{name}, seed {seed}"
 
 
 def best_factor(name: str, runs: dict[str, Any]) -> float | None:
-    """Returns the factor with the best BLEU on val, or None if a trial is missing."""
-    scores = {factor: runs[trial]["val"] for factor in FACTORS if (trial := run_name(name, factor, "1")) in runs}
-    return max(FACTORS, key=lambda factor: scores[factor]) if len(scores) == len(FACTORS) else None
+    """Returns the factor of the trial with the lowest dev loss, or None if a trial is missing."""
+    losses = {factor: runs[trial] for factor in FACTORS if (trial := trial_name(name, factor)) in runs}
+    return min(FACTORS, key=lambda factor: losses[factor]) if len(losses) == len(FACTORS) else None
+
+
+def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the finished full runs of a family."""
+    return [runs[full_run] for seed in SEEDS if (full_run := run_name(name, seed)) in runs]
 
 
 def print_tables(runs: dict[str, Any]) -> None:
     """Prints a table of the trials and a table of the families with their best learning rates."""
-    print(f"| family | {' | '.join(f'rate x {factor:g}' for factor in FACTORS)} |")
+    print(f"| dev loss | {' | '.join(f'rate x {factor:g}' for factor in FACTORS)} |")
     print(f"| --- |{' ---: |' * len(FACTORS)}")
     for name in FAMILIES.value:
-        trials = (runs.get(run_name(name, factor, "1")) for factor in FACTORS)
-        cells = [f"{trial['val']:.2f}" if trial else "not run" for trial in trials]
+        trials = (runs.get(trial_name(name, factor)) for factor in FACTORS)
+        cells = ["not run" if loss is None else f"{loss:.2f}" for loss in trials]
         print(f"| `{name}` | {' | '.join(cells)} |")
     print()
     columns = ("parameters", "rate", "BLEU val", "BLEU test", "test by seed", "training FLOPs", "CPU minutes")
     print(f"| family | {' | '.join(columns)} | decoding, s | sequential operations | maximum path |")
     print(f"| --- |{' ---: |' * 3} ---: | --- |{' ---: |' * 3} --- | --- |")
     for name in FAMILIES.value:
-        factor = best_factor(name, runs)
-        if factor is None:
+        factor, seeds = best_factor(name, runs), full_runs(name, runs)
+        if factor is None or not seeds:
             continue
         hparams = registry.hparams(name)
-        seeds = [run for seed in ("1", "2") if (run := runs.get(run_name(name, factor, seed)))]
         minutes = [run["train_minutes"] for run in seeds if run["train_minutes"] is not None]
         cells = [
             f"{size.parameters(hparams, VOCAB_SIZE):,}",
@@ -179,19 +201,17 @@ def draw(runs: dict[str, Any], path: str) -> None:
     figure = Figure((8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name in FAMILIES.value:
-        factor = best_factor(name, runs)
-        if factor is None:
+        if not (seeds := full_runs(name, runs)):
             continue
-        seeds = [run for seed in ("1", "2") if (run := runs.get(run_name(name, factor, seed)))]
         steps = [step for step, _ in seeds[0]["curve"]]
         scores = [
             statistics.mean(score for _, score in point) for point in zip(*(run["curve"] for run in seeds), strict=True)
         ]
         axes.plot([step * seeds[0]["flops"] for step in steps], scores, "o-", label=name.removesuffix("_tiny"))
-    axes.set(xlabel="training operations (matrix products)", ylabel="BLEU on val", xscale="log")
+    axes.set(xlabel="training operations (matrix products)", ylabel="BLEU on val", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
 
 
 def main(argv: list[str]) -> None:
@@ -207,9 +227,11 @@ def main(argv: list[str]) -> None:
             f"--data_dir={work}/data")  # fmt: skip
         for name in FAMILIES.value:
             for factor in FACTORS:
-                results.measure(run_name(name, factor, "1"), functools.partial(measure, name, factor, "1"))
-            factor = best_factor(name, results.read()) or 1.0
-            results.measure(run_name(name, factor, "2"), functools.partial(measure, name, factor, "2"))
+                results.measure(trial_name(name, factor), functools.partial(measure_trial, name, factor))
+            best = best_factor(name, results.read())
+            assert best
+            for seed in SEEDS:
+                results.measure(run_name(name, seed), functools.partial(measure, name, best, seed))
             print(f"{name}: done after {(time.monotonic() - start) / 60:.0f} minutes", flush=True)
     print_tables(results.read())
     if PICTURE.value:
