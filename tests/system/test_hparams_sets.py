@@ -2,9 +2,8 @@
 
 For each model and number of layers, only the first set has all layers, and the others have at most three per stack. All
 sets of other families than the Transformer have at most three. `moe` has 8 of its 2,048 experts. For each model and
-width, only the first set has its widths, and the others have an eighth of them.
-The batch and the vocabulary are small. TensorFlow runs functions eagerly, because tracing would take most of the time.
-Eager functions compute the same losses.
+width, only the first set has its widths, and the others have an eighth of them. The batch and the vocabulary are small.
+TensorFlow runs functions eagerly, because tracing would take most of the time. Eager functions compute the same losses.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
+from t2t_repro.model_hparams import uses
 from t2t_repro.models import size
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -82,8 +82,8 @@ def cut(hparams: HParams) -> HParams:
 
 
 def narrow(hparams: HParams) -> HParams:
-    """Returns hparams with an eighth of the widths."""
-    return replace(hparams, **{name: getattr(hparams, name) // 8 for name in WIDTHS})
+    """Returns hparams with an eighth of the widths that the model uses."""
+    return replace(hparams, **{name: getattr(hparams, name) // 8 for name in WIDTHS if uses(hparams, name)})
 
 
 @pytest.mark.parametrize("name", NAMES)
