@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -210,6 +211,7 @@ def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision
             TrainStep.read(step([micro_batch], examples * target, (1, 1)))
         return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
 
+    gc.collect()  # otherwise the models of earlier tests may be freed while memory is measured
     peak(1, 2, 2)  # result ignored, because the first step also builds the graph
     return [peak(*shape) for shape in shapes]
 
