@@ -14,9 +14,9 @@ def moe() -> HParams:
     """The largest published translation model: 2,048 experts in each stack (Shazeer et al. 2017, appendix E).
 
     With 32,000 wordpieces, the model has 8,695 M parameters; 8.7 B are published. Sizes, dropout and the weight of the
-    balancing losses are as published. A step has 1,024,000 target tokens, for the published 16,000 words on
-    each of 64 GPUs. As published, the learning rate decays with the inverse square root of the step after 10,000 steps;
-    before, it grows linearly, but the published rate stays the same from step 2,000 on.
+    balancing losses are as published. A step has 1,024,000 target tokens, for the published 16,000 words on each of 64
+    GPUs. As published, the learning rate decays with the inverse square root of the step after 10,000 steps. Here it
+    grows linearly until then; the published rate grows for 2,000 steps and is constant from there to step 10,000.
 
     The publication leaves open the highest rate, here 0.001, and the number of steps: 37,000 need about the 2.0e19
     operations that the Transformer's Table 2 estimates for EN-DE. Label smoothing is 0, because the publication does
@@ -44,7 +44,7 @@ def moe() -> HParams:
 
 @registry.register_hparams
 def moe_tiny() -> HParams:
-    """2 layers of width 96 and 192 cells in each stack, and 4 experts, 2 of which each position uses.
+    """2 layers of width 96 with 192 cells in each stack, and 4 experts. Each position uses 2 of them.
 
     The set is for experiments on a CPU with corpora of about 10,000 pairs. With a vocabulary of 8,000, the model has
     about as many parameters as transformer_tiny. Batches, training schedule and dropout are those of gnmt_tiny. All

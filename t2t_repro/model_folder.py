@@ -52,8 +52,7 @@ WEIGHTS_DEPEND_ON = (
     "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
     "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
     "max_relative_position", "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding",
-    "moe_num_experts", "convolutions", "kernel_height", "output_embedding_size", "embedding_size",
-    "cell_size",
+    "moe_num_experts", "convolutions", "kernel_height", "output_embedding_size", "embedding_size", "cell_size",
 )  # fmt: skip
 """Hparams that change the names or shapes of a model's weights. If pos is "emb", or in ConvS2S, max_length does, too;
 if max_relative_position is not 0, num_heads does."""

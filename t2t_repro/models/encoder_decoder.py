@@ -5,8 +5,6 @@ Shapes: B batch, S source length, T target length, V vocabulary. Ids are 0 for p
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras import ops
 
 from t2t_repro.hparam import HParams
@@ -63,11 +61,3 @@ class EncoderDecoder(Layer):
         """
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Any:
-        """Returns the memory of source ids [B, S]; see `DecodingModel`."""
-        raise NotImplementedError
-
-    def decode(self, targets: Tensor, memory: Any, seeds: Seeds | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T]; see `DecodingModel`."""
-        raise NotImplementedError

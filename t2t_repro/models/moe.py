@@ -33,8 +33,9 @@ from t2t_repro.layers.additive_attention import Memory
 from t2t_repro.layers.attentive_lstm import AttentiveLSTM
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.experts import Experts, balanced_positions
+from t2t_repro.layers.experts import Experts
 from t2t_repro.layers.lstm import LSTM, State
+from t2t_repro.models.balanced_model import BalancedModel
 from t2t_repro.models.recurrent import RecurrentModel
 
 
@@ -122,19 +123,7 @@ class Decoder(Layer):
         return ops.reshape(x, shape), tuple(states), weights
 
 
-class MoE(RecurrentModel):
+class MoE(BalancedModel, RecurrentModel):
     """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts."""
 
     model_name, encoder_class, decoder_class = "moe", Encoder, Decoder
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Returns the memory of source ids [B, S]; see `RecurrentModel.encode`."""
-        with balanced_positions(inputs != 0):
-            return super().encode(inputs, seeds)
-
-    def decode(
-        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T]; see `RecurrentModel.decode`."""
-        with balanced_positions(targets != 0):
-            return super().decode(targets, memory, seeds, save_weights_to)
