@@ -1,8 +1,8 @@
 """With every registered hparams set, a model can be built, takes one training step and decodes a line.
 
-For each model and number of layers, only the first set has all layers, and the others have at most three per stack. All
-sets of other families than the Transformer have at most three. `moe` has 8 of its 2,048 experts. For each model and
-width, only the first set has its widths, and the others have an eighth of them. The batch and the vocabulary are small.
+Models are cut to at most three layers in each stack and eight experts, and widths of 256 or more are divided by 8. The
+batch and the vocabulary are small. tests/unit/models/test_size.py builds all sets at full size, without memory for
+weights.
 TensorFlow runs functions eagerly, because tracing would take most of the time. Eager functions compute the same losses.
 """
 
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from programs import write_pairs
 from t2t_repro import registry
+from t2t_repro.convolution_layers import convolution_layers
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
 from t2t_repro.data.job import Options
@@ -65,35 +66,27 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-NAMES = registry._hparams.names()
-ALL_LAYERS = {(registry.hparams(n).model, registry.hparams(n).num_hidden_layers): n for n in reversed(NAMES)}
-"""For each model and number of layers, the first set with that number."""
-ALL_WIDTHS = {(registry.hparams(n).model, registry.hparams(n).hidden_size): n for n in reversed(NAMES)}
-"""For each model and width, the first set with that width."""
-WIDTHS = ("hidden_size", "filter_size", "attention_key_channels", "attention_value_channels")
+WIDTHS = ("hidden_size", "filter_size", "cell_size", "attention_key_channels", "attention_value_channels")
 
 
 def cut(hparams: HParams) -> HParams:
-    """Returns hparams with at most three layers and eight experts. ConvS2S keeps a layer of each of three groups."""
-    groups = [group.partition("*")[0] for group in hparams.convolutions.split("+")][:3]
-    layers = len(groups) if hparams.convolutions else min(3, hparams.num_hidden_layers)
-    experts = min(8, hparams.moe_num_experts)
-    return replace(hparams, num_hidden_layers=layers, convolutions="+".join(groups), moe_num_experts=experts)
+    """Returns smaller hparams; see the top of this file. ConvS2S keeps a layer of each of three groups."""
+    widths = {name: getattr(hparams, name) for name in WIDTHS if uses(hparams, name)}
+    groups = [f"{layer.width // 8}x{layer.kernel}" for layer in dict.fromkeys(convolution_layers(hparams))][:3]
+    is_listed = bool(hparams.convolutions)
+    return replace(
+        hparams,
+        num_hidden_layers=len(groups) if is_listed else min(3, hparams.num_hidden_layers),
+        convolutions="+".join(groups) if is_listed else "",
+        moe_num_experts=min(8, hparams.moe_num_experts),
+        **{name: width // 8 if width >= 256 else width for name, width in widths.items()},
+    )
 
 
-def narrow(hparams: HParams) -> HParams:
-    """Returns hparams with an eighth of the widths that the model uses."""
-    return replace(hparams, **{name: getattr(hparams, name) // 8 for name in WIDTHS if uses(hparams, name)})
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", registry._hparams.names())
 def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None:
     problem, vocabulary, _ = load_problem(data_dir, "wsj_parsing" if "parsing" in name else "text_files")
-    hparams = replace(registry.hparams(name), batch_size=120, max_length=60)
-    if name not in ALL_LAYERS.values() or not hparams.model.startswith("transformer"):
-        hparams = cut(hparams)
-    if name not in ALL_WIDTHS.values() and name not in ALL_LAYERS.values():
-        hparams = narrow(hparams)
+    hparams = cut(replace(registry.hparams(name), batch_size=120, max_length=60))
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():

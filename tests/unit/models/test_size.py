@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -50,9 +52,18 @@ TABLE_3: list[tuple[dict[str, Any], int]] = [
 """Changes to the base model, and the number of parameters, in millions, that the paper's Table 3 prints."""
 
 
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """In the `with` block, models are built without memory for their weights."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    # Otherwise, Keras would allocate these weights as soon as another test calls a Keras model for the first time.
+    keras.utils.clear_session(free_memory=False)
+
+
 def count_parameters(hparams: HParams, vocab_size: int) -> int:
     """Returns the number of a model's weights, without allocating them."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_memory():
         model = registry.model(hparams.model)(hparams, vocab_size)
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
@@ -163,7 +174,7 @@ def test_relative_self_attention_has_two_more_products_for_each_connection() -> 
 
 def test_separate_vocabularies_have_an_embedding_each() -> None:
     hparams = replace(TINY, shared_embedding_and_softmax_weights=False)
-    with keras.StatelessScope(initialize_variables=False):
+    with without_memory():
         model = Transformer(hparams, 20, source_vocab_size=30)
     assert size.parameters(hparams, 20, 30) == sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
 
