@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+if importlib.util.find_spec("torch"):
+    import torch._dynamo  # noqa: F401, before TensorFlow; otherwise their two copies of LLVM end the process
+
 import keras
 import numpy as np
 import tensorflow as tf

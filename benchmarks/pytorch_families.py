@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch._dynamo  # isort: skip  # before TensorFlow; otherwise their two copies of LLVM end the process
+
 import keras
 import numpy as np
 import tensorflow as tf
