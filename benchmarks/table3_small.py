@@ -94,7 +94,8 @@ def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) ->
 def print_table(runs: dict[str, tuple[float, float]]) -> None:
     """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here.
 
-    Then prints the number of rows that agree with the paper. A sign is "+" if the row is better than base.
+    Then prints how many of the variations that were run agree with the paper. A sign is "+" if the row is better than
+    base.
 
     Args:
         runs: for each run, its perplexity and its BLEU.
@@ -109,7 +110,7 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
         "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here | BLEU: paper, here |"
     )
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
-    agreements = [0, 0]
+    agreements, compared = [0, 0], 0
     for row, (name, change) in ROWS.items():
         cells = ["not run", *[""] * 5]
         if row in figures:
@@ -124,10 +125,11 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
                 sign([printed[1]], [bleu]) + sign(ours[1], base[1]),
             ]
             agreements = [count + (pair[0] == pair[1]) for count, pair in zip(agreements, pairs, strict=True)]
+            compared += 1
             cells[-2:] = [" ".join(pair) for pair in pairs]
         change = change.replace("pos=emb", "learned position embeddings").replace("=", " ").replace(",", ", ")
         print(f"| {' | '.join([row, change or 'none', *cells])} |")
-    print(f"\nagreement: {agreements[0]} of {len(ROWS) - 1} rows in perplexity, {agreements[1]} in BLEU")
+    print(f"\nagreement: {agreements[0]} of {compared} variations in perplexity, {agreements[1]} in BLEU")
 
 
 def main(argv: list[str]) -> None:

@@ -62,7 +62,7 @@ INTEGERS = {
     "max_tokens_per_replica": (
         4096, 1,
         "maximum number of positions in a micro-batch, including padding; a replica computes at most two micro-batches "
-        "at the same time; affects only speed and memory",
+        "at the same time; affects only speed and memory, and the balancing losses of experts",
     ),
     "intra_op_parallelism_threads": (0, 0, "CPU threads per operation; 1 is fastest for small models; 0: automatic"),
     "inter_op_parallelism_threads": (0, 0, "number of operations that may run at the same time; 0: automatic"),

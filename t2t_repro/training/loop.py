@@ -284,8 +284,7 @@ class Loop:
             self._run.say(
                 "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
                 f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
-                "longer, or start again with initializer_gain=0.5, lower dropout, more learning_rate_warmup_steps, "
-                "fewer layers or norm_before=true"
+                "longer, or start again with initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
             )
 
     def _report_slow_evaluation(self, seconds: float, interval: float) -> None:

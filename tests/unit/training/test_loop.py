@@ -235,7 +235,7 @@ def test_a_model_that_ignores_its_source_is_reported_after_the_warmup_and_at_the
     start = "warning: the model hardly uses its source: the source of another example raises the dev loss by only"
     advice = (
         "nats a token; check that the source and target files match line by line, train longer, or start again with "
-        "initializer_gain=0.5, lower dropout, more learning_rate_warmup_steps, fewer layers or norm_before=true"
+        "initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
     )
     assert reported == [(70, f"{start} -0.001 {advice}"), (100, f"{start} 0.090 {advice}")]
 
