@@ -182,7 +182,7 @@ def from_chief(strategy: Any, value: int) -> int:
 
 
 def leave_together(strategy: Any) -> None:
-    """Waits until all workers call this function. Every worker must call it after all other functions of this module.
+    """Waits until all workers call this function. Every worker must call it before it ends, after all other sums.
 
     If a worker ends right after a sum, it may close its connections before another worker has received the sum. The
     sum of the other worker then fails. No worker needs the sum that this function computes, so it ignores a failure.
@@ -204,6 +204,7 @@ def refuse_other_flags(strategy: Any, **values: int) -> None:
     for name, value in values.items():
         distinct = sorted(set(from_all(strategy, value)))
         if len(distinct) > 1:
+            leave_together(strategy)
             raise UserError(
                 f"--{name} is {' and '.join(map(str, distinct))} on different workers; start all with the same command"
             )
@@ -221,6 +222,7 @@ def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
     for variable in variables:
         checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
     if len(set(from_all(strategy, checksum))) > 1:
+        leave_together(strategy)
         raise UserError(
             "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all share"
         )
