@@ -27,6 +27,9 @@ BLOCKS_OF_EXPERT = 8
 """Number of blocks of an expert that gets the mean number of positions. Each expert's last block is filled with zeros.
 More blocks need fewer zeros, but each block has a copy of its expert's weights."""
 
+MIN_DEVIATION = 1e-2
+"""Smallest standard deviation of the gating network's noise, as in tensor2tensor. The balancing loss divides by it."""
+
 _is_token: ContextVar[Tensor | None] = ContextVar("positions that are no padding", default=None)
 
 
@@ -72,7 +75,7 @@ class Experts(Layer):
         if seeds is None:
             logits, experts = ops.top_k(clean, self.chosen)
             return ops.softmax(logits), experts
-        deviation = ops.softplus(float32(ops.matmul(x, float32(self.noise_kernel))))
+        deviation = ops.softplus(float32(ops.matmul(x, float32(self.noise_kernel)))) + MIN_DEVIATION
         noisy = clean + standard_normal(ops.shape(clean), seeds) * deviation
         logits, experts = ops.top_k(noisy, self.chosen + 1)
         gates, experts = ops.softmax(logits[..., :-1]), experts[..., :-1]
@@ -103,7 +106,7 @@ class Experts(Layer):
         """
         pairs = ops.shape(experts)[0] * self.chosen
         size = pairs // (BLOCKS_OF_EXPERT * self.count) + 1  # M
-        blocks = pairs // size + self.count  # G: enough if each expert has a block that is not full
+        blocks = (pairs + self.count * (size - 1)) // size  # G: enough for any division of the pairs among the experts
         experts = ops.cast(ops.reshape(experts, (-1,)), "int64")
         order = ops.argsort(experts, axis=0)  # [N * k], the pairs by expert
         by_expert = ops.take(experts, order)
@@ -121,10 +124,10 @@ class Experts(Layer):
         kind, width = self.compute_dtype, x.shape[-1]
         inputs = ops.take(ops.cast(x, kind), order // self.chosen, axis=0)
         inputs = ops.scatter(rows[:, None], inputs, (blocks * size, width))
-        inputs = ops.reshape(inputs, (blocks, -1, width))  # [G, M, D]
+        inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]
         kernels1 = ops.take(ops.cast(self.kernels1, kind), expert_of_block, axis=0)  # [G, D, F]
         kernels2 = ops.take(ops.cast(self.kernels2, kind), expert_of_block, axis=0)
-        outputs = ops.reshape(ops.matmul(ops.relu(ops.matmul(inputs, kernels1)), kernels2), (-1, width))
+        outputs = ops.reshape(ops.matmul(ops.relu(ops.matmul(inputs, kernels1)), kernels2), (blocks * size, width))
         # Back to the order of the pairs: pair order[i] has the row rows[i].
         rows = ops.scatter(order[:, None], rows, (pairs,))
         return ops.reshape(float32(ops.take(outputs, rows, axis=0)), (-1, self.chosen, width))

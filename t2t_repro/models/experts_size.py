@@ -32,12 +32,13 @@ def activations(hparams: HParams, positions: int, precision: str) -> int:
     have gradients at the same time: a quarter, as a mean of the two mixtures.
 
     Args:
-        positions: number of positions of a micro-batch; if it is 0, there are no blocks.
+        positions: number of positions of a micro-batch.
         precision: see `Formulas.activations`.
     """
     width, inner, product = hparams.hidden_size, hparams.filter_size, FLOAT32 if "32" in precision else 2
     position = hparams.moe_k * (2 * width + inner) * product + 5 * FLOAT32 * hparams.moe_num_experts
     pairs, count = positions * hparams.moe_k, hparams.moe_num_experts
-    blocks = min(pairs, BLOCKS_OF_EXPERT * count) + count if positions else 0
+    size = pairs // (BLOCKS_OF_EXPERT * count) + 1
+    blocks = (pairs + count * (size - 1)) // size
     copies = blocks * 2 * width * inner * product
     return positions * position + copies * 5 // 4

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import traceback
 from collections import Counter
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -212,9 +213,10 @@ def make_model(
 
 
 def _describe(error: Exception) -> str:
-    """Returns one line with the error, and the last file and line of its traceback that are not in site-packages."""
+    """Returns one line with the error, and the last file and line of its traceback that are not in a library."""
     frames = traceback.extract_tb(error.__traceback__)
-    frame = [frame for frame in frames if "site-packages" not in frame.filename][-1]
+    # t2t_repro itself may be installed in site-packages.
+    frame = [frame for frame in frames if not re.search("site-packages/(?!t2t_repro/)", frame.filename)][-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
     return f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {message}"
 

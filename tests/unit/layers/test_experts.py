@@ -13,7 +13,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers import experts
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import Seeds, standard_normal
-from t2t_repro.layers.experts import Experts, balanced_positions, squared_variation
+from t2t_repro.layers.experts import MIN_DEVIATION, Experts, balanced_positions, squared_variation
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(3, 5, 4)).astype("float32")
@@ -92,7 +92,7 @@ def gate_with_noise(mixture: Experts, x: np.ndarray, is_token: np.ndarray) -> tu
     gates, load = np.zeros((*x.shape[:2], mixture.count)), np.zeros(mixture.count)
     for place in np.ndindex(x.shape[:2]):
         clean = x[place] @ np.asarray(mixture.gate_kernel)
-        deviation = np.log1p(np.exp(x[place] @ np.asarray(mixture.noise_kernel)))
+        deviation = np.log1p(np.exp(x[place] @ np.asarray(mixture.noise_kernel))) + MIN_DEVIATION
         noisy = clean + noise[place] * deviation
         best = np.argsort(-noisy)[: mixture.chosen]
         gates[(*place, best)] = np.exp(noisy[best]) / np.exp(noisy[best]).sum()
@@ -115,6 +115,17 @@ def test_training_adds_noise_and_both_balancing_losses() -> None:
     np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
     assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
     assert len(losses) == 1
+
+
+def test_gradients_are_finite_when_the_noise_vanishes() -> None:
+    mixture = layer()
+    mixture.noise_kernel.assign(np.full(mixture.noise_kernel.shape, -200.0))
+    variables = [mixture.gate_kernel.value, mixture.noise_kernel.value]
+    with tf.GradientTape() as tape, auxiliary_losses() as losses:
+        outputs = mixture(abs(X), Seeds(SEED))
+        loss = tf.reduce_sum(outputs) + losses[0]
+    for gradient in tape.gradient(loss, variables):
+        assert np.isfinite(gradient).all()
 
 
 def test_padding_changes_neither_the_outputs_nor_the_losses() -> None:

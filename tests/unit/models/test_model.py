@@ -17,7 +17,14 @@ from keras import ops
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.models.model import DecodingModel, KerasModel, as_decoding_model, make_model, parameter_count
+from t2t_repro.models.model import (
+    DecodingModel,
+    KerasModel,
+    _describe,
+    as_decoding_model,
+    make_model,
+    parameter_count,
+)
 from t2t_repro.models.transformer import Transformer
 
 ROOT = Path(__file__).parents[3]
@@ -191,6 +198,22 @@ class Misfit(Embedded):
 def test_a_wrong_model_is_refused_with_what_is_missing(factory: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(factory)
+
+
+def test_an_error_names_a_line_of_ours_even_if_we_are_installed_in_site_packages() -> None:
+    error = ValueError("no")
+    called: Any = None
+    for path in ("keras/layer.py", "t2t_repro/models/transformer.py"):
+        names: dict[str, Any] = {"called": called, "error": error}
+        source = "def caller():\n    if called: called()\n    raise error"
+        exec(compile(source, f"/lib/site-packages/{path}", "exec"), names)
+        called = names["caller"]
+    with pytest.raises(ValueError, match="no") as caught:
+        called()
+    frames = caught.value.__traceback__
+    assert frames is not None
+    error.__traceback__ = frames.tb_next  # without this file
+    assert _describe(error) == "/lib/site-packages/t2t_repro/models/transformer.py:2: ValueError: no"
 
 
 def test_a_model_that_ignores_bfloat16_is_refused() -> None:
