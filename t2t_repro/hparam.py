@@ -164,7 +164,7 @@ class HParams:
         check(self, widths, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
         for name in channels if uses(self, "num_heads") else ():
             self._check_heads_divide(name if getattr(self, name) else "hidden_size")
-        check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even: half sines, half cosines")
+        check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even")
         for name, choices in (("pos", POSITIONS), ("self_attention_type", SELF_ATTENTION_TYPES)):
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)

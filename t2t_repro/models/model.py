@@ -1,7 +1,7 @@
 """The interface of models for training, decoding and serving, and the check that a registered model has this interface.
 
-A `Model` can be trained, and can score targets. A `DecodingModel` can also generate targets. The Transformer has this
-interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
+A `Model` can be trained, and can score targets. A `DecodingModel` can also generate targets. The built-in models have
+this interface; `KerasModel` adds it to any other Keras model. `make_model` makes a model with this interface.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, H heads,
 V vocabulary. Ids are int64: 0 for padding, 1 for the end of a text.

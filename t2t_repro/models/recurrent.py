@@ -1,7 +1,7 @@
 """The parts that recurrent models with attention share: embeddings, softmax, and methods for training and decoding.
 
-Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of LSTMs, V vocabulary. Ids are 0
-for padding, 1 for the end of a text.
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of an LSTM, C cells of an LSTM,
+V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from t2t_repro.models.encoder_decoder import EncoderDecoder
 
 
 class RecurrentModel(EncoderDecoder):
-    """Base class of GNMT and Deep-Att. A subclass has its name and the classes of its encoder and decoder.
+    """Base class of GNMT, Deep-Att and MoE. A subclass has its name and the classes of its encoder and decoder.
 
     Args:
         hparams: sizes and dropout rate. The width of the embeddings is `embedding_size`, or `hidden_size` if that is 0.
@@ -72,7 +72,7 @@ class RecurrentModel(EncoderDecoder):
         return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:
-        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D]."""
+        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D] and [hypotheses, C]."""
         return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
 
     def decode_step(

@@ -69,7 +69,12 @@ class StepMemory:
 
 
 def step_memory(
-    hparams: HParams, vocab_size: int, shapes: Sequence[Shape], precision: str = "float32", accumulates: bool = False
+    hparams: HParams,
+    parameters: int,
+    vocab_size: int,
+    shapes: Sequence[Shape],
+    precision: str = "float32",
+    accumulates: bool = False,
 ) -> StepMemory:
     """Returns an estimate of a training step's peak memory.
 
@@ -78,12 +83,13 @@ def step_memory(
     positions, gradients and activations needed 4.7 GB; the estimate is 4.4 GB.
 
     Args:
-        vocab_size: number of entries in the vocabulary that source and target share.
+        parameters: number of trainable parameters.
+        vocab_size: V, the number of entries in the vocabulary of the targets.
         shapes: shapes of the micro-batches that a device computes at the same time.
         precision: "float32" or "tf32", or a precision with 16 bits in matrix products.
         accumulates: true if the device computes further micro-batches of the step afterwards and sums all gradients.
     """
-    weights = FLOAT32 * parameters(hparams, vocab_size)
+    weights = FLOAT32 * parameters
     embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
     return StepMemory(
         weights=weights,

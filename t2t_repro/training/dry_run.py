@@ -98,7 +98,8 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
         cuts.at_once(),
         key=lambda shapes: sum(size.activations(hparams, vocab_size, shape, hardware.precision) for shape in shapes),
     )
-    memory = size.step_memory(hparams, vocab_size, largest, hardware.precision, cuts.rounds > ROUNDS_AT_ONCE)
+    accumulates = cuts.rounds > ROUNDS_AT_ONCE
+    memory = size.step_memory(hparams, parameters, vocab_size, largest, hardware.precision, accumulates)
     tokens = np.add.reduceat(lengths[1, epoch.order], epoch.ends[:-1], dtype=np.int64)[epoch.shuffle].sum(axis=1)
     sample = f" of the first {len(cuts.steps):,} steps" if len(cuts.steps) < epoch.steps else ""
     facts = {

@@ -259,17 +259,18 @@ def test_the_memory_estimate_is_close_to_tensorflows_count(
         pytest.skip("this TensorFlow does not count the memory of a CPU")
     hparams = replace(TINY, **{"num_heads": 8, "num_hidden_layers": 1, "hidden_size": 64, **changes})
     for shape, measured in zip(shapes, peaks(hparams, vocab_size, shapes, precision), strict=True):
-        estimated = size.step_memory(hparams, vocab_size, [shape], precision)
+        count = size.parameters(hparams, vocab_size)
+        estimated = size.step_memory(hparams, count, vocab_size, [shape], precision)
         assert 0.65 < measured / (estimated.gradients + estimated.activations) < 1.3
 
 
 def test_memory_grows_with_micro_batches_and_accumulation() -> None:
-    one, two = (size.step_memory(TINY, 100, [(3, 5, 7)] * count) for count in (1, 2))
-    weights = 4 * size.parameters(TINY, 100)
+    one, two = (size.step_memory(TINY, 1234, 100, [(3, 5, 7)] * count) for count in (1, 2))
+    weights = 4 * 1234
     assert one.weights == two.weights == weights and one.moments == two.moments == 2 * weights
     assert two.activations == 2 * one.activations == 2 * size.activations(TINY, 100, (3, 5, 7))
     assert two.gradients - one.gradients == one.gradients - weights == 3 * 4 * 100 * 16
-    more = size.step_memory(TINY, 100, [(3, 5, 7)], accumulates=True)
+    more = size.step_memory(TINY, 1234, 100, [(3, 5, 7)], accumulates=True)
     assert more.gradients == one.gradients + weights
     assert more.total == more.weights + more.moments + more.gradients + more.activations
     assert size.activations(TINY, 100, (0, 0, 0)) == 0

@@ -126,6 +126,11 @@ def test_memory_is_that_of_the_largest_micro_batches_computed_together(
     assert number(memory["together"]) == pytest.approx(sum(map(number, memory.values())) / 2, abs=2)
 
 
+def test_the_memory_of_weights_is_that_of_the_given_number_of_parameters(records: Records) -> None:
+    text = dry_run.describe(HPARAMS, VOCAB, 5_000_000, Pipeline(records, HPARAMS, 1, 10_000, 1), GPU)
+    assert re.search(r"^weights +20$", text.partition("Memory")[2], re.MULTILINE)
+
+
 @pytest.mark.parametrize(("model", "expected"), [("gnmt", "gnmt"), ("custom", "transformer")])
 def test_the_memory_table_names_the_model_whose_formulas_it_uses(records: Records, model: str, expected: str) -> None:
     hparams = HParams(model=model, num_hidden_layers=2, hidden_size=16, batch_size=300, max_length=14)
