@@ -72,7 +72,7 @@ class RecurrentModel(EncoderDecoder):
         return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:
-        """Returns the cache before the first position: for each decoder layer, zeros [hypotheses, D] and [hypotheses, C]."""
+        """Returns the cache before the first position: zeros [hypotheses, D] and [hypotheses, C] for each layer."""
         return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
 
     def decode_step(
