@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -154,16 +153,14 @@ def test_a_program_stops_quietly_when_its_reader_ends() -> None:
     assert result.stderr == ""
 
 
-def test_registry_help_is_quick_and_needs_no_tensorflow() -> None:
+def test_registry_help_needs_no_tensorflow() -> None:
     code = (
         "import sys; sys.argv = ['t2t-trainer', '--registry_help']\n"
         "from t2t_repro.bin import t2t_trainer\n"
         "try: t2t_trainer.run()\n"
         "except SystemExit: print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
     )
-    began = time.monotonic()
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert time.monotonic() - began < 1.0
     assert result.stdout.endswith("[]\n")
     for name in ("text_files", "numbers_ende", "transformer_big", "transformer"):
         assert re.search(rf"^  {name} +\S", result.stdout, re.MULTILINE), name

@@ -178,18 +178,17 @@ def test_the_help_does_not_show_inherited_docstrings() -> None:
     assert things.help() == "things:\n  undocumented"
 
 
-def test_listing_the_names_is_fast_and_does_not_import_tensorflow() -> None:
+def test_listing_the_names_does_not_import_tensorflow() -> None:
     code = (
-        f"import json, sys, time; sys.path[:] = {sys.path!r}; start = time.perf_counter()\n"
-        "from t2t_repro import registry; text = registry.help_text(); seconds = time.perf_counter() - start\n"
+        f"import json, sys; sys.path[:] = {sys.path!r}\n"
+        "from t2t_repro import registry; text = registry.help_text()\n"
         "heavy = [name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules]\n"
-        "print(json.dumps([text, heavy, seconds]))"
+        "print(json.dumps([text, heavy]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    text, heavy, seconds = json.loads(done.stdout)
+    text, heavy = json.loads(done.stdout)
     assert "numbers_ende" in text
     assert heavy == []
-    assert seconds < 1
 
 
 @pytest.mark.parametrize("code", ["from usr_good import mine\n", "from . import mine\n"])
