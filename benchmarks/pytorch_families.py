@@ -68,8 +68,11 @@ def pytorchs(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: in
         optimizer.zero_grad()
         for batch in batches:
             sources, targets = (torch.from_numpy(ids) for ids in batch[:2])
-            logits, options = model(sources, targets), {"ignore_index": 0, "label_smoothing": hparams.label_smoothing}
-            loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", **options)
+            logits = model(sources, targets).flatten(0, 1)
+            smoothing = hparams.label_smoothing
+            loss = functional.cross_entropy(
+                logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=smoothing
+            )
             (loss / tokens).backward()
         optimizer.step()
 
