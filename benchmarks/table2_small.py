@@ -48,7 +48,7 @@ RESULTS = flags.DEFINE_string("results", "", "results file; several processes of
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against training operations")
 
-FACTORS = (0.5, 1.0, 2.0)
+FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """The tuning trials: factors of the set's learning_rate_constant."""
 TRIAL_STEPS, STEPS, POINTS = 336, 1008, 4
 """Steps of a trial and of a full run, and the number of checkpoints of a full run that are decoded for the curve."""
@@ -147,9 +147,9 @@ def trial_name(name: str, factor: float) -> str:
     return f"{name}, rate x {factor:g}, trial"
 
 
-def run_name(name: str, seed: str) -> str:
+def run_name(name: str, factor: float, seed: str) -> str:
     """Returns the name of a full run in the results file."""
-    return f"{name}, seed {seed}"
+    return f"{name}, rate x {factor:g}, seed {seed}"
 
 
 def best_factor(name: str, runs: dict[str, Any]) -> float | None:
@@ -159,8 +159,10 @@ def best_factor(name: str, runs: dict[str, Any]) -> float | None:
 
 
 def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the finished full runs of a family."""
-    return [runs[full_run] for seed in SEEDS if (full_run := run_name(name, seed)) in runs]
+    """Returns a family's finished full runs with the best learning rate."""
+    factor = best_factor(name, runs)
+    names = [] if factor is None else [run_name(name, factor, seed) for seed in SEEDS]
+    return [runs[full_run] for full_run in names if full_run in runs]
 
 
 def print_tables(runs: dict[str, Any]) -> None:
@@ -231,7 +233,7 @@ def main(argv: list[str]) -> None:
             best = best_factor(name, results.read())
             assert best
             for seed in SEEDS:
-                results.measure(run_name(name, seed), functools.partial(measure, name, best, seed))
+                results.measure(run_name(name, best, seed), functools.partial(measure, name, best, seed))
             print(f"{name}: done after {(time.monotonic() - start) / 60:.0f} minutes", flush=True)
     print_tables(results.read())
     if PICTURE.value:
