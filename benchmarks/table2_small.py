@@ -6,17 +6,21 @@
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
 test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, steps, precision,
 search and score. For each family, the script tries the learning rates in `FACTORS` in short trainings, and trains with
-the rate of the lowest dev loss, twice with different seeds. It writes each run to the results file, by default
-results.json in the work folder, and skips runs that this file has. So the same command continues after an interruption.
+the rate of the lowest dev loss, twice with different seeds. It also tries the rates in `HIGHER_FACTORS`. If one of them
+has the lowest dev loss of all trials, the script trains the family with that rate, too, once. It writes each run to the
+results file, by default results.json in the work folder, and skips runs that this file has. So the same command
+continues after an interruption.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import resource
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +52,10 @@ RESULTS = flags.DEFINE_string("results", "", "results file; several processes of
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against training operations")
 
-FACTORS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+FACTORS = (0.5, 1.0, 2.0)
 """The tuning trials: factors of the set's learning_rate_constant."""
+HIGHER_FACTORS = (4.0, 8.0, 16.0)
+"""Further trials, which do not choose the rate. They show whether higher rates would have been better."""
 TRIAL_STEPS, STEPS, POINTS = 336, 1008, 4
 """Steps of a trial and of a full run, and the number of checkpoints of a full run that are decoded for the curve."""
 WARMUP = 0.3
@@ -152,10 +158,21 @@ def run_name(name: str, factor: float, seed: str) -> str:
     return f"{name}, rate x {factor:g}, seed {seed}"
 
 
-def best_factor(name: str, runs: dict[str, Any]) -> float | None:
+def best_factor(name: str, runs: dict[str, Any], factors: Sequence[float] = FACTORS) -> float | None:
     """Returns the factor of the trial with the lowest dev loss, or None if a trial is missing."""
-    losses = {factor: runs[trial] for factor in FACTORS if (trial := trial_name(name, factor)) in runs}
-    return min(FACTORS, key=lambda factor: losses[factor]) if len(losses) == len(FACTORS) else None
+    losses = {factor: runs[trial] for factor in factors if (trial := trial_name(name, factor)) in runs}
+    return min(factors, key=lambda factor: losses[factor]) if len(losses) == len(factors) else None
+
+
+def better_factor(name: str, runs: dict[str, Any]) -> float | None:
+    """Returns the best of the higher factors if its trial has a lower dev loss than all tuning trials; else None."""
+    factor = best_factor(name, runs, (*FACTORS, *HIGHER_FACTORS))
+    return factor if factor in HIGHER_FACTORS else None
+
+
+def both_factors(name: str, runs: dict[str, Any]) -> list[float]:
+    """Returns the best factor of the tuning trials and, if there is one, the better of the higher factors."""
+    return [factor for factor in (best_factor(name, runs), better_factor(name, runs)) if factor is not None]
 
 
 def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
@@ -166,14 +183,27 @@ def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def print_tables(runs: dict[str, Any]) -> None:
-    """Prints a table of the trials and a table of the families with their best learning rates."""
-    print(f"| dev loss | {' | '.join(f'rate x {factor:g}' for factor in FACTORS)} |")
-    print(f"| --- |{' ---: |' * len(FACTORS)}")
+    """Prints tables of the families with their best learning rates, of the trials, and of runs with higher rates."""
+    print_families(runs)
+    factors = (*FACTORS, *HIGHER_FACTORS)
+    print(f"\n| dev loss | {' | '.join(f'rate x {factor:g}' for factor in factors)} |")
+    print(f"| --- |{' ---: |' * len(factors)}")
     for name in FAMILIES.value:
-        trials = (runs.get(trial_name(name, factor)) for factor in FACTORS)
+        trials = (runs.get(trial_name(name, factor)) for factor in factors)
         cells = ["not run" if loss is None else f"{loss:.2f}" for loss in trials]
         print(f"| `{name}` | {' | '.join(cells)} |")
-    print()
+    print("\n| family | rate | BLEU val | BLEU test | higher rate | BLEU val | BLEU test |")
+    print("| --- |" + " ---: |" * 6)
+    for name in FAMILIES.value:
+        pair = [(factor, runs.get(run_name(name, factor, SEEDS[0]))) for factor in both_factors(name, runs)]
+        if len(pair) == 2 and all(run for _, run in pair):
+            base = registry.hparams(name).learning_rate_constant
+            cells = [f"{factor * base:g} | {run['val']:.2f} | {run['test']:.2f}" for factor, run in pair if run]
+            print(f"| `{name}` | {' | '.join(cells)} |")
+
+
+def print_families(runs: dict[str, Any]) -> None:
+    """Prints a table of the families with their best learning rates."""
     columns = ("parameters", "rate", "BLEU val", "BLEU test", "test by seed", "training FLOPs", "CPU minutes")
     print(f"| family | {' | '.join(columns)} | decoding, s | sequential operations | maximum path |")
     print(f"| --- |{' ---: |' * 3} ---: | --- |{' ---: |' * 3} --- | --- |")
@@ -228,12 +258,16 @@ def main(argv: list[str]) -> None:
         run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE}",
             f"--data_dir={work}/data")  # fmt: skip
         for name in FAMILIES.value:
-            for factor in FACTORS:
+            for factor in (*FACTORS, *HIGHER_FACTORS):
                 results.measure(trial_name(name, factor), functools.partial(measure_trial, name, factor))
             best = best_factor(name, results.read())
             assert best
             for seed in SEEDS:
                 results.measure(run_name(name, best, seed), functools.partial(measure, name, best, seed))
+            if better := better_factor(name, results.read()):
+                higher = functools.partial(measure, name, better, SEEDS[0])
+                with contextlib.suppress(SystemExit):  # t2t-trainer fails if the loss is not finite at such a rate
+                    results.measure(run_name(name, better, SEEDS[0]), higher)
             print(f"{name}: done after {(time.monotonic() - start) / 60:.0f} minutes", flush=True)
     print_tables(results.read())
     if PICTURE.value:
