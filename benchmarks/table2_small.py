@@ -6,9 +6,9 @@
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
 test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, steps, precision,
 search and score. For each family, the script tries the learning rates in `FACTORS` in short trainings, and trains with
-the rate of the lowest dev loss, twice with different seeds. It also tries the rates in `HIGHER_FACTORS`. If one of them
-has the lowest dev loss of all trials, the script trains the family with that rate, too, once. It writes each run to the
-results file, by default results.json in the work folder, and skips runs that this file has. So the same command
+the rate of the lowest dev loss, twice with different seeds. It also tries the higher rates in `ALL_FACTORS`. If one of
+them has the lowest dev loss of all trials, the script trains the family with that rate, too, once. It writes each run
+to the results file, by default results.json in the work folder, and skips runs that this file has. So the same command
 continues after an interruption.
 """
 
@@ -54,8 +54,8 @@ PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against 
 
 FACTORS = (0.5, 1.0, 2.0)
 """The tuning trials: factors of the set's learning_rate_constant."""
-HIGHER_FACTORS = (4.0, 8.0, 16.0)
-"""Further trials, which do not choose the rate. They show whether higher rates would have been better."""
+ALL_FACTORS = (*FACTORS, 4.0, 8.0, 16.0)
+"""All trials. Those with the higher rates do not choose the rate; they show whether a higher one would be better."""
 TRIAL_STEPS, STEPS, POINTS = 336, 1008, 4
 """Steps of a trial and of a full run, and the number of checkpoints of a full run that are decoded for the curve."""
 WARMUP = 0.3
@@ -165,14 +165,9 @@ def best_factor(name: str, runs: dict[str, Any], factors: Sequence[float] = FACT
 
 
 def better_factor(name: str, runs: dict[str, Any]) -> float | None:
-    """Returns the best of the higher factors if its trial has a lower dev loss than all tuning trials; else None."""
-    factor = best_factor(name, runs, (*FACTORS, *HIGHER_FACTORS))
-    return factor if factor in HIGHER_FACTORS else None
-
-
-def both_factors(name: str, runs: dict[str, Any]) -> list[float]:
-    """Returns the best factor of the tuning trials and, if there is one, the better of the higher factors."""
-    return [factor for factor in (best_factor(name, runs), better_factor(name, runs)) if factor is not None]
+    """Returns the factor of the trial with the lowest dev loss of all, or None if it is a tuning trial."""
+    factor = best_factor(name, runs, ALL_FACTORS)
+    return None if factor in FACTORS else factor
 
 
 def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,20 +180,20 @@ def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
 def print_tables(runs: dict[str, Any]) -> None:
     """Prints tables of the families with their best learning rates, of the trials, and of runs with higher rates."""
     print_families(runs)
-    factors = (*FACTORS, *HIGHER_FACTORS)
-    print(f"\n| dev loss | {' | '.join(f'rate x {factor:g}' for factor in factors)} |")
-    print(f"| --- |{' ---: |' * len(factors)}")
+    print(f"\n| dev loss | {' | '.join(f'rate x {factor:g}' for factor in ALL_FACTORS)} |")
+    print(f"| --- |{' ---: |' * len(ALL_FACTORS)}")
     for name in FAMILIES.value:
-        trials = (runs.get(trial_name(name, factor)) for factor in factors)
+        trials = (runs.get(trial_name(name, factor)) for factor in ALL_FACTORS)
         cells = ["not run" if loss is None else f"{loss:.2f}" for loss in trials]
         print(f"| `{name}` | {' | '.join(cells)} |")
     print("\n| family | rate | BLEU val | BLEU test | higher rate | BLEU val | BLEU test |")
     print("| --- |" + " ---: |" * 6)
     for name in FAMILIES.value:
-        pair = [(factor, runs.get(run_name(name, factor, SEEDS[0]))) for factor in both_factors(name, runs)]
-        if len(pair) == 2 and all(run for _, run in pair):
+        factors = [factor for factor in (best_factor(name, runs), better_factor(name, runs)) if factor]
+        pair = [(factor, runs[run]) for factor in factors if (run := run_name(name, factor, SEEDS[0])) in runs]
+        if len(pair) == 2:
             base = registry.hparams(name).learning_rate_constant
-            cells = [f"{factor * base:g} | {run['val']:.2f} | {run['test']:.2f}" for factor, run in pair if run]
+            cells = [f"{factor * base:g} | {run['val']:.2f} | {run['test']:.2f}" for factor, run in pair]
             print(f"| `{name}` | {' | '.join(cells)} |")
 
 
@@ -258,7 +253,7 @@ def main(argv: list[str]) -> None:
         run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE}",
             f"--data_dir={work}/data")  # fmt: skip
         for name in FAMILIES.value:
-            for factor in (*FACTORS, *HIGHER_FACTORS):
+            for factor in ALL_FACTORS:
                 results.measure(trial_name(name, factor), functools.partial(measure_trial, name, factor))
             best = best_factor(name, results.read())
             assert best

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,17 @@ import tensorflow as tf
 
 from clusters import free_addresses, start, tf_config
 from t2t_repro.errors import UserError
-from t2t_repro.training.distribution import from_all, from_chief, is_chief, lost, make_strategy, workers
+from t2t_repro.training import distribution
+from t2t_repro.training.distribution import (
+    from_all,
+    from_chief,
+    is_chief,
+    lost,
+    make_strategy,
+    refuse_other_flags,
+    refuse_other_weights,
+    workers,
+)
 
 TWO = ["a:1", "b:2"]
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "distributed.md"
@@ -176,6 +187,22 @@ def test_a_chief_and_a_worker_exchange_values_and_refuse_differences() -> None:
         )
         assert same_flags is same_weights is None
         assert "different weights" in other_weights
+
+
+@pytest.mark.parametrize(
+    "refuse", [lambda: refuse_other_flags(None, train_steps=5), lambda: refuse_other_weights(None, [])]
+)
+def test_workers_that_differ_wait_for_each_other_before_they_refuse(
+    refuse: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without waiting, the first worker could close its connections before the second has received the sum.
+    calls: list[str] = []
+    monkeypatch.setattr(distribution, "workers", lambda: 2)
+    monkeypatch.setattr(distribution, "from_all", lambda strategy, value: calls.append("sum") or [value, value + 1])
+    monkeypatch.setattr(distribution, "leave_together", lambda strategy: calls.append("wait"))
+    with pytest.raises(UserError, match="different"):
+        refuse()
+    assert calls == ["sum", "wait"]
 
 
 WAITING = """
