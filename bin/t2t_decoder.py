@@ -121,9 +121,8 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     devices.share_cores()
     devices.require_precision(values.precision)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
-    translator = Translator.from_folders(
-        folders, checkpoints, replace(decode_hparams, prefix_file="", write_beam_scores=False), values.precision
-    )
+    search = replace(decode_hparams, prefix_file="", write_beam_scores=False)
+    translator = Translator.from_folders(folders, checkpoints, search, values.precision, packs_kernels=True)
     if not values.score_file:
         translator.check(translator.decode_hparams)
     if values.output_attention and not translator.model.has_attention:

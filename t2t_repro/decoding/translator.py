@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, Inpu
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
+from t2t_repro.layers.base import packed_kernels
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
@@ -66,6 +68,8 @@ class Translator:
         self.model: Any = model
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
+        self._packed_batch = 0
+        """Largest number of sentences in a batch whose search uses packed kernels; see `from_folders`."""
         self._search_graphs: dict[Any, Any] = {}
         self._step_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
@@ -77,7 +81,12 @@ class Translator:
 
     @classmethod
     def from_dir(
-        cls, output_dir: str, checkpoint_path: str = "", precision: str = "float32", **decode_hparams: Any
+        cls,
+        output_dir: str,
+        checkpoint_path: str = "",
+        precision: str = "float32",
+        packs_kernels: bool = False,
+        **decode_hparams: Any,
     ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
 
@@ -85,6 +94,7 @@ class Translator:
             output_dir: path of the model folder. Several paths are separated by commas.
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
             precision: number type of weights and matrix products, "float32" or "bfloat16".
+            packs_kernels: see `from_folders`.
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
         Raises UserError if a folder or checkpoint is missing or damaged, vocabularies differ, a field is unknown, or
@@ -93,7 +103,7 @@ class Translator:
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         changed = _replace(folders[0].problem.decode_hparams, decode_hparams)
         devices.require_precision(precision)
-        return cls.from_folders(folders, checkpoints, changed, precision)
+        return cls.from_folders(folders, checkpoints, changed, precision, packs_kernels)
 
     @classmethod
     def from_folders(
@@ -102,11 +112,16 @@ class Translator:
         checkpoints: Sequence[str],
         decode_hparams: DecodeHParams,
         precision: str = "float32",
+        packs_kernels: bool = False,
     ) -> Translator:
         """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders.
 
-        The other arguments are as for `from_dir`. This method does not check whether this machine has instructions for
-        the precision.
+        This method does not check whether this machine has instructions for the precision.
+
+        Args:
+            folders, checkpoints, decode_hparams, precision: as for `from_dir`.
+            packs_kernels: true only in a program in which no weight ever changes. On a CPU, Transformers of the base
+                size then need half of the time for one sentence, and more memory: once more the decoder's weights.
 
         Raises UserError if a checkpoint is damaged or the precision is unknown.
         """
@@ -115,13 +130,19 @@ class Translator:
         for model in models:
             if isinstance(model, Transformer):
                 model.softmax.store_transposed()
-        return cls(
+        translator = cls(
             models[0] if len(models) == 1 else Ensemble(models),
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
             folders[0].problem.tree_symbols,
         )
+        # Other models may have products of two activations, which TensorFlow would mistake for kernels.
+        are_transformers = all(isinstance(model, Transformer) for model in models)
+        if packs_kernels and are_transformers and devices.keep_packed_kernels():
+            # In float32, oneDNN's order depends on the number of vectors. Only one sentence's number never changes.
+            translator._packed_batch = 1 if precision == "float32" else sys.maxsize
+        return translator
 
     def translate(
         self,
@@ -360,15 +381,18 @@ class Translator:
         Calls with equal search settings and equal names of arrays share a graph.
         """
         tree_rules = self.tree_rules(decode_hparams)
-        key = (dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0), *arrays)
+        zeros = _zeros if len(arrays["inputs"]) <= self._packed_batch else None
+        changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
+        key = (changed, zeros, *arrays)
+
+        def search(arrays: dict[str, tf.Tensor]) -> Hypotheses:
+            with packed_kernels(zeros):
+                return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
+
         with self._lock:
             if key not in self._search_graphs:
                 specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
-                self._search_graphs[key] = tf.function(
-                    lambda arrays: generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules),
-                    autograph=False,
-                    input_signature=[specs],
-                )
+                self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
         return self._search_graphs[key](arrays)
 
     def _score_all(
@@ -389,6 +413,13 @@ class Translator:
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
             for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
         ]
+
+
+@functools.cache
+def _zeros(width: int, dtype: str) -> tf.Tensor:
+    """Returns zeros [width]. While a graph is built, they become an argument of it, so TensorFlow cannot omit them."""
+    with tf.init_scope():
+        return tf.zeros([width], dtype)
 
 
 def _replace(decode_hparams: DecodeHParams, changes: dict[str, Any]) -> DecodeHParams:
