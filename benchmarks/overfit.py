@@ -3,7 +3,7 @@
     python benchmarks/overfit.py [--models=gnmt,convs2s]
 
 The pairs are random, so a model can only remember them. Dropout and label smoothing are off. A model trains until its
-loss is below `NEAR_ZERO`, or for `STEPS` steps. Then greedy search, which uses the cache, must return all 50 targets.
+loss is below `NEAR_ZERO`, or for `STEPS` steps. Then greedy search, which uses the cache, decodes all 50 sources.
 """
 
 from __future__ import annotations
