@@ -246,7 +246,11 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes t2t-decoder copy its input instead of translating it, so that a test chooses the outputs."""
 
     def from_folders(
-        folders: list[ModelFolder], checkpoints: list[str], decode_hparams: DecodeHParams, precision: str
+        folders: list[ModelFolder],
+        checkpoints: list[str],
+        decode_hparams: DecodeHParams,
+        precision: str,
+        packs_kernels: bool,
     ) -> Translator:
         return Translator(Copier(folders[0].vocabulary.size), folders[0].vocabulary, decode_hparams)
 
