@@ -120,8 +120,8 @@ class Translator:
 
         Args:
             folders, checkpoints, decode_hparams, precision: as for `from_dir`.
-            packs_kernels: true only in a program in which no weight ever changes. On a CPU, Transformers then keep a
-                second copy of their large kernels, and one of the base size translates a sentence up to twice as fast.
+            packs_kernels: true only in a program in which no weight ever changes. On a CPU, a `Transformer` then keeps
+                a second copy of its large kernels. With the base size, it translates a sentence up to twice as fast.
 
         Raises UserError if a checkpoint is damaged or the precision is unknown.
         """
@@ -137,8 +137,8 @@ class Translator:
             min(folder.hparams.max_length for folder in folders),
             folders[0].problem.tree_symbols,
         )
-        # Other models may have products of two activations, which TensorFlow would mistake for kernels.
-        are_transformers = all(isinstance(model, Transformer) for model in models)
+        # Other models and subclasses may have products of two activations, which TensorFlow would mistake for kernels.
+        are_transformers = all(type(model) is Transformer for model in models)
         if packs_kernels and are_transformers and devices.keep_packed_kernels():
             # In float32, oneDNN's order depends on the number of vectors. Only one sentence's number never changes.
             translator._packed_batch = 1 if precision == "float32" else sys.maxsize

@@ -36,7 +36,15 @@ def test_packed_kernels_give_the_same_outputs(
     assert result.stdout == "float32 kept\nbfloat16 kept\n", result.stderr
 
 
-def test_kernels_of_other_models_are_not_packed(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelFolder, "model", lambda *arguments: Copier(folder.vocabulary.size))
+class OwnTransformer(Transformer):
+    """A user's model."""
+
+
+@pytest.mark.parametrize("kind", [Copier, OwnTransformer])
+def test_kernels_of_other_models_are_not_packed(
+    folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    model = Copier(folder.vocabulary.size) if kind is Copier else kind(folder.hparams, folder.vocabulary.size)
+    monkeypatch.setattr(ModelFolder, "model", lambda *arguments: model)
     monkeypatch.setattr(devices, "keep_packed_kernels", lambda: pytest.fail("TensorFlow would keep all kernels"))
     Translator.from_folders([folder], ["checkpoint"], DecodeHParams(), packs_kernels=True)
