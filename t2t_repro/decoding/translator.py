@@ -384,13 +384,13 @@ class Translator:
         zeros = _zeros if len(arrays["inputs"]) <= self._packed_batch else None
         changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
         key = (changed, zeros, *arrays)
-
-        def search(arrays: dict[str, tf.Tensor]) -> Hypotheses:
-            with packed_kernels(zeros):
-                return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
-
         with self._lock:
             if key not in self._search_graphs:
+
+                def search(arrays: dict[str, tf.Tensor]) -> Hypotheses:
+                    with packed_kernels(zeros):
+                        return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
+
                 specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
                 self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
         return self._search_graphs[key](arrays)
