@@ -27,7 +27,7 @@ from t2t_repro.data.dataset import Data, has_data, load_data
 from t2t_repro.data.description import missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, override
+from t2t_repro.hparam import HParams, check_schedule, override
 from t2t_repro.progress import say
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
     hparams = dataclasses.replace(hparams, **{name: value for name, value in flag_values.items() if value})
     registry.model(hparams.model)
+    check_schedule(hparams)
     return hparams
 
 

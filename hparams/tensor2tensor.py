@@ -113,6 +113,7 @@ def _for_tpu(hparams: HParams) -> HParams:
         batch_size=16000,
         max_length=64,
         learning_rate_schedule="rsqrt_decay",
+        learning_rate_constant=1.0,  # not used
         learning_rate_warmup_steps=10000,
         optimizer_adafactor_multiply_by_parameter_scale=True,
     )

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams, HParams, override, parse_value, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams, HParams, check_schedule, override, parse_value, refuse_decode_hparams
 
 
 def test_defaults_are_the_base_model_of_the_papers_table_3() -> None:
@@ -207,3 +207,24 @@ def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
     refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one", defaults=DecodeHParams(n=2))
     with pytest.raises(UserError, match="n=0 does nothing here"):
         refuse_decode_hparams(DecodeHParams(), names, "it writes one", defaults=DecodeHParams(n=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            "learning_rate_schedule=noam,learning_rate_constant=0.5",
+            "learning_rate_constant=0.5 does nothing with learning_rate_schedule=noam; add the factor constant, "
+            'e.g. "constant*noam", or give learning_rate_constant=1.0',
+        ),
+        (
+            "learning_rate_schedule=constant,learning_rate_warmup_steps=8000",
+            "learning_rate_warmup_steps=8000 does nothing with learning_rate_schedule=constant; add the factor "
+            'linear_warmup, e.g. "linear_warmup*constant", or give learning_rate_warmup_steps=4000',
+        ),
+    ],
+)
+def test_an_hparam_that_no_factor_of_the_schedule_uses_is_an_error(changes: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        check_schedule(override(HParams(), changes))
+    assert str(error.value) == message

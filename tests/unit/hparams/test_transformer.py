@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import HParams, check_schedule
 
 
 def changes(name: str, other: str) -> dict[str, Any]:
@@ -100,4 +100,5 @@ def test_every_set_has_a_docstring_and_returns_hparams() -> None:
     assert {"transformer_base", "transformer_big", "transformer_small", "transformer_tiny"} <= names.keys()
     for name, make in names.items():
         assert isinstance(registry.hparams(name), HParams)
+        check_schedule(registry.hparams(name))
         assert (make.__doc__ or "").strip()

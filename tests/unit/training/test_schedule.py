@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_repro.hparam import HParams
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import SCHEDULE_FACTORS, HParams, check_schedule
 from t2t_repro.training.schedule import Schedule
 
 
@@ -68,3 +69,20 @@ def test_factors_are_multiplied() -> None:
 def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
     assert rate(99, "linear_decay", train_steps=50) == 1.0
     assert np.isfinite(rate(200, "linear_decay", train_steps=50))
+
+
+@pytest.mark.parametrize("factor", SCHEDULE_FACTORS)
+@pytest.mark.parametrize("change", [{"learning_rate_constant": 3.0}, {"learning_rate_warmup_steps": 50}])
+def test_the_check_of_a_schedule_refuses_exactly_the_hparams_that_change_no_rate(
+    factor: str, change: dict[str, Any]
+) -> None:
+    default = {"learning_rate_constant": 1.0, "learning_rate_warmup_steps": 4000}
+    changes_a_rate = any(
+        rate(step, factor, **{**default, **change}) != rate(step, factor, **default) for step in (0, 99, 499)
+    )
+    try:
+        check_schedule(HParams(learning_rate_schedule=factor, **change))
+        is_accepted = True
+    except UserError:
+        is_accepted = False
+    assert is_accepted == changes_a_rate
