@@ -94,6 +94,22 @@ def test_small_sets_are_small(name: str, width: int) -> None:
     assert hparams.learning_rate_schedule.endswith("linear_decay") and hparams.num_last_checkpoints == 1
 
 
+def test_multi30k_is_deeper_and_wider_than_tiny_and_starts_with_small_weights() -> None:
+    assert changes("transformer_multi30k", "transformer_tiny") == {
+        "num_hidden_layers": 4,
+        "hidden_size": 192,
+        "initializer_gain": 0.5,
+        "layer_prepostprocess_dropout": 0.3,
+        "attention_dropout": 0.1,
+        "relu_dropout": 0.1,
+        "batch_size": 4096,
+        "train_steps": 4000,
+        "local_eval_frequency": 500,
+        "learning_rate_constant": 0.004,
+        "learning_rate_warmup_steps": 1500,
+    }
+
+
 def test_every_set_has_a_docstring_and_returns_hparams() -> None:
     registry.import_built_in()
     names = registry._hparams._objects
