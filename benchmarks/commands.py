@@ -1,10 +1,13 @@
-"""Function that runs a t2t program of the current Python environment, for the other benchmarks."""
+"""Functions that run t2t programs of the current Python environment, for the other benchmarks."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+from t2t_repro.training.metrics_log import read_metrics
 
 
 def run(program: str, *arguments: str) -> tuple[str, str]:
@@ -23,3 +26,11 @@ def run(program: str, *arguments: str) -> tuple[str, str]:
     if process.returncode:
         sys.exit(process.returncode)
     return output, "".join(messages)
+
+
+def run_trainer(model: str | Path, *arguments: str) -> None:
+    """Runs t2t-trainer for the model folder `model`. Exits if a signal stopped the training before its last step."""
+    run("trainer", f"--output_dir={model}", *arguments)
+    last = json.loads((Path(model) / "hparams.json").read_text())["train_steps"]
+    if not any("dev_loss" in line and line["step"] >= last for line in read_metrics(model)):
+        sys.exit(f"{model}: training stopped before step {last}; run the same command to continue")

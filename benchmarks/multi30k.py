@@ -25,7 +25,7 @@ from typing import Any
 from absl import app, flags
 from results import Results
 
-from commands import run
+from commands import run, run_trainer
 from t2t_repro.data.batching import first_steps, padding, plan
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.training.metrics_log import read_metrics
@@ -59,8 +59,8 @@ def measure(data: str, model: str, hparams: str, precision: str, seed: str) -> d
     """
     is_new = not Path(model).exists()
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    run("trainer", "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
-        f"--output_dir={model}", f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
+    run_trainer(model, "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
+        f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
         "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1", f"--hparams={hparams}")  # fmt: skip
     elapsed, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

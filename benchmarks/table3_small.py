@@ -22,7 +22,7 @@ from pathlib import Path
 from absl import app, flags
 from results import Results
 
-from commands import run
+from commands import run, run_trainer
 from t2t_repro.paper import rows as paper
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -69,8 +69,8 @@ def measure(row: str, change: str, seed: str) -> tuple[float, float]:
     model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
     overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
     hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
-    run("trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
-        f"--output_dir={model}", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
+    run_trainer(model, "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
+        f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
         f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
         "--inter_op_parallelism_threads=1")  # fmt: skip
