@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -28,9 +29,14 @@ def run(program: str, *arguments: str) -> tuple[str, str]:
     return output, "".join(messages)
 
 
-def run_trainer(model: str | Path, *arguments: str) -> None:
-    """Runs t2t-trainer for the model folder `model`. Exits if a signal stopped the training before its last step."""
+def run_trainer(model: str | Path, *arguments: str) -> list[dict[str, Any]]:
+    """Runs t2t-trainer for the model folder `model`. Returns the lines of metrics.jsonl that are evaluations.
+
+    Exits if a signal stopped the training before its last step, because t2t-trainer then has exit code 0.
+    """
     run("trainer", f"--output_dir={model}", *arguments)
-    last = json.loads((Path(model) / "hparams.json").read_text())["train_steps"]
-    if not any("dev_loss" in line and line["step"] >= last for line in read_metrics(model)):
-        sys.exit(f"{model}: training stopped before step {last}; run the same command to continue")
+    train_steps = json.loads((Path(model) / "hparams.json").read_text())["train_steps"]
+    evaluations = [line for line in read_metrics(model) if "dev_loss" in line]
+    if not evaluations or evaluations[-1]["step"] < train_steps:
+        sys.exit(f"{model}: training stopped before step {train_steps}; run the same command to continue")
+    return evaluations

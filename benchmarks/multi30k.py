@@ -59,13 +59,12 @@ def measure(data: str, model: str, hparams: str, precision: str, seed: str) -> d
     """
     is_new = not Path(model).exists()
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    run_trainer(model, "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
+    evaluations = run_trainer(model, "--problem=text_files", f"--hparams_set={HPARAMS_SET.value}", f"--data_dir={data}",
         f"--random_seed={seed}", f"--precision={precision}", "--eval_decode_lines=0",
         "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1", f"--hparams={hparams}")  # fmt: skip
     elapsed, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     run("avg-checkpoints", f"--output_dir={model}")
-    loss = [line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1]
     scores = {}
     for split in SCORED:
         output = f"{model}.{split}"
@@ -73,7 +72,12 @@ def measure(data: str, model: str, hparams: str, precision: str, seed: str) -> d
             f"--decode_to_file={output}", f"--decode_hparams={DECODE_HPARAMS.value}")  # fmt: skip
         reference = text_file(split, LANGUAGE.value)
         scores[split] = float(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
-    return {"loss": loss, **scores, "cpu": cpu / 60 if is_new else None, "elapsed": elapsed / 60 if is_new else None}
+    return {
+        "loss": evaluations[-1]["dev_loss"],
+        **scores,
+        "cpu": cpu / 60 if is_new else None,
+        "elapsed": elapsed / 60 if is_new else None,
+    }
 
 
 def row(name: str, runs: list[dict[str, Any]]) -> str:

@@ -31,7 +31,6 @@ from commands import run, run_trainer
 from t2t_repro import registry
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.models import size
-from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
@@ -103,12 +102,12 @@ def train(model: str, name: str, factor: float, seed: str, steps: int, points: i
     """Trains a family with a learning rate and saves `points` checkpoints. Returns the dev loss after the last step."""
     rate = factor * registry.hparams(name).learning_rate_constant
     overrides = f"learning_rate_constant={rate},learning_rate_warmup_steps={round(WARMUP * steps)},batch_size=2048"
-    run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
+    evaluations = run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
         f"--random_seed={seed}", f"--train_steps={steps}", "--eval_decode_lines=0",
         f"--local_eval_frequency={steps // points}", f"--hparams={overrides}",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
         "--inter_op_parallelism_threads=1")  # fmt: skip
-    return round([line["dev_loss"] for line in read_metrics(model) if "dev_loss" in line][-1], 3)
+    return round(evaluations[-1]["dev_loss"], 3)
 
 
 def measure_trial(name: str, factor: float) -> float:

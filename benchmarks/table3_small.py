@@ -24,7 +24,6 @@ from results import Results
 
 from commands import run, run_trainer
 from t2t_repro.paper import rows as paper
-from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
@@ -69,15 +68,14 @@ def measure(row: str, change: str, seed: str) -> tuple[float, float]:
     model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
     overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
     hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
-    run_trainer(model, "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
-        f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
+    evaluations = run_trainer(model, "--problem=text_files", "--hparams_set=transformer_tiny",
+        f"--data_dir={work}/data", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
         f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
         "--inter_op_parallelism_threads=1")  # fmt: skip
     run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
     bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
-    perplexities = [line["dev_perplexity"] for line in read_metrics(model) if "dev_perplexity" in line]
-    return round(perplexities[-1], 3), float(bleu.split()[0])
+    return round(evaluations[-1]["dev_perplexity"], 3), float(bleu.split()[0])
 
 
 def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) -> str:

@@ -27,7 +27,8 @@ from t2t_repro.data.dataset import Data, has_data, load_data
 from t2t_repro.data.description import missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, check_schedule, override
+from t2t_repro.hparam import HParams, override
+from t2t_repro.hparam_checks import check_schedule
 from t2t_repro.progress import say
 
 if TYPE_CHECKING:

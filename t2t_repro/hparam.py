@@ -223,28 +223,6 @@ class HParams:
         return self.attention_value_channels or self.hidden_size
 
 
-SCHEDULE_HPARAMS = {
-    "learning_rate_constant": ("constant",),
-    "learning_rate_warmup_steps": ("linear_warmup", "noam", "rsqrt_decay", "linear_decay"),
-}
-"""Hparams of learning rates, with the factors of learning_rate_schedule that use them."""
-
-
-def check_schedule(hparams: HParams) -> None:
-    """Raises UserError if an hparam of the learning rate is not at its default and no factor of the schedule uses it.
-
-    Only training needs this check. A model that was imported from tensor2tensor may have such hparams.
-    """
-    factors = hparams.learning_rate_schedule.split("*")
-    for name, users in SCHEDULE_HPARAMS.items():
-        value, default = getattr(hparams, name), getattr(HParams, name)
-        if value != default and not set(users) & set(factors):
-            raise UserError(
-                f"{name}={value} does nothing with learning_rate_schedule={hparams.learning_rate_schedule}; add the "
-                f'factor {users[0]}, e.g. "{users[0]}*{hparams.learning_rate_schedule}", or give {name}={default}'
-            )
-
-
 SAMPLING_METHODS = ("argmax", "random")
 
 

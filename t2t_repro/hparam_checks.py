@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from t2t_repro.errors import UserError
+
+if TYPE_CHECKING:
+    from t2t_repro.hparam import HParams
 
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
@@ -33,6 +36,11 @@ LIMITS = {
 }
 """Maximum values of hyper-parameters that make the program use more memory or time. Other integers have the limit
 `MAX_INT`."""
+SCHEDULE_HPARAMS = {
+    "learning_rate_constant": ("constant",),
+    "learning_rate_warmup_steps": ("linear_warmup", "noam", "rsqrt_decay", "linear_decay"),
+}
+"""Hparams of learning rates, with the factors of learning_rate_schedule that use them."""
 
 
 def check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], rule: str) -> None:
@@ -51,3 +59,18 @@ def check_limits(values: Any) -> None:
         value, limit = getattr(values, field.name), LIMITS.get(field.name, MAX_INT)
         if isinstance(value, int) and value > limit:
             raise UserError(f"{field.name}={value} must be at most {limit}")
+
+
+def check_schedule(hparams: HParams) -> None:
+    """Raises UserError if an hparam of the learning rate is not at its default and no factor of the schedule uses it.
+
+    Only training needs this check. A model that was imported from tensor2tensor may have such hparams.
+    """
+    factors = hparams.learning_rate_schedule.split("*")
+    for name, users in SCHEDULE_HPARAMS.items():
+        value, default = getattr(hparams, name), getattr(type(hparams), name)
+        if value != default and not set(users) & set(factors):
+            raise UserError(
+                f"{name}={value} does nothing with learning_rate_schedule={hparams.learning_rate_schedule}; add the "
+                f'factor {users[0]}, e.g. "{users[0]}*{hparams.learning_rate_schedule}", or give {name}={default}'
+            )

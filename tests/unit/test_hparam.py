@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams, HParams, check_schedule, override, parse_value, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams, HParams, override, parse_value, refuse_decode_hparams
+from t2t_repro.hparam_checks import check_schedule
 
 
 def test_defaults_are_the_base_model_of_the_papers_table_3() -> None:

@@ -8,6 +8,7 @@ import pytest
 from absl import flags
 
 from t2t_repro.bin import t2t_trainer
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training import loop
@@ -40,3 +41,12 @@ def test_the_next_commands_average_only_if_the_hparams_do(
     commands = t2t_trainer.next_commands(folder, "")
     assert ("t2t-avg-checkpoints" in commands) == ("to average" in commands) == (num_last_checkpoints > 1)
     assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands
+
+
+def test_a_constant_that_the_schedule_does_not_use_is_refused() -> None:
+    values = flags.FlagValues()
+    t2t_trainer.define_flags(values)
+    arguments = ("--problem=text_files", "--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
+    values(["t2t-trainer", *arguments])
+    with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 does nothing"):
+        t2t_trainer.read_hparams(values)
