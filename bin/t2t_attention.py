@@ -112,9 +112,16 @@ def check_choices(values: flags.FlagValues) -> None:
         )
     if values.word and not values.figure and "lines" not in values.style:
         raise UserError("--word has no effect without --style=lines; omit it")
+    if values.word and values.figure == "5":
+        raise UserError("--word has no effect with --figure=5, which draws all words; omit it")
+    if values.figure and len(values.layers) > 1:
+        raise UserError(f"--layers={','.join(values.layers)}: --figure draws one layer; give one number")
     for name in ("style", "attention"):
         if values.figure and values[name].present:
             raise UserError(f"--{name} has no effect with --figure; omit it")
+    for name in ("style", "word"):
+        if values[name].present and not set(values.format) & set(FORMATS):
+            raise UserError(f"--{name} has no effect without a picture format ({', '.join(FORMATS)}); omit it")
 
 
 def numbers(flag: str, texts: Sequence[str]) -> list[int]:

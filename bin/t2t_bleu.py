@@ -88,13 +88,16 @@ def main(values: flags.FlagValues) -> None:
         )
     from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
 
-    scores = bleu.scores(translations, references, values.target_language or _target(language_pair))
+    language = values.target_language or _target(language_pair)
+    # An unknown --target_language is an error, but a published test set may be in any language.
+    has_rules = values.target_language or language in bleu.moses_languages()
+    scores = bleu.scores(translations, references, language if has_rules else "")
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
     test_set = f"|test:{values.test_set}|lang:{language_pair}|" if values.test_set else "|"
     scores = [replace(score, signature=score.signature.replace("|", test_set, 1)) for score in scores]
     print("\n".join(score_lines(scores)))
-    if bleu.lacks_language(scores):
-        say(bleu.UNKNOWN_LANGUAGE)
+    if reason := bleu.reason_without_paper_bleu(scores, language):
+        say(reason)
 
 
 def _target(language_pair: str) -> str:

@@ -290,8 +290,8 @@ class Decoder:
         scores = self.problem.scores(outputs, references)
         say("\n".join(score_lines(scores)))
         source = "--target_language" if self.values.target_language else f"problem {self.problem.name}"
-        if bleu.lacks_language(scores):
-            say(bleu.UNKNOWN_LANGUAGE)
+        if reason := bleu.reason_without_paper_bleu(scores, self.problem.target_language):
+            say(reason)
         elif any(score.label == PAPER_BLEU for score in scores):
             say(f"target language: {self.problem.target_language}, from {source}")
 

@@ -19,6 +19,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
+from t2t_repro.problem import SpaceID
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
@@ -47,10 +48,11 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer(
     "target_space_id",
-    0,
-    "tensor2tensor's number for the kind of the targets; before its version 1.5.2, 8 for German and 6 for French",
+    None,
+    "tensor2tensor's number for the kind of the targets; before its version 1.5.2, 8 for German and 6 for French; "
+    "default: that of the problem, or 0",
     lower_bound=0,
-    upper_bound=31,
+    upper_bound=SpaceID.COUNT - 1,
     flag_values=FLAGS,
 )
 
@@ -62,6 +64,8 @@ def main(values: flags.FlagValues) -> None:
     program.load_tensorflow()
     from t2t_repro.importing.model import Import, Request
 
+    settings = {"languages": values.languages or None, "target_space": values.target_space_id}
+    settings = {name: value for name, value in settings.items() if value is not None}
     imported = Import(
         Request(
             checkpoint=values.t2t_model or values.checkpoint,
@@ -72,7 +76,7 @@ def main(values: flags.FlagValues) -> None:
             source_vocab=values.source_vocab or values.vocab,
             target_vocab=values.target_vocab or values.vocab,
             vocab_type=values.vocab_type,
-            settings={"languages": values.languages, "target_space": values.target_space_id},
+            settings=settings,
         )
     )
     checkpoint = imported.write(values.output_dir)

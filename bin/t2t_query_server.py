@@ -55,13 +55,13 @@ for name, default, text in (
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
 flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
 RETRIES = "how often to repeat a request while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
-for name, number, lower_bound, text in (
-    ("servable_version", None, 0, "version of the model; default: the server's latest"),
-    ("batch_size", 32, 1, "lines per request"),
-    ("retries", 4, 0, RETRIES),
+for name, number, bounds, text in (
+    ("servable_version", None, (0, 2**63 - 1), "version of the model; default: the server's latest"),
+    ("batch_size", 32, (1, None), "lines per request"),
+    ("retries", 4, (0, 1000), RETRIES),
 ):
-    flags.DEFINE_integer(name, number, text, lower_bound, flag_values=FLAGS)
-flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", lower_bound=0.001, flag_values=FLAGS)
+    flags.DEFINE_integer(name, number, text, *bounds, flag_values=FLAGS)
+flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", 0.001, 1e6, flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -253,8 +253,8 @@ class Requests:
                     raise
                 self._has_given_up = True
             return []
-        self._failures = 0
-        self.has_outputs |= any(answer.outputs for answer in answers)
+        if any(answer.outputs for answer in answers):  # False if all lines are empty, because they were not sent
+            self._failures, self.has_outputs = 0, True
         return answers
 
 

@@ -27,7 +27,7 @@ from t2t_repro.data.dataset import Data, has_data, load_data
 from t2t_repro.data.description import missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, override
+from t2t_repro.hparam import HParams, overrides
 from t2t_repro.hparam_checks import check_schedule
 from t2t_repro.progress import say
 
@@ -127,9 +127,11 @@ def read_hparams(values: flags.FlagValues) -> HParams:
         UserError: a required flag is missing, or a name or value is wrong.
     """
     program.require(values, "problem", "hparams_set")
-    hparams = override(registry.hparams(values.hparams_set), values.hparams)
+    changes = overrides(HParams, values.hparams)
     flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
-    hparams = dataclasses.replace(hparams, **{name: value for name, value in flag_values.items() if value})
+    changes |= {name: value for name, value in flag_values.items() if value}
+    # All values change at once, because --hparams may have hparams of the model that --model names.
+    hparams = dataclasses.replace(registry.hparams(values.hparams_set), **changes)
     registry.model(hparams.model)
     check_schedule(hparams)
     return hparams

@@ -10,7 +10,8 @@ from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.problem import Problem, setting
+from t2t_repro.problem import Problem, SpaceID, setting
+from t2t_repro.problems.text_files import check_languages
 
 
 @registry.register_problem
@@ -26,6 +27,10 @@ class T2tText(Problem):
         languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
         target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")
 
+        def __post_init__(self) -> None:
+            if not 0 <= self.target_space < SpaceID.COUNT:
+                raise UserError(f"target_space={self.target_space} must be 0 to {SpaceID.COUNT - 1}")
+
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
         self.target_space_id = self.settings.target_space
@@ -35,6 +40,12 @@ class T2tText(Problem):
         """The languages in the settings; unknown if the settings do not name two languages."""
         source, _, target = self.settings.languages.partition(",")
         return source.strip(), target.strip()
+
+    def check(self) -> None:
+        """Raises UserError unless the settings name two languages or none."""
+        super().check()
+        if self.settings.languages:
+            check_languages(self)
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Raises UserError: only the problem of the training knows its text."""

@@ -11,6 +11,15 @@ from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem, setting
 
 
+def check_languages(problem: Problem) -> None:
+    """Raises UserError unless the setting `languages` names two languages, and Moses has rules for the second."""
+    from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
+
+    if not all(problem.languages):
+        raise UserError(f"--languages={problem.settings.languages}: name two languages: --languages=en,de")
+    bleu.check_language(problem.languages[1])
+
+
 @registry.register_problem
 class TextFiles(Problem):
     """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""
@@ -44,11 +53,7 @@ class TextFiles(Problem):
         for split in ("train", "dev"):
             self._paths(split)
         if self.settings.languages:
-            from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
-
-            if not all(self.languages):
-                raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
-            bleu.check_language(self.languages[1])
+            check_languages(self)
 
     def _paths(self, split: str) -> list[str]:
         value: str = getattr(self.settings, split)

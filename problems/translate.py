@@ -27,7 +27,7 @@ class TranslateProblem(Text2TextProblem):
         return True
 
     def source_data_files(self, dataset_split: str) -> list[Any]:
-        """Returns the sources of a split: a list of [URL of a tar archive, (source file, target file)].
+        """Returns the sources of a split: a list of [URL of a tar archive or "", (source file, target file)].
 
         The files may be plain text, .gz or .sgm. Files that exist in --tmp_dir are read there. Others are unpacked from
         the archive in --tmp_dir, which is downloaded if it is missing.
@@ -42,8 +42,10 @@ class TranslateProblem(Text2TextProblem):
                     f"problem {self.name}: source_data_files has {files!r}; only (source file, target file) is "
                     "supported, so read other formats in generate_samples"
                 )
-            is_there = all(Path(tmp_dir, file).is_file() for file in files)
-            folder = Path(tmp_dir) if is_there else unpack({Archive(url): files}, tmp_dir)
+            missing = [file for file in files if not Path(tmp_dir, file).is_file()]
+            if missing and not url:
+                raise UserError(f"problem {self.name}: {Path(tmp_dir, missing[0])} does not exist; copy the file there")
+            folder = unpack({Archive(url): files}, tmp_dir) if missing else Path(tmp_dir)
             read = segments if all(file.endswith(".sgm") for file in files) else read_lines
             for pair in read_pairs(folder / files[0], folder / files[1], read):
                 stripped = {side: text.strip() for side, text in pair.items()}

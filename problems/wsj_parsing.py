@@ -63,6 +63,10 @@ class WsjParsing(Problem):
             "tag", 'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word itself ("word")'
         )
 
+        def __post_init__(self) -> None:
+            if self.word_symbol not in WORD_SYMBOLS:
+                raise unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
+
     num_train_shards = 10
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
@@ -91,10 +95,8 @@ class WsjParsing(Problem):
         return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
     def check(self) -> None:
-        """Raises UserError if a split has no files, two splits share a file, or --word_symbol is unknown."""
+        """Raises UserError if a split has no files or two splits share a file."""
         super().check()
-        if self.settings.word_symbol not in WORD_SYMBOLS:
-            raise unknown("--word_symbol", self.settings.word_symbol, WORD_SYMBOLS)
         for position, split in enumerate(SPLITS):
             for other in SPLITS[:position]:
                 if shared := self._numbers(split) & self._numbers(other):
@@ -152,14 +154,19 @@ class WsjParsing(Problem):
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1."""
+        """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1.
+
+        Raises UserError if a line of the references is no tree.
+        """
         if self.was_reversed:
             return super().scores(outputs, references)
-        gold, test = (
-            [list(parse_trees([line], name, number)) for number, line in enumerate(lines, 1)]
-            for name, lines in (("references", references), ("outputs", outputs))
-        )
-        summary = evalb.summarise(evalb.score(*pair) for pair in zip(gold, test, strict=True))
+        gold = [evalb.parse_line(line) for line in references]
+        if wrong := [(number, fault) for number, (trees, fault) in enumerate(gold, 1) if not trees]:
+            number, fault = wrong[0]
+            raise UserError(f"line {number} of the reference: {fault or 'no tree; every gold line needs one'}")
+        test = [evalb.parse_line(line) for line in outputs]
+        pairs = zip(gold, test, strict=True)
+        summary = evalb.summarise(evalb.score(gold_trees, test_trees) for (gold_trees, _), (test_trees, _) in pairs)
         signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
         names = {"F1": summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
                  "complete match": summary.complete_match, "tagging accuracy": summary.tagging_accuracy}  # fmt: skip

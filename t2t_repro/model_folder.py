@@ -207,8 +207,9 @@ class ModelFolder:
             ("with the vocabulary of fingerprint ", self.vocabulary.fingerprint, vocabulary.fingerprint),
             ("on data of fingerprint ", before.data_fingerprint, now.data_fingerprint),
         ]
-        for name in ("random_seed", "precision", "warm_start_from"):
-            traits.append((f"with --{name}=", getattr(before, name) or None, getattr(now, name) or None))
+        for name in ("random_seed", "precision"):
+            traits.append((f"with --{name}=", getattr(before, name), getattr(now, name)))
+        traits.append(("with --warm_start_from=", before.warm_start_from or None, now.warm_start_from or None))
         changed = [name for name, value in vars(hparams).items() if value != getattr(self.hparams, name)]
         for name in (name for name in changed if name not in MAY_DIFFER):
             old_value, new_value = (

@@ -38,6 +38,8 @@ class SpaceID:
     ICE_CHAR, ICE_TOK, ICE_PARSE_TOK = 17, 18, 19
     MK_TOK, CS_TOK, CS_CHR = 20, 21, 22
     PY_TOK, CPP_TOK = 27, 28
+    COUNT = 32
+    """Number of rows in the embedding that hparams.use_target_space_embedding adds. The numbers above are below it."""
 
 
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
@@ -183,7 +185,7 @@ class Problem:
         Raises:
             UserError: if a source is missing or damaged.
         """
-        raise NotImplementedError(f"problem {self.name}: define generate(self, split, tmp_dir)")
+        raise UserError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides of each pair.

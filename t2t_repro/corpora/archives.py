@@ -207,7 +207,7 @@ def _write(path: Path, contents: Iterable[bytes]) -> None:
 def _download(archive: Archive, path: Path, to_error: Callable[[Exception], UserError]) -> None:
     try:
         response = urllib.request.urlopen(archive.url, timeout=TIMEOUT)
-    except UNREADABLE as error:
+    except (*UNREADABLE, ValueError) as error:  # ValueError if archive.url is not a URL
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # The HTTPError holds an open connection.
         raise to_error(error) from None

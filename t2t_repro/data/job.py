@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -110,13 +111,19 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     elif user_vocabulary := own_vocabulary(data_dir, problem):
         sources, targets = (data_dir / name for name in problem.t2t_vocabularies)
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
+        default_size = type(problem)({}).settings.vocab_size
+        if settings.vocab_size not in (default_size, user_vocabulary.size):
+            raise UserError(
+                f"--vocab_size={settings.vocab_size} does nothing, because {targets} determines the size; omit it, or "
+                "choose another --data_dir to learn a vocabulary"
+            )
     if user_vocabulary:
         settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
     job = Job(problem, settings, data_dir, tmp_dir, options, user_vocabulary)
     if not user_vocabulary and _has_user_vocabulary(job):
         raise UserError(
-            f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; give --vocab_file again to keep it, or "
-            "choose another --data_dir to learn one"
+            f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; run t2t-datagen with that "
+            "--vocab_file to keep it, or choose another --data_dir to learn one"
         )
     return job
 
@@ -141,8 +148,9 @@ def source_files(problem: Problem) -> list[Input]:
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
         for start, end in itertools.combinations(range(len(parts) + 1), 2):
             path = Path(",".join(parts[start:end]))
-            paths = path.iterdir() if path.is_dir() and parts[start] else [path]
-            files += [(f"--{name}", file) for file in paths if file.is_file()]
+            # Path.is_file would raise OSError for a setting that is too long to be a file name.
+            paths = path.iterdir() if os.path.isdir(path) and parts[start] else [path]
+            files += [(f"--{name}", file) for file in paths if os.path.isfile(file)]
     return files
 
 
@@ -214,8 +222,8 @@ def refuse_to_replace(job: Job) -> None:
 
 def _refusal(job: Job, reason: str) -> UserError:
     return UserError(
-        f"{job.data_dir}: holds data of problem {job.name} {reason}; give --overwrite to replace that data, or another "
-        "--data_dir to keep it"
+        f"{job.data_dir}: holds data of problem {job.name} {reason}; run t2t-datagen with --overwrite to replace that "
+        "data, or give another --data_dir to keep it"
     )
 
 

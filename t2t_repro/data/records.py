@@ -246,7 +246,10 @@ def _head(size: int) -> bytes:
 
 
 def _damaged(path: Path, record: int, reason: object = "its checksum differs") -> UserError:
-    return UserError(f"{path}: record {record} is damaged ({shortened(str(reason))}); run t2t-datagen again")
+    return UserError(
+        f"{path}: record {record} is damaged ({shortened(str(reason))}); copy the file here again or run "
+        "t2t-datagen again"
+    )
 
 
 class Records:

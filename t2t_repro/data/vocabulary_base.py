@@ -66,6 +66,10 @@ class Vocabulary(abc.ABC):
         both._sources = sources if sources.fingerprint != self.fingerprint else None
         return both
 
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text to translate, with the end id. See `strips_sources`."""
+        return self.sources.encode([text.strip() for text in texts] if self.sources.strips_sources else texts)
+
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file. An error leaves no partial file."""
         with whole_file(path) as file:

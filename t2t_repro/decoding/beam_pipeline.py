@@ -188,13 +188,19 @@ def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator
 
 
 def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:
-    """Returns a hash of everything that the shards depend on. Raises UserError if shards of another run exist."""
+    """Returns a hash of everything that the shards depend on.
+
+    Raises UserError if shards of another run exist, or the file `decode_to_file`.unfinished has no hash.
+    """
     path, shards = f"{job.decode_to_file}{UNFINISHED}", match(f"{job.decode_to_file}-*")
+    old_lines = list(read_lines(path)) if match(path) else []
+    if old_lines and not (len(old_lines) == 1 and re.fullmatch("[0-9a-f]{64}", old_lines[0])):
+        raise UserError(f"{path}: not a file of t2t-translate-beam; move it away or choose another --decode_to_file")
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
-    if shards and list(read_lines(path) if match(path) else []) != [fingerprint]:
+    if shards and old_lines != [fingerprint]:
         raise UserError(
             f"{shards[0]} exists already and does not belong to an unfinished run with the same input, model and "
             "flags; delete the shards or choose another --decode_to_file"

@@ -77,8 +77,8 @@ def cut_texts(
             Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
         ]
 
-    encoded_texts = vocabulary.encode([text.strip() for text in texts] if vocabulary.strips_sources else texts)
-    return [cut(index, *pair) for index, pair in enumerate(zip(texts, encoded_texts, strict=True))]
+    ids_of_texts = vocabulary.encode_sources(texts)
+    return [cut(index, *pair) for index, pair in enumerate(zip(texts, ids_of_texts, strict=True))]
 
 
 def split_text(

@@ -235,7 +235,7 @@ class Translator:
         """
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
-        source_ids, target_ids = self.vocabulary.sources.encode(sources), self.vocabulary.encode(targets)
+        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode(targets)
         pairs = list(zip(source_ids, target_ids, strict=True))
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
@@ -280,7 +280,7 @@ class Translator:
         self.check(changed)
         if changed.is_random:
             raise UserError("sampling_method=random draws outputs without a search tree; omit it")
-        inputs, rules = self.source_ids(source), self.tree_rules(changed)
+        inputs, rules = self.source_ids(source, changed), self.tree_rules(changed)
         words = rules.words([source]) if rules else None
         start = start_search(self.model, changed, Sources(padded([inputs]), words=words), rules)
         # As a graph, the model's step takes a quarter of the time. The step does not depend on the other fields.
@@ -297,13 +297,15 @@ class Translator:
             hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
         return Translation(tuple(hypotheses), tuple(inputs)), tree
 
-    def source_ids(self, source: str) -> list[int]:
-        """Returns the token ids of a source. Raises UserError if it is empty, or too long to be translated whole."""
+    def source_ids(self, source: str, decode_hparams: DecodeHParams | None = None) -> list[int]:
+        """Returns the token ids of a source. Raises UserError if it is empty, or too long to be translated whole.
+
+        `decode_hparams` has the longest source that is allowed; by default, it is this translator's.
+        """
         if is_empty(source):
             raise UserError("the source is empty; give a text")
-        vocabulary = self.vocabulary.sources
-        [ids] = vocabulary.encode([source.strip() if vocabulary.strips_sources else source])
-        self._refuse_longer("source", ids, self.decode_hparams.max_input_size or self.max_length)
+        [ids] = self.vocabulary.encode_sources([source])
+        self._refuse_longer("source", ids, (decode_hparams or self.decode_hparams).max_input_size or self.max_length)
         return ids
 
     def _refuse_longer(self, name: str, ids: Sequence[int], limit: int) -> None:

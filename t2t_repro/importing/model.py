@@ -75,6 +75,8 @@ class Import:
     def _hparams(self, request: Request) -> HParams:
         sizes = self.variables.sizes()
         if request.hparams_set:
+            if old := self.folder.hparams_file():
+                raise UserError(f"{old}: has the hparams of the training; omit --hparams_set")
             return old_hparams.fit(registry.hparams(request.hparams_set), sizes, request.hparams_set)
         file = Path(request.hparams_json) if request.hparams_json else self.folder.hparams_file()
         if file is None:
@@ -85,10 +87,22 @@ class Import:
         return old_hparams.translate(read_hparams(file), sizes, str(file))
 
     def _problem(self, name: str, settings: dict[str, Any]) -> Problem:
-        """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given."""
-        if name and registry.has_problem(name) and not any(settings.values()):
-            return registry.problem(name)
-        return registry.problem("t2t_text", settings)
+        """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given.
+
+        t2t_text has the given settings, and otherwise those of the problem of the training.
+        """
+        known: dict[str, Any] = {}
+        if name and registry.has_problem(name):
+            training = registry.problem(name)
+            if not settings:
+                return training
+            languages = training.languages[:: -1 if training.was_reversed else 1]
+            known["languages"] = ",".join(languages) if all(languages) else ""
+            known["target_space"] = training.target_space_id
+        problem = registry.problem("t2t_text", known | settings)
+        if "languages" in settings:
+            problem.check()
+        return problem
 
     def _vocabulary(self, request: Request, problem: str) -> Vocabulary:
         """Returns the vocabulary of the targets, with that of the sources.
@@ -98,7 +112,9 @@ class Import:
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
         source, target = (
-            self._given(path, size, side, request.vocab_type) if path else self._found(size, side, problem)
+            self._given(path, size, side, request.vocab_type)
+            if path
+            else self._found(size, side, problem, request.vocab_type)
             for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
         )
         return target.with_sources(source)
@@ -112,14 +128,14 @@ class Import:
             )
         return vocabulary
 
-    def _found(self, size: int, side: str, problem: str) -> Vocabulary:
+    def _found(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
         """Returns the vocabulary of `size` entries in the folders of the training."""
         files = self.folder.vocabulary_files(problem)
         fitting = []
         for file in files:
             # A file of another problem may be of a kind that its name does not say. If it is the only file, say so.
             with contextlib.suppress(*[UserError] * (len(files) > 1)):
-                fitting += [vocabulary] if (vocabulary := load_vocabulary(file)).size == size else []
+                fitting += [vocabulary] if (vocabulary := load_vocabulary(file, kind)).size == size else []
         if len({vocabulary.fingerprint for vocabulary in fitting}) == 1:
             return fitting[0]
         if not fitting and size == BYTES:

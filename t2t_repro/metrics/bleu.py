@@ -23,11 +23,6 @@ COMPOUND_LANGUAGE = "de"
 QUOTATION_MARKS = str.maketrans({**dict.fromkeys("„‟«»", '"'), **dict.fromkeys("‚‛‘‹›", "'")})  # noqa: RUF001
 """Quotation marks that Moses's replace-unicode-punctuation.perl leaves as they are, with their replacements."""
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
-UNKNOWN_LANGUAGE = (
-    "BLEU, the paper's way: not computed, because its tokens depend on the target language; give --target_language, "
-    "e.g. --target_language=de"
-)
-"""Message for the user if `scores` was called without a language."""
 
 
 def scores(translations: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
@@ -129,10 +124,19 @@ def split_compounds(tokens: str) -> str:
     return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
-def lacks_language(scores: Sequence[Score]) -> bool:
-    """Returns True if the scores have BLEU but not the paper's BLEU, because the target language was unknown."""
+def reason_without_paper_bleu(scores: Sequence[Score], language: str) -> str:
+    """Returns a message for the user if the scores have BLEU but not the paper's BLEU; "" otherwise.
+
+    Args:
+        language: code of the target language; "" if it is unknown.
+    """
     labels = {score.label for score in scores}
-    return "BLEU" in labels and PAPER_BLEU not in labels
+    if "BLEU" not in labels or PAPER_BLEU in labels:
+        return ""
+    reason = "its tokens depend on the target language; give --target_language, e.g. --target_language=de"
+    if language:
+        reason = f"Moses has no rules for language {language!r}"
+    return f"BLEU, the paper's way: not computed, because {reason}"
 
 
 def _score(

@@ -187,11 +187,7 @@ def make_model(
     # would depend on the models that the process made earlier.
     reset_uids()
     name = hparams.model
-    if source_vocab_size and (hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding):
-        raise UserError(
-            "source and target have different vocabularies, so they cannot share an embedding; give --hparams="
-            "shared_embedding_and_softmax_weights=false,shared_embedding=false"
-        )
+    check_vocabularies(hparams, source_vocab_size)
     # Only a model whose source and target have different vocabularies needs the argument source_vocab_size.
     source_option = {"source_vocab_size": source_vocab_size} if source_vocab_size else {}
     try:
@@ -210,6 +206,19 @@ def make_model(
             f"model {name!r} has no bfloat16 weights; make its layers with dtype=precision, or omit --precision"
         )
     return model
+
+
+def check_vocabularies(hparams: HParams, source_vocab_size: int) -> None:
+    """Raises UserError if source and target have different vocabularies, but the hparams say that they share weights.
+
+    Args:
+        source_vocab_size: number of entries of the source's vocabulary; 0 if source and target share one vocabulary.
+    """
+    if source_vocab_size and (hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding):
+        raise UserError(
+            "source and target have different vocabularies, so they cannot share an embedding; give --hparams="
+            "shared_embedding_and_softmax_weights=false,shared_embedding=false"
+        )
 
 
 def _describe(error: Exception) -> str:

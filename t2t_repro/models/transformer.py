@@ -22,7 +22,7 @@ from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
 from t2t_repro.models.model import Cache, Memory
-from t2t_repro.models.transformer_size import TARGET_SPACES
+from t2t_repro.problem import SpaceID
 
 
 class EncoderLayer(Layer):
@@ -97,7 +97,7 @@ class Transformer(Layer):
         self.hparams, self.target_space_id = hparams, target_space_id
         width = hparams.hidden_size
         if hparams.use_target_space_embedding:
-            self.target_space = self.add_weight(shape=(TARGET_SPACES, width), name="target_space_embedding")
+            self.target_space = self.add_weight(shape=(SpaceID.COUNT, width), name="target_space_embedding")
         with keras.name_scope("transformer"):
             self.embedding = Embedding(source_vocab_size or vocab_size, width, precision, name="embedding")
             self.target_embedding = self.softmax = self.embedding

@@ -6,9 +6,7 @@ import math
 
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
-
-TARGET_SPACES = 32
-"""Number of rows in the target-space embedding; see hparams.use_target_space_embedding."""
+from t2t_repro.problem import SpaceID
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
@@ -30,7 +28,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     if hparams.pos == "emb":
         total += 2 * hparams.max_length * width
     if hparams.use_target_space_embedding:
-        total += TARGET_SPACES * width
+        total += SpaceID.COUNT * width
     return total
 
 

@@ -148,13 +148,13 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
         )
     gold_trees = []
     for number, line in enumerate(gold_lines, 1):
-        trees, fault = _parse_line(line)
+        trees, fault = parse_line(line)
         if not trees:
             raise UserError(f"{gold}:{number}: {fault or 'no tree; every gold line needs one'}")
         gold_trees.append(trees)
     errors = 0
     for number, (trees, line) in enumerate(zip(gold_trees, test_lines, strict=True), 1):
-        test_trees, fault = _parse_line(line)
+        test_trees, fault = parse_line(line)
         sentence = score(trees, test_trees, parameters, number)
         if fault:
             sentence = Sentence(number, sentence.length, Status.ERROR, message=f"Not a tree ({fault})")
@@ -207,7 +207,7 @@ def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def _parse_line(line: str) -> tuple[list[Tree], str]:
+def parse_line(line: str) -> tuple[list[Tree], str]:
     """Returns the trees in a line and "", or no trees and an error message. Empty brackets are ignored, as in EVALB."""
     count = 1
     while count:

@@ -19,6 +19,7 @@ from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport,
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
+MAX_PORT = 65535
 LONGEST_PAUSE = 30.0
 """Maximum pause before a request is repeated, in seconds."""
 
@@ -63,7 +64,7 @@ class Client(contextlib.AbstractContextManager):
         tell: function that is called with a message before the first repetition.
 
     Raises:
-        UserError: `server` does not have the form host or host:port.
+        UserError: `server` does not have the form host or host:port, or the port is above `MAX_PORT`.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class Client(contextlib.AbstractContextManager):
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         port = REST_PORT if rest else GRPC_PORT
-        if not re.fullmatch(r"([\w.-]+|\[[\w:.%]+\])(:\d+)?", server, re.ASCII):
+        match = re.fullmatch(r"(?:[\w.-]+|\[[\w:.%]+\])(?::(\d{1,5}))?", server, re.ASCII)
+        if not match or int(match[1] or port) > MAX_PORT:
             raise UserError(f"--server={server}: give host:port, e.g. localhost:{port}")
         self._server = server if re.search(r":\d+$", server) else f"{server}:{port}"
         self._servable, self._signature = Servable(servable_name, version), signature_name

@@ -20,7 +20,7 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
-from t2t_repro.models.model import make_model, parameter_count
+from t2t_repro.models.model import check_vocabularies, make_model, parameter_count
 from t2t_repro.models.size_formulas import Shape
 from t2t_repro.tables import Column, Table, to_text
 from t2t_repro.training.config import RunConfig
@@ -63,19 +63,20 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     """Returns a description of the training run that `train` would start. Does not wait for other workers.
 
     Raises:
-        UserError: if all training pairs are too long, TF_CONFIG is wrong, or this machine has fewer GPUs than `config`
-            requires.
+        UserError: if all training pairs are too long, the vocabularies do not fit the hparams, TF_CONFIG is wrong, or
+            this machine has fewer GPUs than `config` requires.
     """
     vocab_size, source_size = data.vocabulary.size, data.vocabulary.separate_source_size
+    check_vocabularies(hparams, source_size)
     replicas = count_replicas(config.worker_gpu)
     memory = 0 if tf.config.get_visible_devices("GPU") else devices.memory_limit()
     hardware = Hardware(devices.names()[0], replicas, config.precision, workers(), memory)
+    devices.hide_gpus()  # a dry run must not allocate their memory
     max_tokens = config.max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, random_seed, max_tokens, replicas * workers())
     if hparams.model in MODEL_HPARAMS:
         parameters = size.parameters(hparams, vocab_size, source_size)
     else:
-        devices.hide_gpus()  # a dry run must not allocate their memory
         model = make_model(hparams, vocab_size, data.problem.target_space_id, config.model_precision, source_size)
         parameters = parameter_count(model)
     disk = to_text([DiskNeed.of(parameters, hparams, config).table()], COLUMNS)

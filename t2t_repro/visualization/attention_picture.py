@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 40
 """Largest number of source tokens, and of target tokens, in a picture for TensorBoard."""
+MOST_HEADS = 32
+"""Largest number of heads in a picture for TensorBoard."""
 COLUMNS = 4
 """Largest number of panels in a row, if all panels are of one layer."""
 CELL = 0.16
@@ -54,15 +56,18 @@ class Picture(NamedTuple):
 
 
 def attention_picture(attention: Attention) -> Picture:
-    """Returns heat maps of the last layer for TensorBoard: a panel per head, of the first `MOST_TOKENS` tokens."""
+    """Returns heat maps of the last layer for TensorBoard: a panel for each of the first `MOST_HEADS` heads.
+
+    A panel has the first `MOST_TOKENS` tokens of each side.
+    """
     queries, keys = attention.queries[:MOST_TOKENS], attention.keys[:MOST_TOKENS]
     first = Attention(
         attention.kind,
         queries,
         keys,
-        attention.weights[-1:, :, : len(queries), : len(keys)],
+        attention.weights[-1:, :MOST_HEADS, : len(queries), : len(keys)],
         attention.layers[-1:],
-        attention.heads,
+        attention.heads[:MOST_HEADS],
     )
     sides = zip(AXES[attention.kind], (queries, keys), (attention.queries, attention.keys), strict=True)
     titles = [

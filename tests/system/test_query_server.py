@@ -205,6 +205,15 @@ def test_the_program_gives_up_when_every_batch_fails(flags: list[str], served: S
 
 
 @pytest.mark.parametrize("flags", ["rest"], indirect=True)
+def test_empty_lines_do_not_count_as_answers(flags: list[str], served: Served) -> None:
+    served.faults = Faults("line", code=grpc.StatusCode.INTERNAL)
+    served.batches.clear()
+    result = run("query-server", *flags, "--batch_size=1", input="a\n" + "line\n\n" * 4)
+    refused(result, "standard input: no answer for lines")
+    assert served.batches == [1, 1, 1, 1]  # after three failures the program gives up
+
+
+@pytest.mark.parametrize("flags", ["rest"], indirect=True)
 def test_nothing_is_written_if_nothing_is_translated(flags: list[str], served: Served, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.en", LINES)
     files = [f"--decode_from_file={path}", f"--decode_to_file={tmp_path / 'new' / 'x.de'}"]
@@ -246,7 +255,8 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     refused(piped, "standard input:2: not UTF-8")
     refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing with --inputs_once")
     refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once=z\\udcfc", "is not UTF-8")
-    refused(run("query-server", *flags, "--batch_size=0"), "batch_size")
+    for flag in ("batch_size=0", "retries=1025", "servable_version=9223372036854775808", "timeout_secs=inf"):
+        refused(run("query-server", *flags, f"--{flag}"), flag.partition("=")[0])
     refused(run("query-server", *flags, f"--decode_to_file={tmp_path}", input="a\n"), "is a folder; name a file")
     assert not list(tmp_path.iterdir())
 

@@ -117,13 +117,14 @@ NOT_ALONE = ("self_attention_type", "max_relative_position", "shared_embedding",
 def test_another_training_is_refused(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
-    def attempt(hparams: HParams = tiny_hparams, vocabulary: Vocabulary = tiny_vocabulary, **origin: str) -> str:
+    def attempt(hparams: HParams = tiny_hparams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any) -> str:
         return refused(ModelFolder.create, folder.path, hparams, vocabulary, replace(folder.origin, **origin))
 
     write(folder, 5)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     assert "'numbers_ende', not 'numbers_ende_rev'" in attempt(problem="numbers_ende_rev")
     assert "0123456789ab" in (message := attempt(data_fingerprint="ba9876543210")) and "ba9876543210" in message
+    assert "--random_seed=1, not 0" in attempt(random_seed=0)
     message = attempt(vocabulary=other_vocabulary)
     assert tiny_vocabulary.fingerprint in message and other_vocabulary.fingerprint in message
     for field in dataclasses.fields(HParams):

@@ -52,3 +52,21 @@ def test_a_setting_of_the_wrong_type_is_refused(settings: dict[str, Any]) -> Non
     (name,) = settings
     with pytest.raises(UserError, match=f"settings of problem 'mine': {name}=.* must be of type"):
         Mine(settings, name="mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("wsj_parsing", {"word_symbol": "foo"}, "unknown --word_symbol 'foo'"),
+        ("t2t_text", {"target_space": 32}, "target_space=32 must be 0 to 31"),
+    ],
+)
+def test_a_setting_out_of_range_in_a_file_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
+    """A model folder may come from a stranger, and only t2t-datagen calls `check`."""
+    with pytest.raises(UserError, match=message):
+        registry.problem(name, settings)
+
+
+def test_a_problem_without_text_is_refused() -> None:
+    with pytest.raises(UserError, match="problem mine: define generate"):
+        Mine({}, name="mine").generate("train", "")

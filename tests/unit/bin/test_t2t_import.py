@@ -14,6 +14,16 @@ from golden_model import HPARAMS, by_our_names
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
 
+PORTED = """
+from t2t_repro import registry
+from t2t_repro.problems import text_problems
+
+@registry.register_problem
+class Ported(text_problems.Text2TextProblem):
+    target_space_id = 8
+"""
+"""A problem of tensor2tensor in the user's code."""
+
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
@@ -73,6 +83,23 @@ def test_every_part_can_be_named(old: Path) -> None:
     assert ModelFolder(old.parent / "new").problem.name == "numbers_ende"
 
 
+def test_the_kind_of_a_vocabulary_can_be_named(old: Path) -> None:
+    text = (old / VOCABULARY).read_text()
+    (old / VOCABULARY).unlink()
+    (old / "vocab.unclear").write_text(text.replace("'", ""))
+    assert "vocab.unclear" in refused("--t2t_model=old", cwd=old.parent)
+    imports("--t2t_model=old", "--vocab_type=subwords", cwd=old.parent)
+
+
+def test_a_setting_that_is_not_given_is_that_of_the_registered_problem(old: Path) -> None:
+    user = old.parent / "user"
+    user.mkdir()
+    (user / "__init__.py").write_text(PORTED)
+    imports("--t2t_model=old", "--problem=ported_rev", "--t2t_usr_dir=user", "--languages=de,fr", cwd=old.parent)
+    problem = ModelFolder(old.parent / "new").problem
+    assert (problem.name, problem.languages, problem.target_space_id) == ("t2t_text", ("de", "fr"), 8)
+
+
 def test_separate_vocabularies(old: Path) -> None:
     other = {name: value for name, value in weights().items() if "symbol_modality" not in name}
     for size, name in ((90, "input_emb"), (100, "target_emb"), (100, "softmax")):
@@ -126,7 +153,8 @@ def test_the_old_average_of_another_folder_has_no_hparams(old: Path) -> None:
         ("--checkpoint=old/model.ckpt-20 --average_last=2", "--average_last needs the folder of the checkpoints"),
         ("--checkpoint=old/model.ckpt-99", "old/model.ckpt-99: this checkpoint is missing"),
         ("--t2t_model=old --hparams_json=h.json", "h.json: no such file"),
-        ("--t2t_model=old --hparams_set=transformer_base", "--hparams_set=transformer_base: num_hidden_layers=6, but"),
+        ("--t2t_model=old --hparams_set=transformer_base", "old/hparams.json: has the hparams of the training; omit"),
+        ("--t2t_model=old --languages=german", "--languages=german: name two languages"),
         ("--t2t_model=old --vocab=small.subwords", "small.subwords: has 90 entries, but the source embedding of"),
         ("--t2t_model=old --vocab=broken.subwords", "broken.subwords:2: "),
         ("--t2t_model=old --vocab=nowhere.subwords", "nowhere.subwords: no such vocabulary"),

@@ -43,6 +43,15 @@ def test_the_next_commands_average_only_if_the_hparams_do(
     assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands
 
 
+def test_hparams_of_the_model_that_a_flag_names_may_change() -> None:
+    values = flags.FlagValues()
+    t2t_trainer.define_flags(values)
+    changes = "--hparams=moe_num_experts=16,moe_k=2"
+    values(["t2t-trainer", "--problem=p", "--hparams_set=transformer_base", "--model=transformer_moe", changes])
+    hparams = t2t_trainer.read_hparams(values)
+    assert (hparams.model, hparams.moe_num_experts) == ("transformer_moe", 16)
+
+
 def test_a_constant_that_the_schedule_does_not_use_is_refused() -> None:
     values = flags.FlagValues()
     t2t_trainer.define_flags(values)

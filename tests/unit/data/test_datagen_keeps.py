@@ -142,8 +142,8 @@ def test_other_settings_are_refused_before_the_text_is_read(tmp_path: Path, publ
     problem = Toy(watch=lambda *place: pytest.fail("read"))
     problem.settings = Problem.Settings(500)
     assert failure(problem, tmp_path) == (
-        f"{tmp_path}: holds data of problem toy that was made with --vocab_size=400, not 500; give --overwrite to "
-        "replace that data, or another --data_dir to keep it"
+        f"{tmp_path}: holds data of problem toy that was made with --vocab_size=400, not 500; run t2t-datagen "
+        "with --overwrite to replace that data, or give another --data_dir to keep it"
     )
     assert contents(tmp_path) == published
 
@@ -155,7 +155,7 @@ def test_data_without_a_record_of_its_text_is_replaced_only_with_overwrite(
     del description["source_fingerprint"], description["shards"]
     old = published | {"toy.json": json.dumps(description).encode()}
     put(old, tmp_path)
-    assert "by an older version; give --overwrite" in failure(Published(), tmp_path)
+    assert "by an older version; run t2t-datagen with --overwrite" in failure(Published(), tmp_path)
     assert contents(tmp_path) == old
     generate_data(Published(), tmp_path, "", Options(overwrite=True))
     assert contents(tmp_path) == published

@@ -166,7 +166,7 @@ def test_other_text_or_settings_replace_shards_only_with_overwrite(
     before = contents(tmp_path / "broken")
     message = failure(other, tmp_path / "broken")
     assert message.startswith(f"{tmp_path}/broken: holds data of problem toy ")
-    assert message.endswith("; give --overwrite to replace that data, or another --data_dir to keep it")
+    assert "; run t2t-datagen with --overwrite to replace that data, or give another --data_dir" in message
     assert contents(tmp_path / "broken") == before
     generate_data(other, tmp_path / "broken", "", Options(overwrite=True))
     assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")

@@ -60,6 +60,8 @@ def test_the_sources_are_the_existing_files_that_a_setting_names(text: Path) -> 
     settings = {"train": f" {text}.en , {text}.el,{text.parent}/a,b", "dev": "none,"}
     files = source_files(registry.problem("text_files", settings))
     assert [path.name for _, path in files] == ["text.en", "text.el", "a,b"]  # type: ignore[union-attr]
+    long_setting = ",".join(f"{number:04}" for number in range(200, 300))
+    assert source_files(registry.problem("wsj_parsing", {"train_sections": long_setting})) == []
     folder = text.parent / "trees"
     folder.mkdir()
     (folder / "a").touch()

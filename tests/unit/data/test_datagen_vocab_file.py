@@ -145,7 +145,7 @@ def test_another_vocabulary_of_the_same_size_starts_over(tmp_path: Path, user_fi
         interrupt(tmp_path / "again", user_file, "dev", 2, 5)
     else:
         generate_data(Toy(), tmp_path / "again", "", Options(vocab_file=user_file))
-    assert "give --overwrite" in failure(Toy(), tmp_path / "again", tmp_path / "other.model")
+    assert "with --overwrite" in failure(Toy(), tmp_path / "again", tmp_path / "other.model")
     generate_data(Toy(), tmp_path / "again", "", Options(0, tmp_path / "other.model", overwrite=True))
     assert contents(tmp_path / "again") == contents(tmp_path / "fresh")
 

@@ -135,3 +135,12 @@ def test_a_file_is_found_by_its_name_even_if_the_name_is_a_pattern(tmp_path: Pat
     assert paths == [str(tmp_path / name) for name in ("a1.en", "a[1].en")]
     with unfinished(BeamJob("", "", DecodeHParams(), str(tmp_path / "out")), paths, 7):
         pass
+
+
+def test_a_journal_of_another_program_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "y.unfinished"
+    path.write_text('{"line": 1}\n')
+    job = BeamJob("", "", DecodeHParams(), f"{tmp_path}/y")
+    with pytest.raises(UserError, match="not a file of t2t-translate-beam; move it away"), unfinished(job, [], 1):
+        pass
+    assert path.read_text() == '{"line": 1}\n'

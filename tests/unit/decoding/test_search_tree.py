@@ -191,6 +191,11 @@ def test_translations_are_those_of_the_translator(translator: Translator, count:
     assert len(lengths) > 3
 
 
+def test_the_longest_source_of_a_call_is_that_of_its_decode_hparams(translator: Translator) -> None:
+    translation, _ = translator.search_tree("dog " * 60, max_input_size=62)
+    assert len(translation.source_ids) == 62
+
+
 class RandomModel(ModelWithoutCache):
     """A model whose logits are random numbers that depend only on the last token."""
 

@@ -72,7 +72,9 @@ def test_scores_have_their_order_and_labels() -> None:
 def test_without_a_language_no_score_depends_on_one() -> None:
     scores = bleu.scores(TRANSLATIONS, REFERENCES)
     assert [score.label for score in scores] == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased"]
-    assert bleu.lacks_language(scores) and not bleu.lacks_language(bleu.scores(TRANSLATIONS, REFERENCES, "fr"))
+    assert "give --target_language" in bleu.reason_without_paper_bleu(scores, "")
+    assert "Moses has no rules for language 'ja'" in bleu.reason_without_paper_bleu(scores, "ja")
+    assert bleu.reason_without_paper_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
 def test_bleu_equals_a_count_by_hand() -> None:

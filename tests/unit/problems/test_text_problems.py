@@ -197,6 +197,15 @@ def test_a_failed_run_keeps_the_vocabulary_file_of_the_data_directory(tmp_path: 
     assert file.exists()
 
 
+def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.sixteen_subwords.16.subwords"
+    file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", "x", *"\\_u;0123456789"]))
+    for size in (0, 16, 17):
+        assert prepare(SixteenSubwords({"vocab_size": size}), tmp_path, "", Options()).settings.vocab_size == 17
+    with pytest.raises(UserError, match=f"--vocab_size=4000 does nothing, because {file} determines the size"):
+        prepare(SixteenSubwords({"vocab_size": 4000}), tmp_path, "", Options())
+
+
 def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
     directory = write_user_dir(tmp_path, "UsrWords", "TOKEN")
     message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")

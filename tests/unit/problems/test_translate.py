@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,21 @@ def test_files_come_from_the_folder_or_from_an_archive(tmp_path: Path) -> None:
         {"inputs": "two", "targets": "zwei"},
         {"inputs": "A & b", "targets": "A & b"},
     ]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    problem = Files()
+    for url, message in (
+        ("", f"problem files: {tmp_path}/x.en does not exist; copy the file there"),
+        (
+            "my.tgz",
+            "cannot download my.tgz (unknown url type: 'my.tgz'); get these files and put them into",
+        ),
+    ):
+        problem.sources = [[url, ("x.en", "x.de")]]
+        with pytest.raises(UserError, match=re.escape(message)):
+            list(problem.generate("train", str(tmp_path)))
 
 
 def test_formats_that_are_not_supported_are_refused(tmp_path: Path) -> None:

@@ -292,8 +292,15 @@ def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
 
 def test_a_wrong_reference_is_named_by_its_line() -> None:
     tree = "(TOP (S (NN dog)))"
-    with pytest.raises(UserError, match=r"^references:2: 'dog' is outside a tree; fix the brackets$"):
+    with pytest.raises(UserError, match=r"^line 2 of the reference: 'dog' is outside a tree; fix the brackets$"):
         problem().scores([tree, tree], [tree, "dog"])
+    with pytest.raises(UserError, match=r"^line 1 of the reference: no tree"):
+        problem().scores([tree], [""])
+
+
+def test_empty_brackets_are_ignored_as_in_evalb() -> None:
+    scores = problem().scores(["(TOP (S (NN dog)))"], ["(TOP (S (NP) (NN dog)))"])
+    assert scores[0].score == 100
 
 
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:

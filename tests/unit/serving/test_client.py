@@ -227,7 +227,10 @@ def test_a_server_name_that_no_host_can_have_is_not_available(server: str, rest:
         client.translate(["a"])
 
 
-@pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b"])
+@pytest.mark.parametrize(
+    "server",
+    ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b", "a:65536", f"a:{10**20}"],
+)
 def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     for rest, port in ((False, 8500), (True, 8501)):
         with pytest.raises(UserError, match=f"give host:port, e.g. localhost:{port}"):

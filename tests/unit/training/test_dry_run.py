@@ -7,13 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from subwords import small_subwords
 
+from t2t_repro import devices, registry
 from t2t_repro.data import batching
+from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 from t2t_repro.training import dry_run
+from t2t_repro.training.config import RunConfig
 from t2t_repro.training.dry_run import Hardware
 from t2t_repro.training.schedule import Schedule
 
@@ -187,3 +193,27 @@ def test_the_learning_rates_are_those_of_the_schedule(
     [line] = [line for line in text.splitlines() if line.startswith("learning rate")]
     assert line.removeprefix("learning rate").strip() == expected
     assert f"at most {rates.max():.3g} (step" in line and f"; {rates[-1]:.3g} at" in line
+
+
+def data_of(vocabulary: Vocabulary, records: Records) -> Data:
+    """Returns data without a description, which a dry run does not need."""
+    return Data(registry.problem("numbers_ende"), vocabulary, None, {"train": records}, "")
+
+
+def test_no_gpu_is_used(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow would allocate the memory of all visible GPUs when it computes the learning rates."""
+    order: list[str] = []
+    monkeypatch.setattr(devices, "hide_gpus", lambda: order.append("hidden"))
+    monkeypatch.setattr(dry_run, "Schedule", lambda hparams: order.append("computed") or Schedule(hparams))
+    dry_run.dry_run(data_of(tiny_vocabulary, records), tiny_hparams, 1, RunConfig())
+    assert order[:2] == ["hidden", "computed"]
+
+
+def test_vocabularies_that_training_would_refuse_are_refused(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary, records: Records
+) -> None:
+    data = data_of(tiny_vocabulary.with_sources(small_subwords()), records)
+    with pytest.raises(UserError, match="cannot share an embedding"):
+        dry_run.dry_run(data, tiny_hparams, 1, RunConfig())

@@ -17,7 +17,14 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import Attention, attention_of
-from t2t_repro.visualization.attention_picture import MOST_TOKENS, Picture, attention_picture, heat_maps, rendered
+from t2t_repro.visualization.attention_picture import (
+    MOST_HEADS,
+    MOST_TOKENS,
+    Picture,
+    attention_picture,
+    heat_maps,
+    rendered,
+)
 from t2t_repro.visualization.labels import LONGEST_LABEL
 
 DARKEST = (8, 48, 107)
@@ -161,6 +168,12 @@ def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
 @pytest.mark.parametrize(("heads", "rows", "columns"), [(1, 1, 1), (2, 9, 1), (16, 1, 9), (5, 2, 1)])
 def test_pictures_of_any_shape(heads: int, rows: int, columns: int) -> None:
     assert squares(single_cell(heads, rows, columns, heads - 1, rows - 1, columns - 1))
+
+
+def test_only_the_first_of_many_heads_are_shown() -> None:
+    """An evaluation draws this picture, so it must not fail for any model."""
+    many, most = (picture_of(np.zeros((heads, 1, 1)), ["a"], ["b"]) for heads in (128, MOST_HEADS))
+    assert many == most
 
 
 def test_padding_does_not_change_the_picture(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
