@@ -121,8 +121,8 @@ def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
     assert [text.decode() for text in server.ask("serving_default", texts)["outputs"]] == expected
     assert server.ask("score", ["w2", "w2"], ["the", "the."])["lengths"].tolist() == [2, 3]
     # As in decoding, the spaces around a source do not count.
-    [pair] = server.translator.score([" w2"], ["the"])
-    served = server.ask("score", [" w2\t", "w2"], ["the", "the"])["log_probs"]
+    [pair] = server.translator.score([" \x194"], ["cat."])
+    served = server.ask("score", [" \x194\t", "\x194"], ["cat.", "cat."])["log_probs"]
     assert served[0] == served[1] == pytest.approx(pair.log_prob)
     assert server.ask_tokens([[2, 27, 400]])["outputs"][0, :4].tolist() == [2, 27, EOS_ID, PAD_ID]
 
