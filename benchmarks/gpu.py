@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -227,7 +228,7 @@ JAX_MEASUREMENTS: dict[str, Callable[[], Any]] = {
 
 
 def measure(name: str) -> Any:
-    """Returns a measurement, taken by a new process; a line of its error message if that process fails."""
+    """Returns a measurement, taken by a new process. Raises RuntimeError if that process fails."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": BACKEND.value}
     if name.endswith("XLA"):
         environment["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
@@ -237,7 +238,7 @@ def measure(name: str) -> Any:
     command = [sys.executable, *sys.argv, f"--only={name}"]
     result = subprocess.run(command, env=environment, text=True, capture_output=True)
     if result.returncode:
-        return {"error": result.stderr.strip().splitlines()[-1][:200]}
+        raise RuntimeError(result.stderr.strip().splitlines()[-1][:200])
     return json.loads(result.stdout.splitlines()[-1])
 
 
@@ -260,8 +261,9 @@ def comparison(results: dict[str, Any]) -> str:
     pairs = [("equality: CPU", "equality: GPU")]
     pairs += [(f"repetition: {name}, run 1", f"repetition: {name}, run 2") for name in REPEATED]
     (cpu, gpu), *runs = ([results[name] for name in pair] for pair in pairs)
-    if "error" in cpu or "error" in gpu:
-        return f"equality: {cpu.get('error') or gpu.get('error')}"
+    for name in itertools.chain(*pairs):
+        if isinstance(results[name], dict) and "error" in results[name]:
+            return f"{name}: {results[name]['error']}"
     same = sum(ours == theirs for ours, theirs in zip(gpu["outputs"], cpu["outputs"], strict=True))
     lines = [
         f"loss: {gpu['loss']:.6f} ({gpu['device']}), {cpu['loss']:.6f} ({cpu['device']})",
@@ -280,9 +282,13 @@ def main(argv: list[str]) -> None:
         return
     results = Results(Path(WORK.value) / "gpu.json")
     random_records(WORK.value, PAIRS, VOCAB_SIZE.value)  # written here, before several processes need them
+    failures = {}
     for name in measurements:
-        results.measure(name, functools.partial(measure, name))
-    print_tables(results.read())
+        try:
+            results.measure(name, functools.partial(measure, name))
+        except RuntimeError as error:  # not stored, so that the same command measures again
+            failures[name] = {"error": str(error)}
+    print_tables(results.read() | failures)
 
 
 if __name__ == "__main__":

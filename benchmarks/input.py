@@ -1,4 +1,4 @@
-"""Measures how fast the input pipeline prepares batches for training. See docs/training.md.
+"""Measures how fast the input pipeline prepares batches for training. See docs/performance.md.
 
     python benchmarks/input.py --data_dir=FOLDER --problem=NAME [--epochs=5] [--workers=8]
 

@@ -7,8 +7,9 @@
 
 The --data folder holds train, val and the test sets as .en.gz and .de.gz or .fr.gz files. The script writes the scores
 to results.json in the work folder and skips runs that this file has, so the same command continues after an
-interruption. CPU minutes are the user and system time of the t2t-trainer process, as the kernel counts them; "-" if an
-earlier process did a part of the training. --picture saves the loss curves of all runs.
+interruption. For another search, it decodes the trained models again. CPU minutes are the user and system time of the
+t2t-trainer process, as the kernel counts them; "-" if an earlier process did a part of the training. --picture saves
+the loss curves of all runs.
 """
 
 from __future__ import annotations
@@ -128,10 +129,12 @@ def main(argv: list[str]) -> None:
     for hparams, precision in itertools.product(HPARAMS.value, PRECISION.value):
         runs = []
         for seed in SEEDS.value:
-            parts = (HPARAMS_SET.value, f"en-{LANGUAGE.value}", hparams, precision, f"seed {seed}")
+            vocabulary = f"{VOCAB_SIZE.value} subwords"
+            parts = (HPARAMS_SET.value, f"en-{LANGUAGE.value}", vocabulary, hparams, precision, f"seed {seed}")
             name = ", ".join(filter(None, parts))
             model = models[name] = f"{work}/{name.replace(', ', '_').replace(' ', '_').replace(',', '_')}"
-            runs.append(results.measure(name, functools.partial(measure, data, model, hparams, precision, seed)))
+            run_name = f"{name}, {DECODE_HPARAMS.value or 'default search'}"
+            runs.append(results.measure(run_name, functools.partial(measure, data, model, hparams, precision, seed)))
             rows.append(row(name, runs[-1:]))
             print(rows[-1], flush=True)
         if len(runs) > 1:

@@ -18,7 +18,7 @@ from pathlib import Path
 from absl import app, flags
 from results import Results
 
-from commands import run
+from commands import run, run_trainer
 from t2t_repro.parsing.evalb import score_files, summarise
 from t2t_repro.parsing.trees import read_trees, right_branching, under_top
 from t2t_repro.training.metrics_log import read_metrics
@@ -46,9 +46,9 @@ def train(data: str, model: str) -> None:
             "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000",
             f"--word_symbol={WORD_SYMBOL.value}", f"--data_dir={data}")  # fmt: skip
     if not Path(model, f"model.ckpt-{TRAIN_STEPS.value}.index").exists():
-        run("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
-            f"--output_dir={model}", f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=500",
-            "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
+        run_trainer(model, "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
+            f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=500", "--precision=mixed_bfloat16",
+            "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
             f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def transformer_base_v3() -> HParams:
 
 @registry.register_hparams
 def transformer_small() -> HParams:
-    """2 layers of width 256, for corpora of about 100,000 pairs, on one GPU or in a long run on a CPU.
+    """2 layers of width 256, for corpora of about 200,000 pairs, on one GPU or in a long run on a CPU.
 
     At 8,000 tokens per step, an epoch of 200,000 pairs of 25 tokens is 625 steps, so 20,000 steps are 32 epochs. We
     have not measured this set. Its learning rate is lower than transformer_tiny's, because the model is wider.
