@@ -67,6 +67,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
     try:
         _run(main, values, f"{(description or '').strip()}\n\nFlags of {name}:\n", argv)
+        sys.stdout.flush()
         return 0
     except Stopped as stopped:
         say(f"{name}: {stopped}")
@@ -75,8 +76,6 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: interrupted")
         return 130
     except BrokenPipeError:
-        # Python flushes standard output when it exits. That would fail again, so send the unwritten text to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
@@ -91,7 +90,17 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
             f"{name}: the device has too little free memory ({shortage}); end other programs that use it, or choose "
             "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
         )
+    finally:
+        _end_output()
     return 2
+
+
+def _end_output() -> None:
+    """Writes the rest of standard output. If that fails, sends it to /dev/null, because Python writes it at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:
@@ -120,8 +129,14 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; convert the text, or rename the file or folder")
-    # Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
-    argv = [re.sub(r"^(--?\w+=)~(?=/|$)", lambda match: match[1] + os.path.expanduser("~"), text) for text in argv]
+    # Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor. So
+    # do all paths of a list that begins with such a path.
+    argv = [
+        re.sub(r"([=,])~(?=[/,]|$)", lambda match: match[1] + os.path.expanduser("~"), text)
+        if re.match(r"--?\w+=~(?:[/,]|$)", text)
+        else text
+        for text in argv
+    ]
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"

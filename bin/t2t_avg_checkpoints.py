@@ -43,17 +43,14 @@ flags.DEFINE_integer(
     lower_bound=0,
     flag_values=FLAGS,
 )
-flags.register_multi_flags_validator(
-    ["compare", "data_dir"],
-    lambda values: values["compare"] or not values["data_dir"],
-    "--data_dir is for the comparison; omit one of them",
-    flag_values=FLAGS,
-)
 
 
 def main(values: flags.FlagValues) -> None:
     """Averages the last checkpoints of --output_dir, prints their names, and compares the average with the last."""
     program.require(values, "output_dir")
+    for name in ("data_dir", "eval_steps", "eval_decode_lines"):
+        if values[name].present and not values.compare:
+            raise UserError(f"--{name} is for the comparison, so it has no effect with --nocompare; omit one of them")
     folder = ModelFolder(values.output_dir)
     records = dev_records(folder, values.data_dir) if values.compare else None
     program.load_tensorflow()

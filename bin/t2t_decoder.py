@@ -14,7 +14,7 @@ import contextlib
 import glob
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,9 +103,13 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     pairs: list[Pair] = []
     lines: list[Line] = []
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
-    if values.decode_interactive or values.score_file:
+    if values.decode_interactive:
         refuse_decode_hparams(decode_hparams, ["prefix_file"], "its prefixes are for a file to translate; omit it")
-        pairs = list(read_pairs(values.score_file)) if values.score_file else []
+    elif values.score_file:
+        names = [field.name for field in fields(decode_hparams) if field.name != "batch_size"]
+        reason = "--score_file searches for no translations; omit it"
+        refuse_decode_hparams(decode_hparams, names, reason, problem.decode_hparams)
+        pairs = list(read_pairs(values.score_file))
     else:
         lines = read_input(values, decode_hparams.prefix_file)
     inputs = [*input_files(values, decode_hparams.prefix_file), *model_files(folders, checkpoints)]

@@ -58,6 +58,8 @@ def main(values: flags.FlagValues) -> None:
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
+    if search.well_formed and not data.problem.tree_symbols:
+        raise UserError(f"--decode_hparams: well_formed=true is only for parsers, not for {values.problem}; omit it")
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
         test_sets = test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)

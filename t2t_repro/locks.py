@@ -22,7 +22,7 @@ def locked(path: Path, refusal: str, delete: bool = False) -> Iterator[None]:
     Args:
         path: the lock file. Its folder must exist.
         refusal: message of the error if another process holds the lock.
-        delete: True to delete the lock file at the end.
+        delete: True to delete the lock file at the end. A file with contents belongs to the user, and stays.
 
     Raises UserError if another process holds the lock.
     """
@@ -31,7 +31,7 @@ def locked(path: Path, refusal: str, delete: bool = False) -> Iterator[None]:
             yield
         finally:
             # Delete the file while it is locked. Otherwise another process could lock it first and lose its lock file.
-            if delete and _is_open_file(file, path):
+            if delete and _is_open_file(file, path) and not os.fstat(file.fileno()).st_size:
                 path.unlink(missing_ok=True)
 
 

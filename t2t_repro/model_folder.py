@@ -338,7 +338,7 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
         UserError: a folder or checkpoint is missing or damaged, or the models have different vocabularies, problems or
             directions.
     """
-    dirs, paths = _split_paths(output_dirs), _split_paths(checkpoint_paths)
+    dirs, paths = split_paths(output_dirs), split_paths(checkpoint_paths)
     if "" in dirs:
         raise UserError(f"--output_dir={output_dirs}: the name of a folder is empty; remove the extra comma")
     if paths == [""]:
@@ -361,7 +361,7 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 
-def _split_paths(text: str) -> list[str]:
+def split_paths(text: str) -> list[str]:
     """Returns the paths in a flag's value, which commas separate. A value that is an existing path is not split.
 
     Names may begin or end with spaces, but spaces around a comma are dropped if no path has this name.

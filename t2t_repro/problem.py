@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam_checks import MAX_INT
 from t2t_repro.json_file import check_types
 from t2t_repro.metrics.score import Score
 from t2t_repro.parsing.linearization import TreeSymbols
@@ -220,8 +221,8 @@ class Problem:
         """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""
         for name, minimum in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
-            if not value >= minimum:  # Unlike `value < minimum`, this is True for NaN.
-                raise UserError(f"--{name}={value} must be {minimum} or more")
+            if not minimum <= value <= MAX_INT:  # also refuses NaN
+                raise UserError(f"--{name}={value} must be in {minimum} .. {MAX_INT}")
         if not 1 <= self.num_train_shards <= MAX_SHARDS:
             raise UserError(
                 f"problem {self.name}: num_train_shards={self.num_train_shards} must be in 1 .. {MAX_SHARDS}"

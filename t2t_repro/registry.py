@@ -157,7 +157,8 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 def hparams(name: str) -> HParams:
     """Returns the hparams set `name`.
 
-    Raises UserError if the name is unknown, or if its function does not return HParams or changes a set in place.
+    Raises UserError if the name is unknown, or if its function does not return HParams, changes a set in place, or sets
+    an hparam that does not exist.
     """
     if not has_hparams(name):
         raise unknown_set(name, _hparams.names())
@@ -167,6 +168,10 @@ def hparams(name: str) -> HParams:
         raise UserError(
             f"hparams set {name!r}: {error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
         ) from error
+    except TypeError as error:  # an unknown hparam, or a value of the wrong type
+        frames = traceback.extract_tb(error.__traceback__)
+        line = (frames[1:] or frames)[0]  # the first frame is of this function, the second of the set's
+        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {error}; correct it there") from error
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     return result

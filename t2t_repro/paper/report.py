@@ -79,7 +79,11 @@ def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
     if PAPER_BLEU in labels:
         remarks.append(PAPER_BLEU_REMARK)
     elif "BLEU" in labels:
-        remarks.append("The paper's BLEU is missing, because the problem states no target language (docs/scoring.md).")
+        language = folder.problem.target_language
+        reason = (
+            f"Moses has no rules for language {language!r}" if language else "the problem states no target language"
+        )
+        remarks.append(f"The paper's BLEU is missing, because {reason} (docs/scoring.md).")
     if not printed:
         remarks.append("The paper has no figures for this set on this problem.")
     elif "perplexity" in printed:

@@ -106,6 +106,18 @@ def test_a_setting_other_than_the_datas_is_refused(trained: TrainedModel, tmp_pa
     refused(run("trainer", *flags, "--generate_data", "--dry_run"), "leave out --generate_data")
 
 
+def test_flags_of_a_comparison_that_is_not_made_are_refused(trained: TrainedModel) -> None:
+    for flag in ("data_dir=D", "eval_steps=0", "eval_decode_lines=5"):
+        result = run("avg-checkpoints", f"--output_dir={trained.folder}", "--nocompare", f"--{flag}")
+        refused(result, f"--{flag.partition('=')[0]} is for the comparison")
+
+
+def test_a_search_that_only_parsers_have_is_refused_before_the_training(trained: TrainedModel, tmp_path: Path) -> None:
+    flags = [*trained.flags, f"--output_dir={tmp_path / 'm'}", "--decode_hparams=well_formed=true"]
+    refused(run("reproduce", *flags), "well_formed=true is only for parsers")
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_folder_whose_checkpoints_were_deleted_is_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
     model = tmp_path / "m"
     shutil.copytree(trained.folder, model)
@@ -154,7 +166,7 @@ def test_a_damaged_shard_is_named_and_a_wrong_index_made_again(trained: TrainedM
     shards[2].write_bytes(shard)
     flags = [*trained.flags, f"--data_dir={data}", f"--output_dir={tmp_path / 'm'}", "--eval_decode_lines=0", *LOOKUP]
     result = run("trainer", *flags, "--train_steps=1000")
-    refused(result, f"{shards[2]}: record ", "is damaged (its checksum differs); run t2t-datagen again")
+    refused(result, f"{shards[2]}: record ", "is damaged (its checksum differs); copy the file here")
     assert f"{index_path(shards[0])}: does not match its shard; rebuilding it" in result.stderr
 
 

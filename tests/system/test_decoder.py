@@ -304,6 +304,7 @@ def test_a_target_language_is_never_guessed(trained: TrainedModel, tmp_path: Pat
         (["--decode_hparams=prefix_file=/nowhere"], ("/nowhere", "no such file")),
         (["--resume"], ("--resume", "--decode_to_file")),
         (["--score_file=pairs", "--long_lines=error"], ("--long_lines", "--score_file")),
+        (["--score_file=pairs", "--decode_hparams=alpha=1.0"], ("alpha=1.0", "--score_file")),
         (["--shards=2"], ("--shards", "--decode_to_file")),
         (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
         (["--output_attention"], ("--output_attention", "jsonl")),

@@ -152,6 +152,14 @@ with only_writer(pathlib.Path(sys.argv[1]), "--to"):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_file_of_the_user_with_the_name_of_a_lock_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("my notes")
+    with locked(path, "locked", delete=True):
+        pass
+    assert path.read_text() == "my notes"
+
+
 def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -70,3 +71,12 @@ def test_a_setting_out_of_range_in_a_file_is_refused(name: str, settings: dict[s
 def test_a_problem_without_text_is_refused() -> None:
     with pytest.raises(UserError, match="problem mine: define generate"):
         Mine({}, name="mine").generate("train", "")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"clean_max_ratio": math.inf}, {"clean_max_ratio": math.nan}, {"clean_max_words": 2**31}]
+)
+def test_a_setting_that_the_description_cannot_hold_is_refused(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(UserError, match=f"--{name}=.* must be in 0 .. 2147483647"):
+        Mine(settings, name="mine").check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -150,6 +151,16 @@ def test_base_is_the_default_and_every_set_is_hparams() -> None:
     assert registry.hparams("transformer_base") == HParams()
     for name in registry._hparams._objects:
         assert registry.hparams(name).model in MODEL_HPARAMS
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"hiden_size": 256}, "argument 'hiden_size'"), ({"hidden_size": "256"}, "'>=' not supported")],
+)
+def test_a_mistake_in_a_set_is_named_with_its_line(change: dict[str, Any], words: str) -> None:
+    registry.register_hparams("mistaken_set")(lambda: dataclasses.replace(HParams(), **change))
+    with pytest.raises(UserError, match=rf"hparams set 'mistaken_set': {__file__}:\d+: .*{words}.*; correct it there"):
+        registry.hparams("mistaken_set")
 
 
 def test_a_set_that_does_not_return_hparams_is_an_error() -> None:

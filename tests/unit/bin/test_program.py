@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import subprocess
 import sys
 import tty
 from collections.abc import Callable
@@ -50,6 +51,25 @@ def test_an_error_is_one_line_and_an_exit_code(
 
     assert run(main) == code
     assert capsys.readouterr().err == message
+
+
+PRINTER = """
+import sys
+from absl import flags
+from t2t_repro.bin import program
+text = "x" * int(sys.argv.pop())
+sys.exit(program.run(lambda values: print(text), flags.FlagValues(), "", ["t2t-printer"]))
+"""
+"""A program that prints as many letters as its argument says."""
+
+
+@pytest.mark.parametrize("count", [10, 3000, 100_000])
+def test_output_that_cannot_be_written_is_an_error(count: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", PRINTER, str(count)]
+        result = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "t2t-printer: input/output: No space left on device\n")
 
 
 def test_closed_streams_and_another_backend_of_keras_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +138,10 @@ def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -
     for name in ("a", "b", "c", "d"):
         flags.DEFINE_string(name, "", "", flag_values=values)
     seen = []
-    arguments = ["--a=~/D", "-b=~", "--c=~x/D", "--d=x=~/D"]
+    arguments = ["--a=~/D,~/E,~", "-b=~", "--c=~x/D,~/E", "--d=x=~/D,~/E"]
     assert program.run(lambda values: seen.append(values.flag_values_dict()), values, "", ["t2t-x", *arguments]) == 0
-    assert [seen[0][name] for name in ("a", "b", "c", "d")] == ["/home/me/D", "/home/me", "~x/D", "x=~/D"]
+    expected = ["/home/me/D,/home/me/E,/home/me", "/home/me", "~x/D,~/E", "x=~/D,~/E"]
+    assert [seen[0][name] for name in ("a", "b", "c", "d")] == expected
 
 
 @pytest.mark.parametrize("seed", [2**32, -1])

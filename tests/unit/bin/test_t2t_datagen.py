@@ -83,13 +83,13 @@ def test_pairs_are_cleaned_by_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--clean_max_words=-1", "--clean_max_words=-1 must be 0 or more"),
+        ("--clean_max_words=-1", "--clean_max_words=-1 must be in 0 .. 2147483647"),
         ("--clean_max_words=1.5", "--clean_max_words=1.5: the value must be of type int"),
-        ("--clean_max_ratio=-0.5", "--clean_max_ratio=-0.5 must be 0 or more"),
-        ("--clean_max_ratio=nan", "--clean_max_ratio=nan must be 0 or more"),
+        ("--clean_max_ratio=-0.5", "--clean_max_ratio=-0.5 must be in 0 .. 2147483647"),
+        ("--clean_max_ratio=nan", "--clean_max_ratio=nan must be in 0 .. 2147483647"),
         ("--clean_max_ratio=much", "--clean_max_ratio=much: the value must be of type float"),
         ("--clean_duplicates=perhaps", "clean_duplicates=perhaps"),
-        ("--vocab_size=0", "--vocab_size=0 must be 1 or more"),
+        ("--vocab_size=0", "--vocab_size=0 must be in 1 .. 2147483647"),
         ("--clean_duplicate", "clean_duplicates"),
     ],
 )

@@ -37,6 +37,16 @@ def test_mistakes_in_flags(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch,
     assert words in programs.error("insights", *flags)
 
 
+def test_a_folder_with_a_comma_in_its_name_is_one_model(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.path.parent / "a,b").symlink_to(folder.path)
+    monkeypatch.chdir(folder.path.parent)
+    for program in ("insights", "attention"):
+        message = programs.error(
+            program, "--output_dir=a,b", *(["--source=x", "--out=o"] if program != "insights" else [])
+        )
+        assert "a,b: no checkpoint" in message
+
+
 def test_a_folder_without_checkpoint_is_refused(folder: ModelFolder) -> None:
     assert "no checkpoint yet; run t2t-trainer" in programs.error("insights", f"--output_dir={folder.path}")
 
