@@ -27,7 +27,9 @@ def test_the_flags_of_a_model_folder_exist_or_have_an_answer(name: str, program:
 
 def test_the_hparams_of_a_model_folder_exist_or_have_an_answer() -> None:
     ours = {field.name for field in dataclasses.fields(HParams)}
-    for path in sorted(MODELS.glob("*/model/hparams.json")):
+    paths = sorted(MODELS.glob("*/model/hparams.json"))
+    assert paths
+    for path in paths:
         assert set(json.loads(path.read_text())) - ours - HPARAMS.keys() <= {
             "self_attention_type",
             "max_relative_position",

@@ -1,8 +1,8 @@
 """Checks packed kernels in a process of its own, because TensorFlow reads the environment variable for them only once.
 
-Usage: python packed_process.py FOLDER. With the model in FOLDER, whose kernels all count as large, it compares the
-scores of packed and of unpacked kernels in each precision. Then it sets a kernel to 0, and prints "kept" if the scores
-stay the same, because TensorFlow still multiplies with the packed kernels.
+Usage: python packed_process.py FOLDER PRECISION ... With the model in FOLDER, whose kernels all count as large, it
+compares the scores of packed and of unpacked kernels in each precision. Then it sets a kernel to 0, and prints "kept"
+if the scores stay the same, because TensorFlow still multiplies with the packed kernels.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ def scores(translator: Translator, texts: list[str]) -> list[float]:
     return [output.score for translation in translator.translate(texts) for output in translation.hypotheses]
 
 
-def main(folder: str) -> None:
+def main(folder: str, *precisions: str) -> None:
     """Compares batches with different numbers of vectors. Two batches run at the same time."""
     base.LARGE_KERNEL = 1
     devices.set_threads(1, 2)
-    for precision, tolerance in (("float32", 1e-4), ("bfloat16", 0.05)):
+    for precision in precisions:
+        tolerance = 1e-4 if precision == "float32" else 0.05
         packed, plain = (
             Translator.from_dir(folder, precision=precision, packs_kernels=packs, extra_length=3, n=2, batch_size=50)
             for packs in (True, False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from disks import largest_file
-from programs import LOOKUP, SMALL, TrainedModel, command, refused, run, succeed, write_pairs
+from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
 from t2t_repro.data.records import find_shards, index_path
 from t2t_repro.model_folder import ModelFolder
 
@@ -260,21 +259,3 @@ def test_a_full_disk_leaves_no_half_written_file(
         refused(run("exporter", "--output_dir=m", LOOKUP[0]), "cannot be written")
     assert not list((model / "averaged").iterdir())
     assert not list((model / "export").iterdir())
-
-
-def test_a_killed_datagen_leaves_no_description(tmp_path: Path) -> None:
-    train = write_pairs(tmp_path, "train", range(100, 1000))
-    for language in ("en", "de"):
-        path = tmp_path / f"train.{language}"
-        path.write_text(path.read_text() * 40)
-    dev = write_pairs(tmp_path, "dev", range(50))
-    data = tmp_path / "d"
-    flags = ["--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=340", f"--data_dir={data}"]
-    process = subprocess.Popen([*command("datagen"), *flags], stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(data.glob("*-train-*")):
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    assert not (data / "text_files.json").exists()
-    succeed("datagen", *flags)
-    assert len(list(data.glob("text_files-train-*-of-00010"))) == 10

@@ -11,13 +11,7 @@ from t2t_repro.hparam import DecodeHParams, HParams, override, parse_value, refu
 from t2t_repro.hparam_checks import check_schedule
 
 
-def test_defaults_are_the_base_model_of_the_papers_table_3() -> None:
-    base = HParams()
-    assert (base.num_hidden_layers, base.hidden_size, base.filter_size, base.num_heads) == (6, 512, 2048, 8)
-    assert base.key_channels // base.num_heads == base.value_channels // base.num_heads == 64
-    assert (base.layer_prepostprocess_dropout, base.label_smoothing, base.train_steps) == (0.1, 0.1, 100_000)
-    assert (base.optimizer_adam_beta1, base.optimizer_adam_beta2, base.optimizer_adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert base.learning_rate_warmup_steps == 4000
+def test_the_default_search_is_the_papers() -> None:
     assert (DecodeHParams().beam_size, DecodeHParams().alpha, DecodeHParams().extra_length) == (4, 0.6, 50)
 
 

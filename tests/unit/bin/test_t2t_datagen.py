@@ -108,6 +108,19 @@ def test_a_supplied_vocabulary_is_copied(tmp_path: Path) -> None:
     assert copied.read_bytes() == vocab.model
 
 
+def test_the_sources_may_have_a_vocabulary_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, size in (("sources", 320), ("targets", 330)):
+        vocabulary.train(lines(40), size).save(tmp_path / f"{name}.model")
+    sources = f"--source_vocab_file={tmp_path}/sources.model"
+    assert "--source_vocab_file needs --vocab_file" in failure(capsys, tmp_path, sources)
+    assert generate(tmp_path, f"--vocab_file={tmp_path}/targets.model", sources) == 0
+    copied = {path.name: path.read_bytes() for path in (tmp_path / "data").glob("vocab.*")}
+    assert copied == {
+        "vocab.text_files.330.model": (tmp_path / "targets.model").read_bytes(),
+        "vocab.text_files.320.source.model": (tmp_path / "sources.model").read_bytes(),
+    }
+
+
 def test_an_empty_vocab_file_means_a_learned_vocabulary(tmp_path: Path) -> None:
     assert generate(tmp_path, "--vocab_file=", "--vocab_size=400") == 0
 

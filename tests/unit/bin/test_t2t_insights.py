@@ -26,7 +26,7 @@ from t2t_repro.model_folder import ModelFolder
         (["--output_dir=M", "--port=65536"], "--port=65536"),
         (["--output_dir=M", "--port=x"], "--port=x"),
         (["--output_dir=M", "--host="], "--host is required"),
-        (["--output_dir=M", "--host=no.such.host.invalid"], "--host=no.such.host.invalid: no such host"),
+        (["--output_dir=M", "--host=a..b"], "--host=a..b: no such host"),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from t2t_repro.bin import t2t_trainer
+from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder
@@ -59,3 +59,26 @@ def test_a_constant_that_the_schedule_does_not_use_is_refused() -> None:
     values(["t2t-trainer", *arguments])
     with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 does nothing"):
         t2t_trainer.read_hparams(values)
+
+
+def test_data_is_generated_again_only_if_the_flag_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train_size(*flags_given: str) -> int:
+        """Opens the data as t2t-trainer does; returns the number of training pairs, or 0 after an error."""
+        values, pairs = flags.FlagValues(), []
+        t2t_trainer.define_flags(values)
+        arguments = ["t2t-trainer", "--problem=numbers_ende", f"--data_dir={tmp_path}", *flags_given]
+        program.run(lambda values: pairs.append(t2t_trainer.open_data(values).description.pairs), values, "", arguments)
+        return int(pairs[0]["train"]) if pairs else 0
+
+    assert train_size("--train_size=40") == 40
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert train_size() == train_size("--train_size=40") == 40
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert train_size("--generate_data", "--train_size=50") == 0
+    assert "several workers must not generate the data at the same time" in capsys.readouterr().err
+    monkeypatch.delenv("TF_CONFIG")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert train_size("--generate_data", "--train_size=50") == 50
+    assert train_size() == 50

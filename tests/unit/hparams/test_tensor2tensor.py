@@ -23,7 +23,7 @@ def v3(step: float, hidden_size: int, warmup: int) -> float:
         ("transformer_base_single_gpu", lambda step: 0.1 * min(step / 16000, 1.0) * max(step, 16000) ** -0.5),
         ("transformer_big_single_gpu", lambda step: v3(step, 1024, 16000)),
         ("transformer_big_v3", lambda step: v3(step, 1024, 8000)),
-        ("transformer_base_multistep8", lambda step: v3(8 * step / 8, 512, 8000)),
+        ("transformer_base_multistep8", lambda step: v3(step, 512, 8000)),
         ("transformer_tpu", lambda step: max(step, 10_000) ** -0.5),
         ("transformer_big_tpu", lambda step: max(step, 10_000) ** -0.5),
         ("transformer_relative", lambda step: v3(step, 512, 8000)),

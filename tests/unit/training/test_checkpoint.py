@@ -33,6 +33,15 @@ def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
     assert same(after.variables(), before.variables())
 
 
+def test_a_worker_restores_exactly_the_checkpoint_of_the_chief(folder: ModelFolder) -> None:
+    chief = Training(folder).saved(1, 2)
+    worker = Training(folder, seed=2)
+    assert not worker.checkpoints.restore_step(3)
+    assert worker.checkpoints.restore_step(2) and same(worker.variables(), chief.variables())
+    next(folder.path.glob("model.ckpt-2.data*")).write_bytes(b"half")
+    assert not Training(folder, seed=2).checkpoints.restore_step(2)
+
+
 def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
     def take(training: Training, steps: range) -> dict[str, np.ndarray]:
         step = TrainStep(training.model, training.optimizer, 0.1, training.strategy)

@@ -291,7 +291,9 @@ def test_the_kubernetes_script_gives_each_worker_its_index(stand_ins: Path, monk
     monkeypatch.setenv("WAITS", "yes")
     for index in range(2):
         process = subprocess.Popen(["bash", "-c", script], env=os.environ | {"JOB_COMPLETION_INDEX": str(index)})
+        deadline = time.monotonic() + 60
         while not (stand_ins / "waits").exists():
+            assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
         process.terminate()
         assert process.wait(timeout=30) == 1  # the script fails because the last step's checkpoint is missing

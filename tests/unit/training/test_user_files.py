@@ -13,7 +13,9 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import LOCK, ModelFolder, Origin
 from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, set_aside
+from t2t_repro.training.config import RunConfig
 from t2t_repro.training.foreign_files import refuse_foreign_files
+from t2t_repro.training.preparation import _refuse_to_overwrite
 
 USER_FILES = [
     ".env.template", ".gitlab.settings", ".hparams.json.backup", ".checkpoint.ABCDEFGH", ".vocab.abcdefgh",
@@ -95,3 +97,13 @@ def test_a_run_that_cannot_begin_deletes_no_lock_file_of_the_user(
             origin = Origin("numbers_ende", {}, "vocab.model", "0123456789ab", 1)
             ModelFolder.create(tmp_path, tiny_hparams, tiny_vocabulary, origin).discard()
         assert ([path.name for path in tmp_path.iterdir()] if tmp_path.exists() else []) == expected
+
+
+def test_a_best_checkpoint_may_be_older_than_the_first_regular_one_only_if_these_are_saved_by_time(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "best").mkdir()
+    for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
+        (tmp_path / "best" / name).touch()
+    _refuse_to_overwrite(tmp_path, RunConfig(save_checkpoints_secs=600))
+    assert "no checkpoint to resume from" in refused(_refuse_to_overwrite, tmp_path, RunConfig())
