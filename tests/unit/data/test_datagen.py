@@ -207,7 +207,7 @@ def test_a_text_that_changes_between_the_passes_is_an_error(
 def test_settings_are_checked_before_text_is_read(tmp_path: Path) -> None:
     problem = Toy(watch=lambda *place: pytest.fail("read"))
     problem.settings = Problem.Settings(vocab_size=0)
-    assert "--vocab_size=0 must be 1 or more" in failure(problem, tmp_path / "new")
+    assert "--vocab_size=0 must be in 1 .. 2147483647" in failure(problem, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
