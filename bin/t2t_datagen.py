@@ -21,7 +21,8 @@ program.define_problem(FLAGS)
 flags.DEFINE_integer(
     "num_concurrent_processes",
     0,
-    "number of processes that encode text; 0: one per core; the data does not depend on this number",
+    "number of processes that encode text; 0: one per core, or one for fewer than 50,000 pairs; the data does not "
+    "depend on this number",
     lower_bound=0,
     flag_values=FLAGS,
 )

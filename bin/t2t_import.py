@@ -62,8 +62,10 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
     refuse_contradictions(values)
     program.load_tensorflow()
+    from t2t_repro import devices
     from t2t_repro.importing.model import Import, Request
 
+    devices.hide_gpus()  # a training run may be using all their memory
     settings = {"languages": values.languages or None, "target_space": values.target_space_id}
     settings = {name: value for name, value in settings.items() if value is not None}
     imported = Import(

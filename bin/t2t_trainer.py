@@ -76,7 +76,8 @@ UPPER_BOUNDS = {"random_seed": 2**32 - 1}
 BOOLEANS = {
     "dry_run": "print the number of steps, the learning rates, the micro-batches, and the memory and disk space that "
     "the training needs, without training",
-    "generate_data": "generate the data again before training",
+    "generate_data": "generate the data again before training; as t2t-datagen --overwrite, this replaces the problem's "
+    "data in --data_dir, even if it is from other text or settings",
 }
 """For each boolean flag, by name: help text. All are False by default."""
 
@@ -103,7 +104,7 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.register_multi_flags_validator(
         ["dry_run", "generate_data"],
         lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
-        "a dry run writes nothing; leave out --generate_data",
+        "a dry run writes nothing; omit --generate_data",
         flag_values=values,
     )
 
@@ -160,7 +161,7 @@ def open_data(values: flags.FlagValues) -> Data:
         if data_value != value:
             raise UserError(
                 f"--{name}={value}: the data in {values.data_dir} was made with --{name}={data_value}; "
-                "leave the flag out, or generate other data with t2t-datagen in another --data_dir"
+                "omit the flag, or generate other data with t2t-datagen in another --data_dir"
             )
     return data
 

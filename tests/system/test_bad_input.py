@@ -97,12 +97,10 @@ def test_a_setting_other_than_the_datas_is_refused(trained: TrainedModel, tmp_pa
     flags = [*trained.flags, f"--output_dir={tmp_path / 'm'}"]
     for more in ([], ["--dry_run"]):
         result = run("trainer", *flags, "--vocab_size=341", *more)
-        refused(
-            result, f"--vocab_size=341: the data in {trained.data} was made with --vocab_size=340; leave the flag out"
-        )
+        refused(result, f"--vocab_size=341: the data in {trained.data} was made with --vocab_size=340; omit the flag")
     assert list(tmp_path.iterdir()) == []
     succeed("trainer", *flags, "--vocab_size=340", "--dry_run")
-    refused(run("trainer", *flags, "--generate_data", "--dry_run"), "leave out --generate_data")
+    refused(run("trainer", *flags, "--generate_data", "--dry_run"), "omit --generate_data")
 
 
 def test_flags_of_a_comparison_that_is_not_made_are_refused(trained: TrainedModel) -> None:
