@@ -67,7 +67,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
     try:
         _run(main, values, f"{(description or '').strip()}\n\nFlags of {name}:\n", argv)
-        sys.stdout.flush()
+        sys.stdout.flush()  # so that a full disk is an error; at its end, Python may ignore it
         return 0
     except Stopped as stopped:
         say(f"{name}: {stopped}")
@@ -129,14 +129,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; convert the text, or rename the file or folder")
-    # Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor. So
-    # do all paths of a list that begins with such a path.
-    argv = [
-        re.sub(r"([=,])~(?=[/,]|$)", lambda match: match[1] + os.path.expanduser("~"), text)
-        if re.match(r"--?\w+=~(?:[/,]|$)", text)
-        else text
-        for text in argv
-    ]
+    argv = [_with_home(argument) for argument in argv]
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
@@ -156,6 +149,16 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         if positional:
             raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
         main(values)
+
+
+def _with_home(argument: str) -> str:
+    """Returns a flag with the home folder in place of "~", if its value begins with "~": --train=~/a.en,~/a.de.
+
+    Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
+    """
+    if not re.match(r"--?\w+=~(?:[/,]|$)", argument):
+        return argument
+    return re.sub(r"([=,])~(?=[/,]|$)", lambda match: match[1] + os.path.expanduser("~"), argument)
 
 
 def _define_settings(values: flags.FlagValues) -> None:

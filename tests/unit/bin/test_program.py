@@ -60,7 +60,7 @@ from t2t_repro.bin import program
 text = "x" * int(sys.argv.pop())
 sys.exit(program.run(lambda values: print(text), flags.FlagValues(), "", ["t2t-printer"]))
 """
-"""A program that prints as many letters as its argument says."""
+"""A program that prints a line. Its argument is the number of letters in the line."""
 
 
 @pytest.mark.parametrize("count", [10, 3000, 100_000])
