@@ -52,6 +52,7 @@ def trained(folder: ModelFolder) -> ModelFolder:
         ("exporter", [], "use_one_gpu()"),
         ("exporter", ["--format=ctranslate2"], "hide_gpus()"),
         ("avg-checkpoints", [], "hide_gpus()"),
+        ("import", ["--t2t_model=."], "hide_gpus()"),
     ],
 )
 @pytest.mark.usefixtures("configured")
