@@ -61,12 +61,12 @@ def main(values: flags.FlagValues) -> None:
     if not values.columns and values.format != "csv":
         tables = list(map(compared_only, tables))
     if values.format == "csv":
-        print(to_csv(tables, columns), end="")
+        text = to_csv(tables, columns)
     elif values.format == "markdown":
-        print(to_markdown(tables, columns), end="")
+        text = to_markdown(tables, columns)
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        print(to_text(tables, columns, width), end="")
+        text = to_text(tables, columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+    program.write_lines([text.removesuffix("\n")])
 
 
 def _read_tflops(text: str) -> tuple[str, float]:

@@ -326,10 +326,11 @@ def test_the_program_does_not_load_tensorflow(make_folder: MakeFolder, tiny_hpar
     assert output_without_tensorflow("paper", f"--output_dirs={path}").startswith("Table 2: ")
 
 
-def test_on_a_terminal_no_line_is_wider_than_it() -> None:
+def test_on_a_terminal_no_line_is_wider_than_it_and_the_output_is_utf8() -> None:
     reader, writer = os.openpty()
-    command = [sys.executable, "-m", "t2t_repro.bin.t2t_paper", "--table=4", "--columns=all"]
-    with subprocess.Popen(command, stdout=writer, env=os.environ | {"COLUMNS": "120"}) as process:
+    command = [sys.executable, "-m", "t2t_repro.bin.t2t_paper", "--table=3", "--columns=all"]
+    environment = os.environ | {"COLUMNS": "120", "PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(command, stdout=writer, env=environment) as process:
         os.close(writer)
         shown = b""
         with contextlib.suppress(OSError):  # os.read raises OSError after the process has closed the terminal
@@ -340,3 +341,4 @@ def test_on_a_terminal_no_line_is_wider_than_it() -> None:
     text = shown.decode().splitlines()
     assert 100 < max(map(len, text)) <= 120
     assert [line.split()[:2] for line in text].count(["row", "hparams_set"]) > 1
+    assert any("ε_ls" in line for line in text)
