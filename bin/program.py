@@ -48,6 +48,11 @@ GPU_DEVICE = Path("/dev/nvidia0")
 Main = Callable[[flags.FlagValues], None]
 
 
+def entry_point(main: Main, values: flags.FlagValues, description: str | None) -> Callable[[], None]:
+    """Returns the function that runs a program and exits with its exit code; the arguments are those of `run`."""
+    return lambda: sys.exit(run(main, values, description))
+
+
 def run(main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None) -> int:
     """Parses `argv` into `values`, calls `main(values)` and returns the program's exit code.
 

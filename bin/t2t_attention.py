@@ -10,7 +10,6 @@ programs. Layers and heads are numbered from 1. docs/attention.md shows the pict
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -208,10 +207,7 @@ def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
         say(f"no font here has {shortened(printable)}; PNG and PDF show boxes. Install a font, e.g. Noto Sans CJK")
 
 
-def run() -> None:
-    """Runs t2t-attention."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

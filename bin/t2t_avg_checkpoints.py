@@ -10,7 +10,6 @@ It reads the data directory of the training, or --data_dir. It works on the CPU.
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 
 from absl import flags
@@ -91,10 +90,7 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
         return None
 
 
-def run() -> None:
-    """Runs t2t-avg-checkpoints."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -17,7 +17,6 @@ multi-bleu.perl. It is printed only if --target_language or --language_pair name
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from absl import flags
@@ -122,10 +121,7 @@ def _published(test_set: str, language_pair: str, source: str) -> list[str]:
     return list(references[0])
 
 
-def run() -> None:
-    """Runs t2t-bleu."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -9,8 +9,6 @@ resumes it. Finished data is kept: to replace it, add --overwrite. If training w
 
 from __future__ import annotations
 
-import sys
-
 from absl import flags
 
 from t2t_repro.bin import program
@@ -61,10 +59,7 @@ def main(values: flags.FlagValues) -> None:
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
 
 
-def run() -> None:
-    """Runs t2t-datagen."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -390,10 +390,7 @@ def write(output: Path | None, lines: Sequence[str]) -> None:
         program.write_lines(lines)
 
 
-def run() -> None:
-    """Runs t2t-decoder."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -12,7 +12,6 @@ MAX_ERROR in the parameter file, or --max_error, allows fewer such sentences, th
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 from absl import flags
 
@@ -104,10 +103,7 @@ def summary_lines(summary: Summary) -> str:
     )
 
 
-def run() -> None:
-    """Runs t2t-evalb."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -11,7 +11,6 @@ loads the SavedModel needs only tensorflow and tensorflow_text.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from absl import flags
@@ -134,10 +133,7 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     return params
 
 
-def run() -> None:
-    """Runs t2t-exporter."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -12,7 +12,6 @@ All other programs take M like a model folder of t2t-trainer. To train on, start
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 from absl import flags
@@ -98,10 +97,7 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
         raise UserError("--source_vocab and --target_vocab: give both, or --vocab if they are the same")
 
 
-def run() -> None:
-    """Runs t2t-import."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

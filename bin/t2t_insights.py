@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import warnings
 
 from absl import flags
@@ -81,10 +80,7 @@ def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str)
     return folder, folder.checkpoint(values[checkpoint_flag].value, f"--{checkpoint_flag}")
 
 
-def run() -> None:
-    """Runs t2t-insights."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

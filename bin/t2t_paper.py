@@ -80,10 +80,7 @@ def _read_tflops(text: str) -> tuple[str, float]:
     raise UserError(f"--sustained_tflops: cannot read {text!r}; write a GPU's name, = and a number above 0")
 
 
-def run() -> None:
-    """Runs t2t-paper."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -284,10 +284,7 @@ def write(answers: Sequence[Answer], values: flags.FlagValues, file: IO[bytes] |
     program.write_lines(lines, file)
 
 
-def run() -> None:
-    """Runs t2t-query-server."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

@@ -11,7 +11,6 @@ because the report needs the whole dev split.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from absl import flags
@@ -85,10 +84,7 @@ def main(values: flags.FlagValues) -> None:
     say(f"{path}: written")
 
 
-def run() -> None:
-    """Runs t2t-reproduce."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

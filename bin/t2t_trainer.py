@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,10 +201,7 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
     return f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto {purpose}: {commands}"
 
 
-def run() -> None:
-    """Runs t2t-trainer."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()

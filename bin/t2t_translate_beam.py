@@ -13,7 +13,6 @@ import io
 import logging
 import os
 import shlex
-import sys
 from typing import Any
 
 from absl import flags
@@ -127,10 +126,7 @@ def absolute_path(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-def run() -> None:
-    """Runs t2t-translate-beam."""
-    sys.exit(program.run(main, FLAGS, __doc__))
-
+run = program.entry_point(main, FLAGS, __doc__)
 
 if __name__ == "__main__":
     run()
