@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
-from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.checkpoint import Checkpoints
@@ -61,14 +58,6 @@ def contents(folder: ModelFolder) -> dict[str, bytes]:
 def numbers(folder: ModelFolder) -> list[int]:
     """Returns the steps of the checkpoints in a model folder."""
     return [step_of(path) for path in folder.checkpoints()]
-
-
-def refused(call: Any, *arguments: Any) -> str:
-    """Returns the message of the UserError that a call raises; the message must be one line."""
-    with pytest.raises(UserError) as error:
-        call(*arguments)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def listed(folder: Path) -> list[str]:

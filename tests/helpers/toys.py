@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
+from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -98,7 +98,4 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def failure(problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False) -> str:
     """Generates the data of a problem, asserts that this fails with UserError, and returns its one-line message."""
-    with pytest.raises(UserError) as error:
-        generate_data(problem, folder, "", Options(0, vocab_file, overwrite))
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return user_error(generate_data, problem, folder, "", Options(0, vocab_file, overwrite))

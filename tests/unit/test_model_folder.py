@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from user_errors import user_error
 
-from checkpoints import refused
 from models import weights_of, write_checkpoint
 from t2t_repro import devices
 from t2t_repro.checkpoint_reader import step_of
@@ -68,7 +68,7 @@ def test_a_folder_is_overwritten_only_if_it_has_no_checkpoint(
     created = ModelFolder.create(folder.path, changed, other_vocabulary, folder.origin)
     assert (created.hparams, created.vocabulary.model) == (changed, other_vocabulary.model)
     write(created, 5, place)
-    refused(ModelFolder.create, folder.path, tiny_hparams, other_vocabulary, folder.origin)
+    user_error(ModelFolder.create, folder.path, tiny_hparams, other_vocabulary, folder.origin)
 
 
 def test_only_one_training_locks_a_folder(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_folder_that_cannot_be_created_keeps_no_new_file(
 ) -> None:
     origin = Origin("numbers_ende", {}, "vocab.model", "0123456789ab", 1)
     (tmp_path / "model" / "problem.json").mkdir(parents=True)  # cannot be replaced by a file
-    message = refused(ModelFolder.create, tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)
+    message = user_error(ModelFolder.create, tmp_path / "model", tiny_hparams, tiny_vocabulary, origin)
     assert "problem.json: cannot be written" in message
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["problem.json"]
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "model"):
-        message = refused(ModelFolder.locked(path).__enter__)
+        message = user_error(ModelFolder.locked(path).__enter__)
         assert message.startswith(f"{path}: cannot be written (") and message.endswith("; choose another --output_dir")
 
 
@@ -118,7 +118,7 @@ def test_another_training_is_refused(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
     def attempt(hparams: HParams = tiny_hparams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any) -> str:
-        return refused(ModelFolder.create, folder.path, hparams, vocabulary, replace(folder.origin, **origin))
+        return user_error(ModelFolder.create, folder.path, hparams, vocabulary, replace(folder.origin, **origin))
 
     write(folder, 5)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
@@ -157,18 +157,18 @@ def test_a_missing_or_damaged_file_is_named(folder: ModelFolder, name: str, dama
         content = bytearray(path.read_bytes())
         content[:2] = b"\xff\xff"
         path.write_bytes(content)
-    assert name in refused(ModelFolder, folder.path)
+    assert name in user_error(ModelFolder, folder.path)
 
 
 def test_a_path_that_is_not_a_model_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
-        assert "no model folder" in refused(ModelFolder, path)
+        assert "no model folder" in user_error(ModelFolder, path)
 
 
 def test_the_latest_checkpoint_is_the_default(folder: ModelFolder) -> None:
     assert folder.checkpoints() == []
-    assert "no checkpoint yet" in refused(folder.checkpoint)
+    assert "no checkpoint yet" in user_error(folder.checkpoint)
     for step in (100, 20):
         write(folder, step)
     assert [step_of(path) for path in folder.checkpoints()] == [20, 100]
@@ -191,7 +191,7 @@ def test_the_users_checkpoint_is_used(folder: ModelFolder) -> None:
     path = str(folder.path / "model.ckpt-3")
     assert folder.checkpoint(path) == path
     for wrong_path in (f"{path}.index", str(folder.path / "model.ckpt-9"), str(folder.path.parent)):
-        assert wrong_path in refused(folder.checkpoint, wrong_path)
+        assert wrong_path in user_error(folder.checkpoint, wrong_path)
 
 
 def test_a_folder_stands_for_its_checkpoint(folder: ModelFolder) -> None:
@@ -209,7 +209,7 @@ def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
 ) -> None:
     def advice(hparams: HParams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any) -> str:
-        return refused(folder.refuse_other, hparams, replace(folder.origin, **origin), vocabulary).partition("; ")[2]
+        return user_error(folder.refuse_other, hparams, replace(folder.origin, **origin), vocabulary).partition("; ")[2]
 
     def shapes(hparams: HParams) -> dict[str, Any]:
         variables = Transformer(hparams, tiny_vocabulary.size).trainable_variables
@@ -268,7 +268,7 @@ def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: 
     fingerprint = folder.vocabulary.fingerprint
     other_vocabulary.save(folder.path / folder.origin.vocabulary)
     swapped = ModelFolder(folder.path)
-    message = refused(swapped.model, swapped.checkpoint())
+    message = user_error(swapped.model, swapped.checkpoint())
     assert fingerprint in message and other_vocabulary.fingerprint in message and folder.origin.vocabulary in message
 
 
@@ -283,12 +283,12 @@ def test_hparams_that_need_more_or_fewer_weights_are_refused(folder: ModelFolder
     for trained, changed in (({}, changes), (changes, {})):
         write(with_hparams(folder, **trained), 3)
         swapped = with_hparams(folder, **changed)
-        assert "hparams.json" in refused(swapped.model, swapped.checkpoint())
+        assert "hparams.json" in user_error(swapped.model, swapped.checkpoint())
 
 
 def test_a_checkpoint_of_another_program_is_refused(folder: ModelFolder) -> None:
     tf.train.Checkpoint(other=tf.Variable(1.0)).write(str(folder.path / "model.ckpt-1"))
-    assert "model.ckpt-1" in refused(folder.model, folder.checkpoint())
+    assert "model.ckpt-1" in user_error(folder.model, folder.checkpoint())
 
 
 def another_folder(folder: ModelFolder, name: str, vocabulary: Vocabulary | None = None, **changes: Any) -> ModelFolder:
@@ -321,17 +321,17 @@ def test_folders_that_do_not_belong_together_are_refused(folder: ModelFolder, ot
     other = another_folder(folder, "other", other_vocabulary)
     for model_folder in (folder, other):
         write(model_folder, 3)
-    message = refused(open_folders, f"{folder.path},{other.path}")
+    message = user_error(open_folders, f"{folder.path},{other.path}")
     for part in (str(folder.path), str(other.path), folder.vocabulary.fingerprint, other_vocabulary.fingerprint):
         assert part in message
     for checkpoints in ("a,b", "a,b,c"):
-        message = refused(open_folders, str(folder.path), checkpoints)
+        message = user_error(open_folders, str(folder.path), checkpoints)
         assert "--checkpoint_path" in message and f"names {len(checkpoints.split(','))}, --output_dir 1" in message
-    assert "names 1, --output_dir 2" in refused(open_folders, f"{folder.path},{folder.path}", "a")
+    assert "names 1, --output_dir 2" in user_error(open_folders, f"{folder.path},{folder.path}", "a")
     for paths in ("", f"{folder.path},", f",{folder.path}"):
-        assert f"--output_dir={paths}: the name of a folder is empty" in refused(open_folders, paths)
-    assert "nowhere" in refused(open_folders, f"{folder.path},{folder.path.parent / 'nowhere'}")
-    assert "model.ckpt-8" in refused(
+        assert f"--output_dir={paths}: the name of a folder is empty" in user_error(open_folders, paths)
+    assert "nowhere" in user_error(open_folders, f"{folder.path},{folder.path.parent / 'nowhere'}")
+    assert "model.ckpt-8" in user_error(
         open_folders, f"{folder.path},{folder.path}", f"{folder.path}/model.ckpt-3,{folder.path}/model.ckpt-8"
     )
 
@@ -344,7 +344,7 @@ def test_models_of_different_problems_or_directions_are_no_ensemble(folder: Mode
     assert len(open_folders(f"{folder.path},{other.path}")[0]) == 2
     settings = {"train": "a.en,a.de", "dev": "b.en,b.de"} if problem == "text_files" else {}
     (other.path / "problem.json").write_text(to_json(replace(other.origin, problem=problem, settings=settings)))
-    message = refused(open_folders, f"{folder.path},{other.path}")
+    message = user_error(open_folders, f"{folder.path},{other.path}")
     for part in (str(folder.path), str(other.path), "'numbers_ende'", repr(problem), "same problem and direction"):
         assert part in message
 
@@ -352,8 +352,8 @@ def test_models_of_different_problems_or_directions_are_no_ensemble(folder: Mode
 def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder) -> None:
     write(folder, 3)
     model = with_hparams(folder, model="mine")
-    message = refused(model.model, model.checkpoint())
+    message = user_error(model.model, model.checkpoint())
     assert str(folder.path) in message and "model 'mine'" in message and "--t2t_usr_dir" in message
     (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_corpus_rev")))
-    message = refused(ModelFolder, folder.path)
+    message = user_error(ModelFolder, folder.path)
     assert str(folder.path) in message and "problem 'my_corpus_rev'" in message and "--t2t_usr_dir" in message

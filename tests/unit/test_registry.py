@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
@@ -58,12 +59,6 @@ def package(folder: Path, **modules: str) -> str:
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, "utf-8")
     return str(folder)
-
-
-def import_failure(directory: str) -> str:
-    with pytest.raises(UserError) as error:
-        registry.import_usr_dir(directory)
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +210,14 @@ def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
 
 
 def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
-    assert "no __init__.py there" in import_failure(str(tmp_path / "nowhere"))
-    assert "no __init__.py there" in import_failure(package(tmp_path / "usr_bare", mine=GOOD))
+    assert "no __init__.py there" in user_error(registry.import_usr_dir, str(tmp_path / "nowhere"))
+    assert "no __init__.py there" in user_error(registry.import_usr_dir, package(tmp_path / "usr_bare", mine=GOOD))
 
 
 def test_a_folder_with_the_name_of_a_loaded_package_is_an_error(tmp_path: Path) -> None:
-    assert "a package named 'json' is loaded already" in import_failure(package(tmp_path / "json", __init__=""))
+    assert "a package named 'json' is loaded already" in user_error(
+        registry.import_usr_dir, package(tmp_path / "json", __init__="")
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_a_folder_with_the_name_of_a_loaded_package_is_an_error(tmp_path: Path) 
 )
 def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, line: int, message: str) -> None:
     directory = package(tmp_path / "usr_broken", __init__="import usr_broken.mine\n", mine=code)
-    failure = import_failure(directory)
+    failure = user_error(registry.import_usr_dir, directory)
     assert f"{directory}/mine.py:{line}: " in failure
     assert message in failure
 
@@ -246,7 +243,7 @@ def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, li
 def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, place: str) -> None:
     directory = package(tmp_path / "usr_unreadable", __init__="\nimport usr_unreadable.mine\n")
     (tmp_path / "usr_unreadable" / "mine.py").write_bytes(code)
-    assert f"{directory}/{place}" in import_failure(directory)
+    assert f"{directory}/{place}" in user_error(registry.import_usr_dir, directory)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +261,7 @@ def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, plac
 )
 def test_an_import_of_tensor2tensor_is_answered(tmp_path: Path, line: str, advice: str) -> None:
     directory = package(tmp_path / "usr_t2t", __init__="from . import mine\n", mine=f"import os\n\n{line}\n")
-    failure = import_failure(directory)
+    failure = user_error(registry.import_usr_dir, directory)
     code = line.partition("  #")[0]
     assert f"{directory}/mine.py:3: tensor2tensor is not used here; in place of {code!r}, {advice}" in failure
 
@@ -280,7 +277,7 @@ def test_a_set_that_changes_another_in_place_is_an_error(change: Callable[[Any],
 
 def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
     code = "from t2t_repro import registry\n\n@registry.register_hparams\ndef transformer_base():\n    pass\n"
-    message = import_failure(package(tmp_path / "usr_taken", __init__=code))
+    message = user_error(registry.import_usr_dir, package(tmp_path / "usr_taken", __init__=code))
     assert "usr_taken/__init__.py:3" in message
     assert "hparams set 'transformer_base' is registered already" in message
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from user_errors import user_error
 
 from disks import largest_file
 from properties import few
@@ -27,10 +28,7 @@ def lines_of(path: Path, contents: bytes) -> list[str]:
 
 def failure(path: Path | str) -> str:
     """Returns the message of the error that reading `path` raises."""
-    with pytest.raises(UserError) as error:
-        list(read_lines(str(path)))
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return user_error(lambda: list(read_lines(str(path))))
 
 
 @pytest.mark.parametrize(

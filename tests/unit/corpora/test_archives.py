@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from user_errors import user_error
 
 from disks import largest_file
 from t2t_repro.corpora.archives import EXTRACTED, Archive, MissingArchiveError, find, unpack
@@ -72,10 +73,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def failure(*archives: Archive, folder: Path, others: tuple[Archive, ...] = ()) -> str:
-    with pytest.raises(UserError) as error:
-        find(archives, folder, others)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return user_error(find, archives, folder, others)
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])

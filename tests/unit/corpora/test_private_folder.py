@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
+from user_errors import user_error
 
 from t2t_repro.corpora import private_folder
 from t2t_repro.corpora.private_folder import default_folder, make_private
@@ -31,12 +32,6 @@ def test_the_default_folder(cache: str, home: str, folder: str, monkeypatch: pyt
     monkeypatch.setenv("HOME", home)
     monkeypatch.setattr("tempfile.tempdir", "/t")
     assert default_folder() == folder
-
-
-def failure(folder: Path) -> str:
-    with pytest.raises(UserError) as error:
-        make_private(folder)
-    return str(error.value)
 
 
 def test_a_new_folder_is_private(tmp_path: Path) -> None:
@@ -63,11 +58,11 @@ def test_a_folder_that_others_can_write_is_refused(
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     folder.chmod(mode)
-    message = failure(folder)
+    message = user_error(make_private, folder)
     assert message.startswith(f"--tmp_dir={folder}: other users can write there, and could change its files; ")
     assert cure in message
     link.symlink_to(folder)
-    assert "other users can write there" in failure(link)
+    assert "other users can write there" in user_error(make_private, link)
 
 
 def test_the_users_own_group_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +76,16 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     owner = tmp_path.stat().st_uid or 12345
     os.chown(tmp_path, owner, -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert f"belongs to another user ({private_folder._name(owner)}), who could change its files" in failure(tmp_path)
+    assert f"belongs to another user ({private_folder._name(owner)}), who could change its files" in user_error(
+        make_private, tmp_path
+    )
 
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert failure(tmp_path / "file" / "folder").startswith(f"--tmp_dir={tmp_path}/file/folder: cannot be created")
+    assert user_error(make_private, tmp_path / "file" / "folder").startswith(
+        f"--tmp_dir={tmp_path}/file/folder: cannot be created"
+    )
 
 
 def test_sources_of_a_folder_that_others_can_write_are_not_read(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from user_errors import user_error
 
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
 from t2t_repro.data.vocabulary import load_vocabulary
-from t2t_repro.errors import UserError
 from toys import contents, lines, text_files
 
 
@@ -35,9 +35,7 @@ def data(generated: Path, tmp_path: Path) -> Path:
 
 
 def load_failure(data: Path, name: str = "text_files") -> str:
-    with pytest.raises(UserError) as error:
-        load_problem(data, name)
-    return str(error.value)
+    return user_error(load_problem, data, name)
 
 
 def test_a_problem_is_loaded_with_the_settings_of_its_data(generated: Path) -> None:

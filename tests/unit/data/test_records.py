@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from user_errors import user_error
 
 from properties import few
 from t2t_repro.data import records
@@ -52,9 +53,7 @@ def flip(path: Path, position: int) -> None:
 
 
 def failure(path: Path) -> str:
-    with pytest.raises(UserError) as error:
-        pairs_of(Records([path]))
-    return str(error.value)
+    return user_error(lambda: pairs_of(Records([path])))
 
 
 def test_tensorflow_reads_our_shards(tmp_path: Path) -> None:

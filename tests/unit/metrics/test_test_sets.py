@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from sacrebleu.dataset import DATASETS
+from user_errors import user_error
 
 from t2t_repro.corpora.archives import MissingArchiveError
-from t2t_repro.errors import UserError
 from t2t_repro.metrics import test_sets
 from tars import write_tar
 
@@ -57,9 +57,7 @@ def fill(home: Path, source: str, reference: str) -> None:
 
 
 def failure(folder: Path, name: str = NAME, language_pair: str = "en-de") -> str:
-    with pytest.raises(UserError) as error:
-        test_sets.read(name, language_pair, folder)
-    return str(error.value)
+    return user_error(test_sets.read, name, language_pair, folder)
 
 
 def test_sacrebleus_own_folder_is_read_first(home: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate.wmt import DATASET_MAP
+from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
@@ -86,10 +87,7 @@ def pairs(problem: str, folder: Path, split: str = "train") -> list[tuple[str, s
 
 
 def failure(problem: str, folder: Path, split: str = "train") -> str:
-    with pytest.raises(UserError) as error:
-        pairs(problem, folder, split)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return user_error(pairs, problem, folder, split)
 
 
 def test_the_papers_settings() -> None:

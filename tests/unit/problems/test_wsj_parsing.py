@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_evalb
@@ -43,10 +44,7 @@ def numbers(parsing: WsjParsing, split: str, folder: Path) -> list[int]:
 
 
 def failure(parsing: WsjParsing, split: str, folder: Path) -> str:
-    with pytest.raises(UserError) as error:
-        list(parsing.generate(split, str(folder)))
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    return user_error(lambda: list(parsing.generate(split, str(folder))))
 
 
 def test_a_sentence_and_its_tree(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from user_errors import user_error
 
-from checkpoints import Training, contents, listed, numbers, refused, same
+from checkpoints import Training, contents, listed, numbers, same
 from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
@@ -81,7 +82,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, name: str) 
         folder.origin = replace(folder.origin, random_seed=8)
     now = identity()[name]
     assert now != before
-    message = refused(Training(folder).checkpoints.restore)
+    message = user_error(Training(folder).checkpoints.restore)
     assert f"{name} {before}, now it is {now}" in message and "another --output_dir" in message
 
 
@@ -183,14 +184,14 @@ def test_by_default_the_hparams_decide_how_many_are_averaged(folder: ModelFolder
 def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last: int) -> None:
     Training(folder).saved(1, 2)
     before = contents(folder)
-    assert f"--num_last_checkpoints={last}" in refused(average_checkpoints, folder, last)
+    assert f"--num_last_checkpoints={last}" in user_error(average_checkpoints, folder, last)
     assert contents(folder) == before
 
 
 def test_an_average_with_another_models_checkpoint_is_refused(folder: ModelFolder) -> None:
     Training(folder).saved(1)
     write_checkpoint(folder.path, 2, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
-    assert "another model" in refused(average_checkpoints, folder, 2)
+    assert "another model" in user_error(average_checkpoints, folder, 2)
 
 
 def test_the_best_checkpoint_is_kept_apart(folder: ModelFolder) -> None:
@@ -223,13 +224,13 @@ def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_pat
     Training(folder).saved(5)
     training = Training(folder, seed=2)
     before = training.variables()
-    assert "no checkpoint in this folder" in refused(warm_start, training.model, folder.vocabulary, str(tmp_path))
-    message = refused(warm_start, training.model, folder.vocabulary, str(tmp_path / "none"))
+    assert "no checkpoint in this folder" in user_error(warm_start, training.model, folder.vocabulary, str(tmp_path))
+    message = user_error(warm_start, training.model, folder.vocabulary, str(tmp_path / "none"))
     assert message.startswith(f"--warm_start_from={tmp_path / 'none'}: no {tmp_path / 'none'}.index")
     folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
     larger = Training(folder)
-    assert "of the hparams given needs" in refused(warm_start, larger.model, folder.vocabulary, str(folder.path))
+    assert "of the hparams given needs" in user_error(warm_start, larger.model, folder.vocabulary, str(folder.path))
     other = vocabulary.train(["of other", "words"], folder.vocabulary.size)
-    message = refused(warm_start, training.model, other, folder.checkpoints()[0])
+    message = user_error(warm_start, training.model, other, folder.checkpoints()[0])
     assert folder.vocabulary.fingerprint in message and other.fingerprint in message and "--vocab_file" in message
     assert same(training.variables(), before)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from user_errors import user_error
 
-from checkpoints import Training, contents, listed, numbers, refused, same
+from checkpoints import Training, contents, listed, numbers, same
 from disks import largest_file
 from t2t_repro.checkpoint_reader import read_checkpoint, step_of
 from t2t_repro.errors import UserError
@@ -77,7 +78,7 @@ def test_an_unreadable_checkpoint_is_not_called_damaged(folder: ModelFolder, end
     path = folder.path / f"model.ckpt-2.{ending}"
     path.unlink()
     path.mkdir()  # as on a failing disk, the path exists but cannot be read
-    message = refused(Training(folder).checkpoints.restore)
+    message = user_error(Training(folder).checkpoints.restore)
     assert message.startswith(f"{path}: cannot be read (")
     assert numbers(folder) == [1, 2]
 
@@ -118,7 +119,7 @@ def test_a_damaged_checkpoint_is_refused(folder: ModelFolder, ending: str, damag
         return
     name = str(folder.path / "model.ckpt-2")
     for call, arguments in ((folder.model, (name,)), (average_checkpoints, (folder, 2))):
-        assert name in refused(call, *arguments)
+        assert name in user_error(call, *arguments)
 
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
@@ -152,7 +153,7 @@ def test_nothing_is_restored_if_all_checkpoints_are_damaged(folder: ModelFolder)
     Training(folder).saved(1, 2)
     for path in folder.path.glob("model.ckpt-*.data-*"):
         path.write_bytes(b"")
-    assert "all 2 checkpoints are damaged" in refused(Training(folder).checkpoints.restore)
+    assert "all 2 checkpoints are damaged" in user_error(Training(folder).checkpoints.restore)
     assert numbers(folder) == [1, 2]
 
 
@@ -219,7 +220,7 @@ def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
     training = Training(folder).saved(1, 2)
     before = contents(folder)
     with largest_file(4096):
-        message = refused(training.checkpoints.save, 3)
+        message = user_error(training.checkpoints.save, 3)
     assert "checkpoint 3 cannot be written" in message and "{{" not in message and "[Op" not in message
     assert contents(folder) == before
     assert not [path for path in folder.path.rglob("*") if "ckpt-3" in path.name]
@@ -231,7 +232,7 @@ def test_a_full_disk_keeps_a_checkpoint_whose_number_starts_alike(folder: ModelF
     training = Training(folder).saved(100)
     before = contents(folder)
     with largest_file(4096):
-        refused(training.checkpoints.save, 10)
+        user_error(training.checkpoints.save, 10)
     assert contents(folder) == before
 
 
@@ -251,7 +252,7 @@ def test_a_full_disk_leaves_no_unfinished_average(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     before = contents(folder)
     with largest_file(4096):
-        assert "cannot be written" in refused(average_checkpoints, folder, 2)
+        assert "cannot be written" in user_error(average_checkpoints, folder, 2)
     assert contents(folder) == before
     assert step_of(folder.checkpoint()) == 2
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from checkpoints import Training, numbers, refused, same
+from user_errors import user_error
+
+from checkpoints import Training, numbers, same
 from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.training.averaging import average_checkpoints
@@ -53,4 +55,4 @@ def test_a_checkpoint_of_any_name_is_read(folder: ModelFolder) -> None:
 
 def test_paths_in_advice_can_be_pasted_into_a_shell(folder: ModelFolder) -> None:
     path = folder.path.rename(folder.path.with_name("my $model"))
-    assert f"--output_dir={shlex.quote(str(path))} " in refused(ModelFolder(path).checkpoint)
+    assert f"--output_dir={shlex.quote(str(path))} " in user_error(ModelFolder(path).checkpoint)

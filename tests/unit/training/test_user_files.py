@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from user_errors import user_error
 
-from checkpoints import refused
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
@@ -67,7 +67,7 @@ def test_a_file_that_no_training_run_has_written_is_not_overwritten(name: str, f
     for file in folder.path.iterdir():
         file.unlink()
     (folder.path / name).write_text('{"hidden_size": 512}')  # valid hparams, but not those of the run
-    message = refused(refuse, folder)
+    message = user_error(refuse, folder)
     assert message.startswith(f"{folder.path / name}: ") and "another --output_dir" in message
     assert [path.name for path in folder.path.iterdir()] == [name]
 
@@ -85,7 +85,7 @@ def test_another_vocabulary_is_overwritten_only_in_a_model_folder(folder: ModelF
     folder.vocabulary = vocabulary.train(["ein Hund", "eine Katze"], 290)
     refuse(folder)
     (folder.path / "problem.json").unlink()
-    assert folder.origin.vocabulary in refused(refuse, folder)
+    assert folder.origin.vocabulary in user_error(refuse, folder)
 
 
 def test_a_run_that_cannot_begin_deletes_no_lock_file_of_the_user(
@@ -106,4 +106,4 @@ def test_a_best_checkpoint_may_be_older_than_the_first_regular_one_only_if_these
     for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
         (tmp_path / "best" / name).touch()
     _refuse_to_overwrite(tmp_path, RunConfig(save_checkpoints_secs=600))
-    assert "no checkpoint to resume from" in refused(_refuse_to_overwrite, tmp_path, RunConfig())
+    assert "no checkpoint to resume from" in user_error(_refuse_to_overwrite, tmp_path, RunConfig())
