@@ -1,4 +1,4 @@
-"""Sets environment variables and SIGINT's handler for all tests, and kills processes that failed tests left running."""
+"""Sets environment variables and SIGINT's handler, kills processes that failed tests left, and offers `no_graphs`."""
 
 import gc
 import os
@@ -39,3 +39,13 @@ def no_worker_is_left() -> Iterator[None]:
     for process in clusters.STARTED:
         process.kill()
     clusters.STARTED.clear()
+
+
+@pytest.fixture(scope="module")
+def no_graphs() -> Iterator[None]:
+    """Makes TensorFlow run functions eagerly, for tests in which tracing a graph would take longer than its calls."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

@@ -50,11 +50,6 @@ def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def contents(folder: ModelFolder) -> dict[str, bytes]:
-    """Returns the contents of all files in a model folder and its subfolders, by path."""
-    return {str(path): path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-
-
 def numbers(folder: ModelFolder) -> list[int]:
     """Returns the steps of the checkpoints in a model folder."""
     return [step_of(path) for path in folder.checkpoints()]

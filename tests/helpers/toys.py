@@ -91,11 +91,6 @@ def text_files(folder: Path) -> Problem:
     return registry.problem("text_files", settings)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of a folder as {file name: bytes}, which is empty if the folder does not exist."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
-
-
 def failure(problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False) -> str:
     """Generates the data of a problem, asserts that this fails with UserError, and returns its one-line message."""
     return user_error(generate_data, problem, folder, "", Options(0, vocab_file, overwrite))

@@ -1,10 +1,18 @@
-"""Writes a small treebank with the folder layout of the Penn Treebank."""
+"""Parses a tree, and writes a small treebank with the folder layout of the Penn Treebank."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from t2t_repro.parsing.trees import Tree, parse_trees
+
 WORDS = ("dog", "cat", "bird", "tree", "river")
+
+
+def parse(text: str) -> Tree:
+    """Returns the only tree in a text."""
+    (tree,) = parse_trees([text], "text")
+    return tree
 
 
 def write_treebank(folder: Path) -> None:

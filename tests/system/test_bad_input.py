@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from disks import largest_file
 from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
@@ -27,11 +28,6 @@ def datagen(folder: Path, train: str, dev: str = "", **flags: str) -> subprocess
     dev = dev or write_pairs(folder / "good", "dev", range(20))
     settings = {"train": train, "dev": dev, "vocab_size": "300", "data_dir": f"{folder / 'data'}"} | flags
     return run("datagen", "--problem=text_files", *(f"--{name}={value}" for name, value in settings.items()))
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    """Returns the bytes of all files in a folder and its subfolders, by path."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_an_unreadable_corpus_is_named(tmp_path: Path) -> None:

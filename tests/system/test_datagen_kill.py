@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from programs import command, succeed, write_pairs
 from t2t_repro.data.job import LOCK
-from toys import contents
 
 PAIRS, SHARDS = 10_000, 10
 

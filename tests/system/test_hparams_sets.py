@@ -35,14 +35,9 @@ from t2t_repro.training.schedule import Schedule
 from t2t_repro.training.step import TrainStep, adam
 from treebanks import write_treebank
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
 LINES = {"text_files": "seven", "wsj_parsing": "the dog is ."}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_graphs() -> Iterator[None]:
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(autouse=True)

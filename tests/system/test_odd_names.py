@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from programs import LOOKUP, TrainedModel, error, refused, run, succeed
 from t2t_repro.checkpoint_reader import checkpoints_in
@@ -24,10 +25,6 @@ def model(trained: TrainedModel, tmp_path: Path) -> TrainedModel:
     flags = [flag for flag in trained.flags if not flag.startswith(("--data_dir", "--output_dir"))]
     flags += [f"--data_dir={folder / 'data'}", f"--output_dir={folder / 'model'}", "--eval_decode_lines=0"]
     return TrainedModel(folder / "text", folder / "data", folder / "model", flags)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(model: TrainedModel) -> None:

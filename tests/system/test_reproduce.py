@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import sacrebleu
+from folders import contents
 
 from processes import STOP_REQUESTED, code_that_waits, start_program
 from programs import run, succeed
@@ -51,10 +52,6 @@ def times(*folders: Path) -> dict[str, int]:
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     rewritten = ("report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
     return {str(path): path.stat().st_mtime_ns for path in written if path.name not in rewritten}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from t2t_repro.bin import program, t2t_datagen
 from t2t_repro.data import vocabulary
-from toys import ENGLISH, GREEK, contents, lines
+from toys import ENGLISH, GREEK, lines
 
 
 def generate(folder: Path, *flags: str) -> int:

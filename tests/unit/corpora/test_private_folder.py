@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
+from folders import contents
 from user_errors import user_error
 
 from t2t_repro.corpora import private_folder
@@ -15,7 +16,7 @@ from t2t_repro.corpora.private_folder import default_folder, make_private
 from t2t_repro.data import test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
-from toys import Published, contents
+from toys import Published
 
 
 @pytest.mark.parametrize(

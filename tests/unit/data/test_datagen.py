@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
@@ -17,7 +18,7 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import ENGLISH, GREEK, Toy, contents, failure, raise_at, text_files
+from toys import ENGLISH, GREEK, Toy, failure, raise_at, text_files
 
 OVERWRITE = Options(overwrite=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import contents, put
 
 from disks import largest_file
 from t2t_repro.data import datagen, summary, test_set_files, vocabulary
@@ -18,7 +19,7 @@ from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.problem import Problem
-from toys import Published, Toy, contents, failure, raise_at, text_files
+from toys import Published, Toy, failure, raise_at, text_files
 
 
 class LibraryError(Exception):
@@ -35,11 +36,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def fail(*arguments: Any) -> None:
     raise LibraryError
-
-
-def put(files: dict[str, bytes], folder: Path) -> None:
-    for name, text in files.items():
-        (folder / name).write_bytes(text)
 
 
 @pytest.mark.parametrize("owner", [test_set_files.write, summary.summarize, summary.save, datagen._describe])

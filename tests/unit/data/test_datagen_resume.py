@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import contents
 
 from t2t_repro.data import datagen, encoding, vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import Published, Toy, contents, failure, raise_at
+from toys import Published, Toy, failure, raise_at
 
 
 def interrupt(problem: Toy, folder: Path, split: str, number: int, processes: int = 1) -> None:

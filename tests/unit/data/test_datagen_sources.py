@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from folders import contents
 
 from programs import refused, run
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options, source_files
 from t2t_repro.errors import UserError
-from toys import ENGLISH, GREEK, contents, lines
+from toys import ENGLISH, GREEK, lines
 
 
 @pytest.fixture

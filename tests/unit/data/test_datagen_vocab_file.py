@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from folders import contents
 from subwords import small_subwords
 
 from t2t_repro import registry
@@ -20,7 +21,7 @@ from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import GREEK, Toy, contents, failure, lines, raise_at, text_files
+from toys import GREEK, Toy, failure, lines, raise_at, text_files
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from folders import contents, put
 
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import index_path
 from t2t_repro.errors import UserError
-from toys import contents, text_files
+from toys import text_files
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +24,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
         problem.settings = type(problem.settings)(**vars(problem.settings) | {"vocab_size": size})
         generate_data(problem, folder / f"{size}", "")
     return [contents(folder / f"{size}") for size in (400, 300)]
-
-
-def put(files: dict[str, bytes], folder: Path) -> None:
-    for name, text in files.items():
-        (folder / name).write_bytes(text)
 
 
 SHARD = "text_files-train-00003-of-00010"

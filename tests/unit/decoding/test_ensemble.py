@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy_math import log_softmax
 
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
@@ -30,11 +31,6 @@ def members(new_word_model: Callable[..., Transformer], two_layers: Transformer)
 def ids(tiny_vocabulary: Vocabulary) -> Ids:
     sources, targets = ["the dog", "a cat sat on the dog"], ["a cat sat", "Ω on"]
     return padded(tiny_vocabulary.encode(sources)), padded(tiny_vocabulary.encode(targets))
-
-
-def log_softmax(logits: Any) -> np.ndarray:
-    values = np.asarray(logits, np.float64)
-    return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
 
 
 def test_log_probabilities_and_attention_are_means_over_the_members(members: list[Transformer], ids: Ids) -> None:

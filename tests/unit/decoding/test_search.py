@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_math import log_softmax
 
 from models import ModelWithoutCache
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
@@ -36,11 +37,6 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
     """Returns ids of a prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
     return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat on", "", "dog", "Ω"])])
-
-
-def log_softmax(logits: Any) -> np.ndarray:
-    values = np.asarray(logits, np.float64)
-    return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
 
 
 def log_probs_and_coverage(

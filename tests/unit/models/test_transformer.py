@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_math import softmax
 
 from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import MODEL_HPARAMS
@@ -112,12 +113,6 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     unpadded = model(INPUTS[1:, :3], TARGETS[1:, :2])
     padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), np.pad(TARGETS[1:], ((0, 0), (0, 4))))
     np.testing.assert_allclose(padded[:, :2], unpadded, atol=1e-5)
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    """Returns the softmax over the last axis."""
-    odds = np.exp(x - x.max(axis=-1, keepdims=True))
-    return odds / odds.sum(axis=-1, keepdims=True)
 
 
 def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import pytest
 import sacrebleu
-import tensorflow as tf
 
 from models import weights_of, write_checkpoint
 from t2t_repro import registry
@@ -35,6 +34,8 @@ from t2t_repro.textfile import read_lines
 from t2t_repro.training.averaging import average_checkpoints, averaged_count
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import Published
+
+pytestmark = pytest.mark.usefixtures("no_graphs")
 
 SOURCES, REFERENCES = ["the cat sat", "", "a dog"], ["die Katze sass auf dem Dach", "leer", "ein Hund"]
 QUICK = DecodeHParams(beam_size=1, extra_length=2)
@@ -75,14 +76,6 @@ def write(data: Path, problem: str, test_set: str, sides: dict[str, list[str]]) 
         path = data / f"{problem}.{test_set}.{suffix}"
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         os.utime(path, (1, 1))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_graphs() -> Iterator[None]:
-    """Makes TensorFlow run functions eagerly, because tracing a graph takes longer than decoding three short lines."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

@@ -20,18 +20,14 @@ from t2t_repro.parsing.linearization import (
     tag_of,
     words_of,
 )
-from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees
+from t2t_repro.parsing.trees import PUNCTUATION, Tree
+from treebanks import parse
 
 JOHN = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
 LABELS = ["S", "NP", "VP", "TOP", "-NONE-", ","]
 NOISE = ["", "(", ")", "(NP)NP", "((S", "DT)NP", "(S(NP", "⁇", "\u00a0", "XX", "-NONE-", "TOP", "''", "=", "-LRB-"]
 WORDS = ["dog", "the", ",", ".", "''", "'", "``", "--", "-LRB-", "%"]
 WORDS += ["a\u00a0b", "U.S.", "-NONE-", "TOP", "$", "\u2028"]
-
-
-def parse(text: str) -> Tree:
-    (tree,) = parse_trees([text], "text")
-    return tree
 
 
 def words(tree: Tree) -> list[str]:

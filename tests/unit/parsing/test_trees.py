@@ -9,13 +9,9 @@ import pytest
 
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.trees import PUNCTUATION, Tree, parse_trees, prepare, read_trees, right_branching, under_top
+from treebanks import parse
 
 DEEP = 50_000
-
-
-def parse(text: str) -> Tree:
-    (tree,) = parse_trees([text], "text")
-    return tree
 
 
 def nested(depth: int) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from folders import contents
 from user_errors import user_error
 
-from checkpoints import Training, contents, listed, numbers, same
+from checkpoints import Training, listed, numbers, same
 from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
@@ -183,9 +184,9 @@ def test_by_default_the_hparams_decide_how_many_are_averaged(folder: ModelFolder
 @pytest.mark.parametrize("last", [3, -1])
 def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last: int) -> None:
     Training(folder).saved(1, 2)
-    before = contents(folder)
+    before = contents(folder.path)
     assert f"--num_last_checkpoints={last}" in user_error(average_checkpoints, folder, last)
-    assert contents(folder) == before
+    assert contents(folder.path) == before
 
 
 def test_an_average_with_another_models_checkpoint_is_refused(folder: ModelFolder) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from folders import contents
 from user_errors import user_error
 
-from checkpoints import Training, contents, listed, numbers, same
+from checkpoints import Training, listed, numbers, same
 from disks import largest_file
 from t2t_repro.checkpoint_reader import read_checkpoint, step_of
 from t2t_repro.errors import UserError
@@ -159,7 +160,7 @@ def test_nothing_is_restored_if_all_checkpoints_are_damaged(folder: ModelFolder)
 
 def test_unfinished_files_of_a_killed_process_are_deleted(folder: ModelFolder) -> None:
     Training(folder).saved(1, 10).checkpoints.save_best(10)
-    whole = contents(folder)
+    whole = contents(folder.path)
     for place in (folder.path, folder.path / "best"):
         (place / "model.ckpt-100.data-00000-of-00001").write_bytes(b"half")
         (place / "unfinished-model.ckpt-100_temp").mkdir()
@@ -169,7 +170,7 @@ def test_unfinished_files_of_a_killed_process_are_deleted(folder: ModelFolder) -
     for name in ("metrics.jsonl", folder.origin.vocabulary):
         (folder.path / f".{name}.a1b2c3_9").write_bytes(b"half")
     delete_unfinished(folder.path)
-    assert contents(folder) == whole
+    assert contents(folder.path) == whole
     assert [path for path in folder.path.rglob("*") if path.is_dir()] == [folder.path / "best"]
 
 
@@ -178,7 +179,7 @@ def test_a_kill_before_a_file_appears_leaves_the_older_checkpoint(
     folder: ModelFolder, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(folder).saved(1)
-    before, whole = training.variables(), contents(folder)
+    before, whole = training.variables(), contents(folder.path)
     replace_file = Path.replace
 
     def replace_or_die(file: Path, target: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_kill_before_a_file_appears_leaves_the_older_checkpoint(
         training.saved(2)
     assert numbers(folder) == [1]
     delete_unfinished(folder.path)
-    assert contents(folder) == whole
+    assert contents(folder.path) == whole
     resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 1
     assert same(resumed.variables(), before)
@@ -218,11 +219,11 @@ def test_a_changed_byte_is_never_read_as_if_correct(folder: ModelFolder) -> None
 
 def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
     training = Training(folder).saved(1, 2)
-    before = contents(folder)
+    before = contents(folder.path)
     with largest_file(4096):
         message = user_error(training.checkpoints.save, 3)
     assert "checkpoint 3 cannot be written" in message and "{{" not in message and "[Op" not in message
-    assert contents(folder) == before
+    assert contents(folder.path) == before
     assert not [path for path in folder.path.rglob("*") if "ckpt-3" in path.name]
     training.saved(3)
     assert Training(folder, seed=2).checkpoints.restore() == 3
@@ -230,10 +231,10 @@ def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
 
 def test_a_full_disk_keeps_a_checkpoint_whose_number_starts_alike(folder: ModelFolder) -> None:
     training = Training(folder).saved(100)
-    before = contents(folder)
+    before = contents(folder.path)
     with largest_file(4096):
         user_error(training.checkpoints.save, 10)
-    assert contents(folder) == before
+    assert contents(folder.path) == before
 
 
 def test_an_average_deletes_the_files_of_a_killed_one(folder: ModelFolder) -> None:
@@ -250,10 +251,10 @@ def test_an_average_deletes_the_files_of_a_killed_one(folder: ModelFolder) -> No
 
 def test_a_full_disk_leaves_no_unfinished_average(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
-    before = contents(folder)
+    before = contents(folder.path)
     with largest_file(4096):
         assert "cannot be written" in user_error(average_checkpoints, folder, 2)
-    assert contents(folder) == before
+    assert contents(folder.path) == before
     assert step_of(folder.checkpoint()) == 2
 
 
@@ -268,7 +269,7 @@ def test_a_checkpoint_that_does_not_fit_in_memory_is_not_called_damaged(
     error: tf.errors.OpError, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Training(folder).saved(1, 2)
-    before = contents(folder)
+    before = contents(folder.path)
 
     def read(checkpoint: Any, path: str) -> None:
         raise error
@@ -277,4 +278,4 @@ def test_a_checkpoint_that_does_not_fit_in_memory_is_not_called_damaged(
     monkeypatch.setattr(tf.train.Checkpoint, "read", read)
     with pytest.raises(type(error)):
         resumed.checkpoints.restore()
-    assert contents(folder) == before
+    assert contents(folder.path) == before

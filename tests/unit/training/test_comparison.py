@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
-import tensorflow as tf
 
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro.data.records import Records, shard_path, write_shard
@@ -24,6 +23,8 @@ from t2t_repro.problem import Problem
 from t2t_repro.training.comparison import Limits, Measured, measure, verdict
 from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_search
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
 TEXTS = [("the cat sat on the dog", "a cat sat"), ("a cat", "the dog"), ("the dog sat", "a dog"), ("dog", "cat")]
 
 
@@ -31,14 +32,6 @@ class Quick(Problem):
     """A problem that is decoded quickly."""
 
     decode_hparams = DecodeHParams(beam_size=1, extra_length=2)
-
-
-@pytest.fixture(autouse=True)
-def _no_graphs() -> Iterator[None]:
-    """Makes TensorFlow run functions eagerly, because tracing a graph takes longer than these evaluations."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def measured(name: str, loss: float, score: float | None = None) -> Measured:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_math import softmax
 
 from t2t_repro.training.loss import smoothed_cross_entropy
 
@@ -19,11 +20,6 @@ smoothings = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
 def smoothed(smoothing: float) -> np.ndarray:
     """Returns the smoothed target distribution at each position, [2, 4, VOCAB]."""
     return np.where(np.eye(VOCAB)[TARGETS] == 1, 1 - smoothing, smoothing / (VOCAB - 1))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def loss(logits: np.ndarray, smoothing: float) -> float:
