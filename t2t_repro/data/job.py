@@ -230,12 +230,13 @@ def _refusal(job: Job, reason: str) -> UserError:
 def start_over(job: Job) -> None:
     """Deletes the description and shards that earlier runs wrote for the problem.
 
-    If the problem defines no test sets, also deletes the copy of its dev split that serves as the test set.
+    Also deletes the test sets' files if the user gave --overwrite, because they may not belong to the new settings. The
+    copy of the dev split, which is the test set of a problem that defines none, is always deleted.
     """
     job.description_path.unlink(missing_ok=True)
     for path in job.shards():
         path.unlink()
-    if not job.problem.test_sets:
+    if job.options.overwrite or not job.problem.test_sets:
         test_set_files.delete(job.problem, job.data_dir)
 
 

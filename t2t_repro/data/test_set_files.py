@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from t2t_repro.corpora.private_folder import make_private
+from t2t_repro.data.text_rules import one_line
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
@@ -50,7 +51,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
                 continue
             for side, path in zip(("inputs", "targets"), paths, strict=True):
                 with whole_file(path, "w") as file:
-                    file.writelines(pair[side] + "\n" for pair in pairs)
+                    file.writelines(f"{one_line(pair[side])}\n" for pair in pairs)
             say(f"test set {name}: {len(pairs):,} pairs in {paths[0]} and {paths[1]}")
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)

@@ -8,6 +8,7 @@ import pytest
 
 from t2t_repro.data import test_set_files
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import read_lines
 from toys import Published, Toy
@@ -49,6 +50,22 @@ def test_the_dev_split_is_the_test_set_of_a_problem_without_others(tmp_path: Pat
     assert list(read_lines(str(references))) == [pair["targets"] for pair in problem.pairs["dev"]]
     generate_data(problem, tmp_path, "")  # deletes the test set's files, because their text may be outdated
     assert not sources.exists() and not references.exists()
+
+
+def test_overwriting_deletes_a_test_set_that_cannot_be_written_again(tmp_path: Path) -> None:
+    for side in ("en", "el"):
+        (tmp_path / f"toy.far.{side}").write_text("old\n", "utf-8")
+    generate_data(Published(), tmp_path, "")
+    assert (tmp_path / "toy.far.en").exists()
+    generate_data(Published(), tmp_path, "", Options(overwrite=True))
+    assert sorted(path.name for path in tmp_path.glob("toy.*.el")) == ["toy.first_full.el", "toy.second.el"]
+
+
+def test_a_text_with_a_line_feed_is_one_line(tmp_path: Path) -> None:
+    problem = Toy()
+    problem.pairs["dev"] = [{"inputs": "a\nb", "targets": "A B"}, {"inputs": "c d", "targets": "C\nD"}]
+    [paths] = test_set_files.ensure(problem, tmp_path, "").values()
+    assert [list(read_lines(str(path))) for path in paths] == [["a b", "c d"], ["A B", "C D"]]
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(2, 3), (0, 0)])
