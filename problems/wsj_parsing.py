@@ -156,6 +156,8 @@ class WsjParsing(Problem):
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
         """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1.
 
+        The tagging accuracy is one of them only with --word_symbol=tag. Otherwise, the model writes no tags of words.
+
         Raises UserError if a line of the references is no tree.
         """
         if self.was_reversed:
@@ -169,7 +171,9 @@ class WsjParsing(Problem):
         summary = evalb.summarise(evalb.score(gold_trees, test_trees) for (gold_trees, _), (test_trees, _) in pairs)
         signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
         names = {"F1": summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
-                 "complete match": summary.complete_match, "tagging accuracy": summary.tagging_accuracy}  # fmt: skip
+                 "complete match": summary.complete_match}  # fmt: skip
+        if self.settings.word_symbol == "tag":
+            names["tagging accuracy"] = summary.tagging_accuracy
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
@@ -252,9 +256,9 @@ class WsjParsingSemi(WsjParsing):
         if path.is_dir():
             paths = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         if not (paths and paths[0].is_file()):
-            raise UserError(
-                f"--parsed_trees={path}: no such file; name a file, or a folder of files, with a tree a line"
-            )
+            # A pipe cannot be read twice.
+            fault = "no file in it" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
+            raise UserError(f"--parsed_trees={path}: {fault}; name a file, or a folder of files, with a tree a line")
         return paths
 
 

@@ -163,7 +163,7 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
             if errors > parameters.max_error + 1:
                 raise UserError(
                     f"{test}:{number}: {sentence.message}: error {errors}, more than MAX_ERROR "
-                    f"{parameters.max_error} allows; fix the file or raise MAX_ERROR"
+                    f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
                 )
         yield sentence
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +237,10 @@ def test_parsed_trees_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--parsed_trees is required"):
         problem("wsj_parsing_semi").check()
     (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "empty", tmp_path / "absent"):
-        with pytest.raises(UserError, match=f"--parsed_trees={path}: no such file"):
+    os.mkfifo(tmp_path / "pipe")
+    for name, fault in (("empty", "no file in it"), ("absent", "no such file"), ("pipe", "not a regular file")):
+        path = tmp_path / name
+        with pytest.raises(UserError, match=f"--parsed_trees={path}: {fault}; "):
             problem("wsj_parsing_semi", parsed_trees=str(path)).check()
 
 
@@ -286,6 +289,12 @@ def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
     assert {score.score for score in problem().scores(GOLD, GOLD)} == {100.0}
     with pytest.raises(ValueError):
         problem().scores(PARSED[:3], GOLD)
+
+
+def test_without_tags_in_the_output_their_accuracy_is_no_score() -> None:
+    for symbol in ("word", "XX"):
+        labels = [score.label for score in problem(word_symbol=symbol).scores(GOLD, GOLD)]
+        assert labels == [label for label in FIGURES if label != "tagging accuracy"]
 
 
 def test_a_wrong_reference_is_named_by_its_line() -> None:
