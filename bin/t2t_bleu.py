@@ -72,7 +72,10 @@ def main(values: flags.FlagValues) -> None:
     if values.test_set == "list":
         from t2t_repro.metrics import test_sets
 
-        print("\n".join(test_sets.names(language_pair)))
+        names = test_sets.names(language_pair)
+        if not names:
+            raise UserError(f"--language_pair={language_pair}: no test set has it; write it like en-de")
+        print("\n".join(names))
         return
     program.require(values, "translation")
     if not values.test_set:

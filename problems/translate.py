@@ -35,7 +35,7 @@ class TranslateProblem(Text2TextProblem):
         raise UserError(f"problem {self.name}: define source_data_files(self, dataset_split), or generate_samples")
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
-        """Yields the pairs of all sources, without surrounding spaces and without pairs that have an empty side."""
+        """Yields the pairs of all sources, without surrounding spaces."""
         for url, files in self.source_data_files(dataset_split):
             if len(files) != 2 or files[0] == "tmx":
                 raise UserError(
@@ -48,9 +48,7 @@ class TranslateProblem(Text2TextProblem):
             folder = unpack({Archive(url): files}, tmp_dir) if missing else Path(tmp_dir)
             read = segments if all(file.endswith(".sgm") for file in files) else read_lines
             for pair in read_pairs(folder / files[0], folder / files[1], read):
-                stripped = {side: text.strip() for side, text in pair.items()}
-                if all(stripped.values()):
-                    yield stripped
+                yield {side: text.strip() for side, text in pair.items()}
 
 
 class WmtProblem(TranslateProblem):

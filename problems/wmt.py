@@ -21,7 +21,7 @@ from t2t_repro.textfile import read_lines
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """The splits' names in TensorFlow Datasets, by their names in this project."""
 DEV, FULL = "wmt13", "wmt14/full"
-SEGMENT = re.compile(r"<seg [^>]*>(.*)</seg>")
+SEGMENT = re.compile(r"\s*<seg\b[^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):

@@ -89,10 +89,7 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
 def unpack(
     files: Mapping[Archive, Sequence[str]], folder: str | Path, others: Mapping[Archive, Sequence[str]] | None = None
 ) -> Path:
-    """Unpacks files from tar archives. Skips unchanged files of an earlier call, even if their archive is deleted.
-
-    Beside each file, this function writes the file's hash. It unpacks a file again if this hash is missing, or if the
-    file no longer has this hash.
+    """Unpacks files from tar archives. Skips files that are unpacked already, even if their archive is deleted.
 
     Args:
         files: paths of the files inside each archive.
@@ -111,8 +108,8 @@ def unpack(
         for path in map(PurePosixPath, paths):
             if path.is_absolute() or ".." in path.parts:
                 raise UserError(f"{archive.name}: {path} would be unpacked outside of {target}; use another archive")
-    packed = _packed(files, lambda path: _is_unchanged(target / path))
-    archives = find(packed, folder, _packed(others or {}, lambda path: (target / path).is_file()))
+    packed = _packed(files, target)
+    archives = find(packed, folder, _packed(others or {}, target))
     for (archive, names), archive_path in zip(packed.items(), archives, strict=True):
         say(f"unpacking {', '.join(names)} from {archive_path}")
         absent = _extract(archive_path, names, target)
@@ -121,36 +118,10 @@ def unpack(
     return target
 
 
-def _packed(files: Mapping[Archive, Sequence[str]], is_unpacked: Callable[[str], bool]) -> dict[Archive, list[str]]:
-    """Returns the files that are not yet unpacked, by archive. Omits archives whose files are all unpacked."""
-    packed = {archive: [path for path in paths if not is_unpacked(path)] for archive, paths in files.items()}
+def _packed(files: Mapping[Archive, Sequence[str]], target: Path) -> dict[Archive, list[str]]:
+    """Returns the files that the folder `target` lacks, by archive. Omits archives whose files are all there."""
+    packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
-
-
-def _hash_path(path: Path) -> Path:
-    """Returns the path of the file with the hash of the unpacked file `path`, in the format of sha256sum."""
-    return path.with_name(f"{path.name}.sha256")
-
-
-def _is_unchanged(path: Path) -> bool:
-    """Returns True if the hash of an unpacked file is the one that was written beside it."""
-    try:
-        status, expected = path.stat(), _hash_path(path).read_bytes()
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        return expected == _hash_line(_sha256(path, identity), path)
-    except OSError:
-        return False
-
-
-def _hash_line(sha256: str, path: Path) -> bytes:
-    return f"{sha256}  {path.name}\n".encode()
-
-
-@functools.cache
-def _sha256(path: Path, identity: tuple[int, ...]) -> str:
-    """Returns the SHA-256 of a file, from a cache if its `identity` (inode, size and times) has not changed."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _missing(
@@ -169,7 +140,10 @@ def _extract(archive: Path, paths: Iterable[str], target: Path) -> dict[str, str
     absent = {path: f"has no {path}" for path in paths}
 
     def to_error(error: Exception) -> UserError:
-        return UserError(f"{archive}: not a whole tar archive ({error}); get it again")
+        return UserError(
+            f"{archive}: not a whole tar archive ({error}); get it again, or if it is an archive of another kind, such "
+            f"as zip, unpack it in {archive.parent}"
+        )
 
     try:
         with tarfile.open(archive) as tar:
@@ -182,26 +156,14 @@ def _extract(archive: Path, paths: Iterable[str], target: Path) -> dict[str, str
                 if contents is None:
                     absent[path] = f"{path} is not a regular file there"
                     continue
-                _write(target / path, _read_all(contents.read, to_error))
+                with whole_file(target / path) as file:
+                    file.writelines(_read_all(contents.read, to_error))
                 del absent[path]
                 if not absent:
                     break
     except UNREADABLE as error:
         raise to_error(error) from None
     return absent
-
-
-def _write(path: Path, contents: Iterable[bytes]) -> None:
-    """Writes an unpacked file, and then its hash."""
-    digest = hashlib.sha256()
-    if path.is_symlink():  # whole_file would replace the file to which the link leads.
-        path.unlink()
-    with whole_file(path) as file:
-        for data in contents:
-            digest.update(data)
-            file.write(data)
-    with whole_file(_hash_path(path)) as file:
-        file.write(_hash_line(digest.hexdigest(), path))
 
 
 def _download(archive: Archive, path: Path, to_error: Callable[[Exception], UserError]) -> None:

@@ -34,22 +34,23 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
         language: code of the translations' language, for example "de". If it is "", the result lacks the paper's BLEU.
+            For "zh", sacreBLEU's BLEU has the tokens that it prescribes for Chinese.
 
     Raises:
         UserError: if Moses has no rules for the language.
         ValueError: if there are no translations, or the numbers of translations and references differ.
     """
-    language_independent = [
-        _score("BLEU", BLEU(), translations, references),
-        # BLEU() above already warns of text that looks tokenised. `force` suppresses a second warning.
-        _score("BLEU, lower-cased", BLEU(lowercase=True, force=True), translations, references),
+    sacrebleu_scores = [
+        _score("BLEU", BLEU(trg_lang=language), translations, references),
+        # The BLEU above already warns of text that looks tokenised. `force` suppresses a second warning.
+        _score("BLEU, lower-cased", BLEU(trg_lang=language, lowercase=True, force=True), translations, references),
         _score("chrF", CHRF(), translations, references),
         _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
     ]
     if not language:
-        return language_independent
+        return sacrebleu_scores
     variants = [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
-    return language_independent + variants
+    return sacrebleu_scores + variants
 
 
 def paper_bleu(
@@ -96,7 +97,10 @@ def check_language(language: str) -> None:
     """Raises UserError if sacremoses has no rules for a language."""
     languages = moses_languages()
     if language not in languages:
-        raise UserError(f"no Moses rules for language {language!r}; there are: {', '.join(sorted(languages))}")
+        raise UserError(
+            f"no Moses rules for language {language!r}, and only the paper's BLEU needs them; omit the language, or "
+            f"give one of {', '.join(sorted(languages))}"
+        )
 
 
 def moses_languages() -> set[str]:

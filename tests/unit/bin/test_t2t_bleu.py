@@ -40,7 +40,7 @@ def test_the_language_selects_the_moses_rules(tmp_path: Path) -> None:
     lines = output("bleu", *files, "--target_language=fr").splitlines()
     assert all("-fr-escaped" in line and "compounds" not in line for line in lines[4:])
     message = error("bleu", *files, "--target_language=french")
-    assert message.startswith("no Moses rules for language 'french'; there are: as, ")
+    assert message.startswith("no Moses rules for language 'french', ") and "give one of as, bn, ca, " in message
 
 
 def test_without_a_language_the_papers_bleu_is_not_printed(tmp_path: Path) -> None:
@@ -137,6 +137,7 @@ def test_wrong_flags_of_test_sets_are_reported(published: str, tmp_path: Path) -
         ([by_set, "--language_pair=en-fr", GERMAN], "--target_language must be the target of --language_pair"),
         ([by_file, pair], "--language_pair and --test_set belong together; give both or neither"),
         ([by_set, GERMAN], "--language_pair and --test_set belong together; give both or neither"),
+        (["--test_set=list", "--language_pair=ende"], "--language_pair=ende: no test set has it; write it like en-de"),
         (["--test_set=list"], "--language_pair and --test_set belong together; give both or neither"),
     ):
         assert message in error("bleu", f"--translation={path}", *flags)

@@ -6,16 +6,12 @@ import functools
 import hashlib
 import http.server
 import os
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import tarfile
 import threading
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +63,8 @@ def published(path: Path, place: str = NOWHERE, algorithm: str = "sha256") -> Ar
 
 
 def files_in(folder: Path) -> list[str]:
-    """Returns the relative paths of all files in a folder, except checksum files (.sha256)."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".sha256"]
-    return sorted(str(path.relative_to(folder)) for path in files)
+    """Returns the relative paths of all files in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def failure(*archives: Archive, folder: Path, others: tuple[Archive, ...] = ()) -> str:
@@ -248,40 +243,6 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     assert files_in(tmp_path) == ["a.tgz"]
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
-    "other text": lambda path: path.write_bytes(b"eins\nZWEI\n" * 5000),
-    "a link": lambda path: (path.unlink(), path.symlink_to("a.en")),
-    "no hash": lambda path: path.with_name("a.de.sha256").unlink(),
-    "a damaged hash": lambda path: path.with_name("a.de.sha256").write_bytes(b"0" * 64),
-    "no file": lambda path: path.unlink(),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_an_unpacked_file_that_has_changed_is_unpacked_again(tmp_path: Path, change: str) -> None:
-    path = write_tar(tmp_path / "a.tgz", FILES)
-    files = {published(path): ["training/a.de", "training/a.en"]}
-    folder = unpack(files, tmp_path)
-    before = (folder / "training/a.en").stat().st_mtime_ns
-    CHANGES[change](folder / "training/a.de")
-    unpack(files, tmp_path)
-    assert {name: (folder / name).read_bytes() for name in files_in(folder)} == {
-        name: FILES[name] for name in ("training/a.de", "training/a.en")
-    }
-    assert (folder / "training/a.en").stat().st_mtime_ns == before
-
-    CHANGES[change](folder / "training/a.de")
-    path.unlink()
-    with pytest.raises(MissingArchiveError):
-        unpack(files, tmp_path)
-
-
-def test_the_hash_of_an_unpacked_file_is_that_of_sha256sum(tmp_path: Path) -> None:
-    folder = unpack({published(write_tar(tmp_path / "a.tgz", FILES)): ["training/a.de"]}, tmp_path)
-    command = ["sha256sum", "--check", "a.de.sha256"]
-    assert subprocess.run(command, cwd=folder / "training", stdout=subprocess.DEVNULL).returncode == 0
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.99])
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
 def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, share: float) -> None:
@@ -304,25 +265,6 @@ def test_a_full_disk_while_unpacking_is_an_error(tmp_path: Path) -> None:
     with largest_file(20_000), pytest.raises(UserError, match=r"a\.en: cannot be written \(File too large\)"):
         unpack({archive: ["training/a.en"]}, tmp_path)
     assert files_in(tmp_path / EXTRACTED) == []
-
-
-def test_a_process_killed_while_unpacking_leaves_no_partial_file(tmp_path: Path) -> None:
-    size = 200_000_000
-    write_tar(tmp_path / "a.tgz", {"zeros": bytes(size)})
-    target = tmp_path / EXTRACTED / "zeros"
-    code = f"""
-from t2t_repro.corpora.archives import Archive, unpack
-unpack({{Archive("{NOWHERE}/a.tgz"): ["zeros"]}}, {str(tmp_path)!r})
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
-        while not any(path.stat().st_size for path in (tmp_path / EXTRACTED).glob(".zeros.*")):
-            assert process.poll() is None
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert not target.exists()
-    subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
-    assert target.stat().st_size == size
 
 
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:

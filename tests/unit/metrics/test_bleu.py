@@ -77,6 +77,15 @@ def test_without_a_language_no_score_depends_on_one() -> None:
     assert bleu.reason_without_paper_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
+def test_chinese_has_the_tokens_that_sacrebleu_prescribes() -> None:
+    translations, references = ["一只狗在草地上跑。"], ["一只狗在草地上跑步。"]
+    by_label = {score.label: score for score in bleu.scores(translations, references, "zh")}
+    for label, lowercase in (("BLEU", False), ("BLEU, lower-cased", True)):
+        expected = sacrebleu.corpus_bleu(translations, [references], tokenize="zh", lowercase=lowercase).score
+        assert by_label[label].score == pytest.approx(expected) and expected > 50
+        assert "|tok:zh|" in by_label[label].signature
+
+
 def test_bleu_equals_a_count_by_hand() -> None:
     # The translation has 7 words, 6 bigrams, 5 trigrams and 4 4-grams, of which 6, 4, 2 and 1 match the reference.
     # The second "the" does not match, because the reference has only one "the".
@@ -218,7 +227,9 @@ def test_tokens_depend_on_the_language() -> None:
 
 @pytest.mark.parametrize("language", ["german", "DE", "xx"])
 def test_a_language_without_rules_is_reported(language: str) -> None:
-    with pytest.raises(UserError, match=rf"^no Moses rules for language '{language}'; there are: .*\bde, .*\bfr\b"):
+    with pytest.raises(
+        UserError, match=rf"^no Moses rules for language '{language}', .* or give one of .*\bde, .*\bfr\b"
+    ):
         bleu.scores(TRANSLATIONS, REFERENCES, language)
 
 

@@ -13,7 +13,7 @@ from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.problems.translate import TranslateProblem
 
-SGM = '<srcset>\n<doc id="1">\n<seg id="1">A  &amp; b</seg>\n</doc>\n</srcset>\n'
+SGM = '<srcset>\n<doc id="1">\n<seg id="1">A  &amp; b</seg>\n  <seg>c</seg>\n</doc>\n</srcset>\n'
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,10 @@ def test_files_come_from_the_folder_or_from_an_archive(tmp_path: Path) -> None:
     problem.sources = [["", ("x.en", "x.de")], ["http://host/y.tgz", ("dev/y.en.sgm", "dev/y.de.sgm")]]
     assert list(problem.generate("train", str(tmp_path))) == [
         {"inputs": "one", "targets": "eins"},
+        {"inputs": "", "targets": "nichts"},  # t2t-datagen drops and counts it
         {"inputs": "two", "targets": "zwei"},
         {"inputs": "A & b", "targets": "A & b"},
+        {"inputs": "c", "targets": "c"},
     ]
 
 
