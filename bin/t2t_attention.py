@@ -82,7 +82,10 @@ def main(values: flags.FlagValues) -> None:
     result = translator.attention(source, values.target, merge_subwords=values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
     say(f"target: {result.target}")
-    kinds = select(result.kinds, values, layers, heads) if not figure else {"encoder": require(result.kinds, "encoder")}
+    if figure:
+        kinds = {"encoder": require(result.kinds, "encoder", "omit --figure")}
+    else:
+        kinds = select(result.kinds, values, layers, heads)
     report_missing_characters(kinds)
     if figure:
         drawing = paper_figure(figure, kinds["encoder"], values.word, layers, heads)
@@ -154,10 +157,10 @@ def refuse_existing(paths: Sequence[Path], overwrite: bool) -> None:
             raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
 
 
-def require(kinds: Mapping[str, Attention], kind: str) -> Attention:
-    """Returns the attention of a kind. Raises UserError if the model does not have it."""
+def require(kinds: Mapping[str, Attention], kind: str, cure: str) -> Attention:
+    """Returns the attention of a kind. If the model does not have it, raises UserError with a cure."""
     if kind not in kinds:
-        raise UserError(f"this model saves no {KINDS[kind]}; give --attention={','.join(kinds)}")
+        raise UserError(f"this model saves no {KINDS[kind]}; {cure}")
     return kinds[kind]
 
 
@@ -169,7 +172,8 @@ def select(
     Without --attention, kinds that the model does not have are omitted.
     """
     chosen = values.attention if values["attention"].present else kinds
-    return {kind: require(kinds, kind).select(layers, heads) for kind in KINDS if kind in chosen}
+    cure = f"give --attention={','.join(kinds)}"
+    return {kind: require(kinds, kind, cure).select(layers, heads) for kind in KINDS if kind in chosen}
 
 
 def contents(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, bytes]:
@@ -186,7 +190,8 @@ def contents(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[s
     forms = [form for form in values.format if form in FORMATS]
     has_word = [kind for kind in kinds if not values.word or kinds[kind].has_query(values.word)]
     if not has_word:
-        kinds[next(iter(kinds))].query(values.word)  # raises the error
+        hint = "" if values.merge_subwords else ", or give --merge_subwords if the word has several subwords"
+        kinds[next(iter(kinds))].query(values.word, hint)  # raises the error
     for kind, attention in kinds.items():
         for style in values.style if forms else ():
             if style != "lines" or kind in has_word:

@@ -125,7 +125,8 @@ class HParams:
     learning_rate_constant: float = 1.0
     """Value of the factor "constant" in learning_rate_schedule."""
     learning_rate_warmup_steps: int = 4000
-    """Number of warm-up steps, during which the factors "noam" and "linear_warmup" grow linearly."""
+    """Number of warm-up steps. Meanwhile, the factors "noam" and "linear_warmup" grow linearly, and "rsqrt_decay" and
+    "linear_decay" are constant."""
     optimizer_adam_beta1: float = 0.9
     """Adam's decay rate of the first moment (section 5.3)."""
     optimizer_adam_beta2: float = 0.98

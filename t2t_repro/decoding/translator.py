@@ -37,7 +37,7 @@ from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
 from t2t_repro.precision import check_precision
-from t2t_repro.visualization.attention import PairAttention, attention_of, require_attention
+from t2t_repro.visualization.attention import PairAttention, attention_of, require_attention, require_numbers
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The token ids of a source and of its target."""
@@ -248,7 +248,7 @@ class Translator:
             merge_subwords: true for words instead of tokens: the sum over the keys and the mean over the queries of
                 each word.
 
-        Raises UserError if the source is empty or too long, the model has no attention, or is an ensemble.
+        Raises UserError if the source is empty or too long, or the model has no attention, is an ensemble, or diverged.
         """
         require_attention(self.model)
         if isinstance(self.model, Ensemble):
@@ -262,7 +262,9 @@ class Translator:
             longest = self.decode_hparams.max_input_size or self.max_length
             self._refuse_longer("target", targets, longest and longest + self.decode_hparams.extra_length)
         pair = np.array(inputs, np.int32), np.array(targets, np.int32)
-        return PairAttention(source, target, attention_of(self.model, self.vocabulary, *pair, merge_subwords))
+        kinds = attention_of(self.model, self.vocabulary, *pair, merge_subwords)
+        require_numbers(kinds)
+        return PairAttention(source, target, kinds)
 
     def search_tree(self, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
         """Returns the translation of a source by beam search, and the tree of the search.

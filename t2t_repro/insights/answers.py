@@ -24,7 +24,7 @@ from t2t_repro.decoding.well_formed import MIN_EXTRA
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.model_folder import ModelFolder
-from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention
+from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
 
 MAX_CHARACTERS = 1000
 """Largest number of characters in a source."""
@@ -138,9 +138,9 @@ class ExploredModel:
         if outside := [number for number in target_ids if not 0 < number < vocabulary.size]:
             raise UserError(f"target_ids: {outside[0]} is no token; give ids from 1 to {vocabulary.size - 1}")
         pair = np.array(inputs, np.int32), np.array(target_ids, np.int32)
-        attention = attention_of(self.translator.model, vocabulary, *pair)[kind]
-        if not np.isfinite(attention.weights).all():
-            raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")
+        kinds = attention_of(self.translator.model, vocabulary, *pair)
+        require_numbers(kinds)
+        attention = kinds[kind]
         return {
             "kind": kind,
             "queries": attention.queries,

@@ -5,16 +5,15 @@ Shapes: L layers, H heads, Q queries, K keys, S source tokens, T target tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro import registry
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.hparam import HParams
 
 if TYPE_CHECKING:
     from t2t_repro.models.model import DecodingModel, Model
@@ -60,13 +59,16 @@ class Attention:
             heads=tuple(self.heads[column] for column in columns),
         )
 
-    def query(self, word: str) -> int:
-        """Returns the index of the first query that is the word `word`. Raises UserError if no query is."""
+    def query(self, word: str, hint: str = "") -> int:
+        """Returns the index of the first query that is the word `word`.
+
+        Raises UserError if no query is this word. The message ends with `hint`.
+        """
         names = self._names()
         if word not in names:
             raise UserError(
                 f"--word={shortened(word)}: no query of {KINDS[self.kind]} has this name; choose one of "
-                f"{' '.join(names)}, or give --merge_subwords if the word has several subwords"
+                f"{' '.join(names)}{hint}"
             )
         return names.index(word)
 
@@ -112,9 +114,11 @@ class Tokens:
     @classmethod
     def words(cls, vocabulary: Vocabulary, ids: Sequence[int]) -> Tokens:
         """Returns the words: the tokens between spaces. The end token is a word."""
-        # The text of the first n tokens, for each n. A token belongs to the word after the last space in its text.
-        texts = [text.removesuffix(" ") for text in vocabulary.decode([ids[:end] for end in range(len(ids) + 1)])]
-        numbers = [text.count(" ") for text in texts[1:]]
+        # The text of the first n tokens, for each n. A token belongs to the word after the last spaces in its text.
+        texts = vocabulary.decode([ids[:end] for end in range(len(ids) + 1)])
+        if vocabulary.kind != SentencePieceVocabulary.kind:  # SentencePiece's pieces begin with the space before a word
+            texts = [text.rstrip(" ") for text in texts]
+        numbers = [len(re.findall(" +", text)) for text in texts[1:]]
         starts = [0]
         for position in range(1, len(ids)):
             if numbers[position] != numbers[position - 1] or ids[position] == EOS_ID:
@@ -142,18 +146,21 @@ def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndar
         inputs: source ids [S].
         targets: target ids [T].
     """
+    import keras
+
     from t2t_repro.layers.attention import save_weights
     from t2t_repro.models.transformer import Transformer
 
+    inputs, targets = (keras.ops.convert_to_tensor(ids[None], "int64") for ids in (inputs, targets))
     if isinstance(model, Transformer):
         with save_weights() as saved:
-            model.decode(targets[None], model.encode(inputs[None]))
+            model.decode(targets, model.encode(inputs))
         layers = len(model.encoder)
         # Each decoder layer first computes self-attention, then encoder-decoder attention.
         parts = {"encoder": saved[:layers], "decoder": saved[layers::2], "cross": saved[layers + 1 :: 2]}
     else:
         cross: list[Any] = []
-        model.decode(targets[None], model.encode(inputs[None]), save_weights_to=cross)
+        model.decode(targets, model.encode(inputs), save_weights_to=cross)
         parts = {"cross": cross}
     return {kind: np.stack([np.asarray(layer, np.float32)[0] for layer in layers]) for kind, layers in parts.items()}
 
@@ -196,23 +203,14 @@ def merged(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
 
 
 def require_attention(model: Model) -> None:
-    """Raises UserError if a model cannot save attention weights. The message names the registered models that can."""
+    """Raises UserError if a model cannot save attention weights."""
     if not model.has_attention:
-        names = ", ".join(filter(_has_attention, registry.model_names()))
-        raise UserError(f"model {model.name!r} has no attention; use one of the models that have it: {names}")
+        raise UserError(
+            f"model {model.name!r} has no attention; use another model (docs/models.md says which models have it)"
+        )
 
 
-def _has_attention(name: str) -> bool:
-    """Returns True if a registered model can save attention weights. Makes it with the smallest hparams set that fits.
-
-    A custom model without a set of its own gets small hparams of the Transformer.
-    """
-    from t2t_repro.models.model import make_model
-
-    sets = [hparams for hparams in map(registry.hparams, registry.hparams_names()) if hparams.model == name]
-    try:
-        small = HParams(num_hidden_layers=1, hidden_size=8, filter_size=8, num_heads=1)
-        hparams = min(sets, key=lambda hparams: hparams.hidden_size) if sets else replace(small, model=name)
-        return make_model(hparams, vocab_size=8).has_attention
-    except UserError:  # a custom model that needs other hparams
-        return False
+def require_numbers(kinds: Mapping[str, Attention]) -> None:
+    """Raises UserError if a weight is NaN, because training has diverged."""
+    if not all(np.isfinite(attention.weights).all() for attention in kinds.values()):
+        raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")

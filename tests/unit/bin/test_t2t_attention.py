@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     assert ">application<" in text and 'layer 1, heads 1 and 2, "its"' in text.replace("&quot;", '"')
     result = programs.run("attention", *flags, "--figure=3", "--word=dog")
     programs.refused(result, "--word=dog", "making")
+    assert "--merge_subwords" not in result.stderr  # figures always have words
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,10 @@ def test_the_folder_of_the_output_must_not_be_a_file(tmp_path: Path) -> None:
     [
         (["--layers=2"], ["there is no layer 2; choose one of 1"]),
         (["--heads=1,3"], ["there is no head 3; choose one of 1, 2"]),
-        (["--word=bird"], ["--word=bird: no query of encoder self-attention", "the dog </s>"]),
+        (
+            ["--word=bird"],
+            ["--word=bird: no query of encoder self-attention", "dog </s>, or give --merge_subwords"],
+        ),
         ([f"--source={'dog ' * 300}"], ["the source has 302 tokens, but this model at most 256; shorten it"]),
     ],
 )
@@ -121,7 +126,9 @@ def test_a_folder_without_checkpoint_is_refused(folder: ModelFolder) -> None:
     assert "checkpoint" in line
 
 
-def test_the_translator_returns_the_attention_of_its_translation(model: str, tiny_vocabulary: Vocabulary) -> None:
+def test_the_translator_returns_the_attention_of_its_translation(
+    model: str, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     translator = Translator.from_dir(model, beam_size=2, extra_length=3)
     result = translator.attention("the dog", " ")
     translation = translator.translate(["the dog"])[0]
@@ -134,10 +141,15 @@ def test_the_translator_returns_the_attention_of_its_translation(model: str, tin
     np.testing.assert_array_equal(result.kinds["cross"].weights, np.asarray(weights[0]))
     ensemble = Translator(Ensemble([translator.model] * 2), tiny_vocabulary, DecodeHParams())
     copier = Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams())
+    diverged = Transformer(tiny_hparams, tiny_vocabulary.size)
+    diverged.trainable_variables[0].assign(diverged.trainable_variables[0] * math.nan)
+    nan = Translator(diverged, tiny_vocabulary, DecodeHParams())
+    with pytest.raises(UserError, match=r"weights of attention are not numbers \(NaN\); use an earlier checkpoint"):
+        nan.attention("the", "a")
     for wrong, text, message in (
         (translator, "", "the source is empty"),
         (ensemble, "the", "an ensemble"),
-        (copier, "the", "model 'copier' has no attention; use one of the models that have it: .*transformer"),
+        (copier, "the", "model 'copier' has no attention; use another model"),
     ):
         with pytest.raises(UserError, match=message):
             wrong.attention(text)

@@ -159,8 +159,8 @@ def test_targets_that_are_refused(
         explored[0].attention("the cat", target_ids, kind)
 
 
-def test_a_model_without_attention_names_those_that_have_it(explored: list[ExploredModel]) -> None:
-    with pytest.raises(UserError, match=r"model 'copier' has no attention; use one of .*transformer"):
+def test_a_model_without_attention_is_refused(explored: list[ExploredModel]) -> None:
+    with pytest.raises(UserError, match="model 'copier' has no attention; use another model"):
         explored[1].attention("the cat", [EOS_ID], "cross")
 
 

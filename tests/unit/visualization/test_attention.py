@@ -188,10 +188,19 @@ def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
 
     class Other:
         name, has_attention = "other", True
-        encode = staticmethod(transformer.encode)
-        decode = staticmethod(transformer.decode)
 
-    weights = attention_weights(Other(), SOURCE, TARGET)  # type: ignore[arg-type]
+        @staticmethod
+        def encode(inputs: Any) -> Any:
+            assert inputs.dtype == "int64"  # as in training
+            return transformer.encode(inputs)
+
+        @staticmethod
+        def decode(targets: Any, memory: Any, save_weights_to: list[Any]) -> Any:
+            assert targets.dtype == "int64"
+            return transformer.decode(targets, memory, save_weights_to=save_weights_to)
+
+    pair = SOURCE.astype(np.int32), TARGET.astype(np.int32)
+    weights = attention_weights(Other(), *pair)  # type: ignore[arg-type]
     assert list(weights) == ["cross"]
     np.testing.assert_array_equal(weights["cross"], attention_weights(transformer, SOURCE, TARGET)["cross"])
 
@@ -201,7 +210,7 @@ def test_a_model_without_attention_is_refused() -> None:
         name, has_attention = "other", False
 
     with pytest.raises(
-        UserError, match=r"'other' has no attention; use one of .* have it: .*transformer, transformer_moe"
+        UserError, match=r"^model 'other' has no attention; use another model \(docs/models.md says which"
     ):
         require_attention(Other())  # type: ignore[arg-type]
 
@@ -223,6 +232,11 @@ def test_words_are_between_spaces(tiny_vocabulary: Vocabulary) -> None:
     pieces = Tokens.pieces(tiny_vocabulary, ids)
     assert [pieces.labels[start] for start in words.starts][-2:] == ["▁a", "</s>"]
     assert "<0xC3>" in pieces.labels
+    # The space before a letter that is no piece is a piece of its own, and belongs to that letter.
+    words = Tokens.words(tiny_vocabulary, tiny_vocabulary.encode(["dog Ω"])[0])
+    assert words.labels == ("dog", "Ω", "</s>")
+    pieces = Tokens.pieces(tiny_vocabulary, tiny_vocabulary.encode(["dog Ω"])[0])
+    assert [pieces.labels[start] for start in words.starts][1] == "▁"
     characters = ByteVocabulary()
     words = Tokens.words(characters, characters.encode(["é ab"])[0])
     assert words.labels[:2] == ("é", "ab") and words.starts == (0, 3, 5)  # a space belongs to the word before it
