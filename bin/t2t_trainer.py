@@ -165,6 +165,11 @@ def open_data(values: flags.FlagValues) -> Data:
     return data
 
 
+def output_dir(values: flags.FlagValues) -> str:
+    """Returns the path of the model folder."""
+    return values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
+
+
 def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder | None:
     """Trains as the flags say. Returns the model folder; None after a dry run, and in workers other than the chief."""
     program.load_tensorflow()
@@ -181,10 +186,10 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None
-    output_dir = values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
-    if any(step_of(path) >= hparams.train_steps for path in checkpoints_in(Path(output_dir))):
+    path = output_dir(values)
+    if any(step_of(checkpoint) >= hparams.train_steps for checkpoint in checkpoints_in(Path(path))):
         devices.let_memory_grow()  # all steps are done, so take only the GPU memory that is needed
-    return run_training(output_dir, data, hparams, values.random_seed, config)
+    return run_training(path, data, hparams, values.random_seed, config)
 
 
 def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:

@@ -28,6 +28,7 @@ def deep_att() -> HParams:
         layer_prepostprocess_dropout=0.1,
         label_smoothing=0.0,
         batch_size=18000,
+        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",
         learning_rate_constant=0.0002,
     )

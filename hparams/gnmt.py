@@ -29,6 +29,7 @@ def gnmt() -> HParams:
         initializer_gain=0.8,
         layer_prepostprocess_dropout=0.2,
         label_smoothing=0.0,
+        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",
         learning_rate_constant=0.0002,
         learning_rate_warmup_steps=200,

@@ -36,6 +36,7 @@ def moe() -> HParams:
         label_smoothing=0.0,
         batch_size=1024000,
         train_steps=37000,
+        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
         learning_rate_constant=0.1,
         learning_rate_warmup_steps=10000,

@@ -35,9 +35,10 @@ def convolution_layers(hparams: HParams) -> tuple[ConvolutionLayer, ...]:
         return (ConvolutionLayer(hparams.hidden_size, hparams.kernel_height),) * count
     layers = [layer for group in hparams.convolutions.split("+") for layer in _group(group, hparams.convolutions)]
     if len(layers) != count:
+        stacks = [name for name in ("num_encoder_layers", "num_decoder_layers") if getattr(hparams, name) == count]
         raise UserError(
             f"convolutions={hparams.convolutions} describes {len(layers)} layers, but the larger stack has {count}; "
-            f"set num_hidden_layers={len(layers)}, or change convolutions"
+            f"set {(stacks or ['num_hidden_layers'])[0]}={len(layers)}, or change convolutions"
         )
     if hparams.kernel_height != type(hparams).kernel_height:
         raise UserError(

@@ -70,7 +70,11 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:
-        raise UserError(f"{data_dir}: no test set of problem {problem.base_name}; see docs/data.md")
+        sources, references = paths_of(problem, data_dir, _names(problem)[0])
+        raise UserError(
+            f"{data_dir}: no test set of problem {problem.base_name}; write its lines to {sources.name} and "
+            f"{references.name} there, or see docs/data.md"
+        )
     for paths in files.values():
         sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)
         if sources != references or not sources:

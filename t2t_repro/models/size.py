@@ -89,13 +89,20 @@ def step_memory(
         accumulates: true if the device computes further micro-batches of the step afterwards and sums all gradients.
     """
     weights = FLOAT32 * parameters
-    embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * hparams.hidden_size
+    embeddings = FLOAT32 * EMBEDDING_USES * len(shapes) * vocab_size * _embedding_width(hparams)
     return StepMemory(
         weights=weights,
         moments=2 * weights,
         gradients=weights * (2 if accumulates else 1) + embeddings,
         activations=sum(activations(hparams, vocab_size, shape, precision) for shape in shapes),
     )
+
+
+def _embedding_width(hparams: HParams) -> int:
+    """Returns the width of the embedding matrices."""
+    if hparams.model == "bytenet":
+        return 2 * hparams.hidden_size  # the width of ByteNet's residual path
+    return hparams.embedding_size or hparams.hidden_size
 
 
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:

@@ -16,6 +16,8 @@ from t2t_repro.untrusted import parse_json, read_text
 
 FILE = "results.json"
 CURE = "delete it, and measure again"
+MAX_FIGURE = 1e15
+"""Largest number that a results.json may have."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,11 @@ def read_results(folder: str | Path) -> Results | None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and _is_figure(value)
 
 
 def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_FIGURE
 
 
 def _is_text(value: Any) -> bool:
@@ -120,12 +122,12 @@ def _is_text(value: Any) -> bool:
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int | None": ("a whole number, 0 or more", _is_count),
-    "float | None": ("a number, 0 or more", _is_figure),
+    "int | None": (f"a whole number in 0 .. {MAX_FIGURE:g}", _is_count),
+    "float | None": (f"a number in 0 .. {MAX_FIGURE:g}", _is_figure),
     "str": ("a string", _is_text),
     "list[str]": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
     "dict[str, float]": (
-        "an object of numbers by test set",
+        f"an object of numbers in 0 .. {MAX_FIGURE:g} by test set",
         lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
     ),
 }

@@ -238,7 +238,7 @@ def find_hparams_set(row: str, problem: str) -> str:
     names = {experiment.hparams_set for row in ROWS for experiment in row.experiments()}
     name = row if row in names else PREFIX + row.removeprefix(PREFIX)
     if name not in names:
-        raise unknown("row", name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in names])
+        raise unknown("row", row, names if row.startswith(PREFIX) else [other.removeprefix(PREFIX) for other in names])
     return enfr_sets.get(name, name) if problem == EN_FR.problem else name
 
 

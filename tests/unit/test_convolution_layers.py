@@ -30,6 +30,7 @@ def test_the_papers_layers() -> None:
     ("text", "message"),
     [
         ("convolutions=8x3", "describes 1 layers, but the larger stack has 3; set num_hidden_layers=1"),
+        ("num_encoder_layers=5", "describes 3 layers, but the larger stack has 5; set num_encoder_layers=3"),
         ("convolutions=8x3*2+", "'' must be WIDTHxKERNEL or WIDTHxKERNEL*LAYERS; write e.g. 512x3"),
         ("convolutions=8*3", "'8*3' must be WIDTHxKERNEL"),
         ("convolutions=8x3*0", "'8x3*0' must be WIDTHxKERNEL"),

@@ -274,3 +274,14 @@ def test_memory_grows_with_micro_batches_and_accumulation() -> None:
     assert more.gradients == one.gradients + weights
     assert more.total == more.weights + more.moments + more.gradients + more.activations
     assert size.activations(TINY, 100, (0, 0, 0)) == 0
+
+
+UNTIED = {"shared_embedding_and_softmax_weights": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"), [({"model": "bytenet"}, 32), ({"model": "deep_att", "embedding_size": 24, **UNTIED}, 24)]
+)
+def test_gradients_of_embeddings_have_the_embeddings_width(changes: dict[str, Any], width: int) -> None:
+    memory = size.step_memory(replace(TINY, **NO_HEADS, **changes), 1234, 100, [(3, 5, 7)])
+    assert memory.gradients - memory.weights == 3 * 4 * 100 * width

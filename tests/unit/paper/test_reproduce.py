@@ -359,7 +359,7 @@ def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, d
         evaluate(folder, data, str(tmp_path))
     folder.problem = registry.problem("text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"})
     save(folder, 5)
-    with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files; see docs/data.md"):
+    with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files; write its"):
         evaluate(folder, str(tmp_path / "none"), str(tmp_path))
     assert not (folder.path / "results.json").exists()
 

@@ -45,6 +45,8 @@ def test_every_key_is_optional_and_unknown_keys_are_ignored(tmp_path: Path) -> N
         ("bleu", {"wmt14": "27.3"}),
         ("f1", False),
         ("train_seconds", -0.1),
+        ("train_seconds", 1e308),
+        ("gpu_count", 10**16),
         ("hardware", 8),
         ("gpu_count", 0.5),
         ("signatures", "nrefs:1"),
