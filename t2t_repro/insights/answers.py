@@ -65,7 +65,7 @@ class ExploredModel:
         self.name, self.description, self.translator = name, description, translator
         sampling = [field for field in vars(translator.decode_hparams) if field.startswith("sampling_")]
         self._changes = {field: getattr(DecodeHParams, field) for field in ("return_beams", *sampling)}
-        """Decode hparams that make a problem's defaults those of a beam search."""
+        """Changes to the problem's decode hparams: beam search instead of random sampling."""
         translator.check(dataclasses.replace(translator.decode_hparams, n=1, **self._changes))
         self._attention_shapes: dict[str, tuple[int, ...]] = {}
         """Shape of the weights [L, H, 1, 1] of each kind of attention for an empty text."""

@@ -97,14 +97,14 @@ REMARKS = {
         "Our formula gives the published number with 43,000 vocabulary entries, to which 40,000 merges can lead, and "
         "1,024 positions instead of 256. The layers are those of the authors' code. In the text of the publication, "
         "EN-DE has narrower layers, with which the model would have 188 M parameters. No number of steps is published. "
-        "At the full sustained rate, the paper's FLOPs would pay for 83 passes over 4.5 M pairs in EN-DE, and for "
+        "At the full sustained rate, the paper's FLOPs correspond to 83 passes over 4.5 M pairs in EN-DE, and to "
         "115 passes over 36 M pairs in EN-FR."
     ),
     "MoE": (
         "Our formula gives the published number of parameters. Shazeer et al. count 85 M multiplications per token. "
         "Our formula gives 89 M, of which 4 M are in gating networks that choose from all 2,048 experts at once; "
         "theirs choose in two levels. Batches have about 16,000 words per GPU, but no number of steps is published. "
-        "At the full sustained rate, the paper's FLOPs would pay for 286 passes in EN-DE, and for 201 passes in EN-FR."
+        "At the full sustained rate, the paper's FLOPs correspond to 286 passes in EN-DE, and to 201 passes in EN-FR."
     ),
     "Transformer": (
         "We chose the sizes of the EN-DE vocabularies so that the numbers of parameters agree. No number is "
