@@ -331,11 +331,11 @@ def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     file.flush()
 
 
-def typed_lines(prompt: str, history: Path) -> Iterator[str]:
+def typed_lines(history: Path) -> Iterator[str]:
     """Yields the lines of standard input until it ends (on a terminal: until Ctrl-D).
 
-    If standard input and output are a terminal, the user sees `prompt`, can edit the line, and can recall earlier
-    lines, which are stored in the file `history`.
+    If standard input and output are a terminal, the user sees the prompt "> ", can edit the line, and can recall
+    earlier lines, which are stored in the file `history`.
     """
     # If standard input or output is a file or a pipe, print no prompt, because it would become part of the output.
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -350,7 +350,7 @@ def typed_lines(prompt: str, history: Path) -> Iterator[str]:
     print("Ctrl-D ends the program.", file=sys.stderr, flush=True)
     while True:
         try:
-            text = input(prompt)
+            text = input("> ")
             text.encode("utf-8")  # fails if Python has decoded bytes that are not UTF-8 as lone surrogates
         except EOFError:
             print(file=sys.stderr)

@@ -303,7 +303,7 @@ class Decoder:
         """Translates each line that the user types."""
         from t2t_repro.decoding.output import finish_translations
 
-        for number, text in enumerate(program.typed_lines("> ", HISTORY)):
+        for number, text in enumerate(program.typed_lines(HISTORY)):
             try:
                 ((_, translation),) = self._stream([(text, "", "")], [number])
             except UserError as error:

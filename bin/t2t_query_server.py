@@ -111,7 +111,7 @@ def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path
 
 def translate_typed(client: Client, values: flags.FlagValues) -> None:
     """Translates each line that the user types. If a line fails, prints the error and continues with the next line."""
-    for text in program.typed_lines("> ", HISTORY):
+    for text in program.typed_lines(HISTORY):
         try:
             write(client.translate([text]), values)
         except UserError as error:

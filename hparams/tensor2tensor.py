@@ -1,7 +1,7 @@
 """hparams sets of tensor2tensor with the values that its papers and scripts used.
 
-transformer_base_v1, _v2 and _v3 are in transformer.py. tensor2tensor's transformer_base is transformer_base_v3 here, and
-its transformer_big is transformer_big_v3. The learning rates are tensor2tensor's at each step.
+transformer_base_v1, _v2 and _v3 are in transformer.py. tensor2tensor's transformer_base is transformer_base_v3 here,
+and its transformer_big is transformer_big_v3. The learning rates are tensor2tensor's at each step.
 
 tensor2tensor's batch_size counts positions on each GPU, including padding. Here batch_size counts the target tokens of
 a step over all devices, about three quarters of these positions (see transformer.py). The optimizer is always Adam.

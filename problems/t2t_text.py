@@ -11,11 +11,11 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem, SpaceID, setting
-from t2t_repro.problems.text_files import check_languages
+from t2t_repro.problems.text_files import StatedLanguages
 
 
 @registry.register_problem
-class T2tText(Problem):
+class T2tText(StatedLanguages):
     """For imported models: any task of tensor2tensor that turns a text into another one. It has no data of its own."""
 
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(extra_length=100)  # tensor2tensor's default
@@ -34,18 +34,6 @@ class T2tText(Problem):
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
         self.target_space_id = self.settings.target_space
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The languages in the settings; unknown if the settings do not name two languages."""
-        source, _, target = self.settings.languages.partition(",")
-        return source.strip(), target.strip()
-
-    def check(self) -> None:
-        """Raises UserError unless the settings name two languages or none."""
-        super().check()
-        if self.settings.languages:
-            check_languages(self)
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Raises UserError: only the problem of the training knows its text."""

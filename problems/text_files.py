@@ -11,17 +11,28 @@ from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem, setting
 
 
-def check_languages(problem: Problem) -> None:
-    """Raises UserError unless the setting `languages` names two languages, and Moses has rules for the second."""
-    from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
+class StatedLanguages(Problem):
+    """Base class of problems whose setting `languages` names the languages of sources and targets, e.g. "en,de"."""
 
-    if not all(problem.languages):
-        raise UserError(f"--languages={problem.settings.languages}: name two languages: --languages=en,de")
-    bleu.check_language(problem.languages[1])
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages in the settings; unknown if the settings do not name two languages."""
+        source, _, target = self.settings.languages.partition(",")
+        return source.strip(), target.strip()
+
+    def check(self) -> None:
+        """Raises UserError unless the settings name two languages, of which Moses has rules for the second, or none."""
+        super().check()
+        if self.settings.languages:
+            from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
+
+            if not all(self.languages):
+                raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
+            bleu.check_language(self.languages[1])
 
 
 @registry.register_problem
-class TextFiles(Problem):
+class TextFiles(StatedLanguages):
     """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""
 
     num_train_shards = 10
@@ -41,19 +52,11 @@ class TextFiles(Problem):
         """True if the settings name the files of the train and the dev split."""
         return bool(self.settings.train and self.settings.dev)
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The languages in the settings; unknown if the settings do not name two languages."""
-        source, _, target = self.settings.languages.partition(",")
-        return source.strip(), target.strip()
-
     def check(self) -> None:
         """Raises UserError unless the settings name two files for each split, and two languages or none."""
         super().check()
         for split in ("train", "dev"):
             self._paths(split)
-        if self.settings.languages:
-            check_languages(self)
 
     def _paths(self, split: str) -> list[str]:
         value: str = getattr(self.settings, split)

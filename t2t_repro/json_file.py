@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,11 @@ MAX_STRING = 4096
 def to_json(values: Any) -> str:
     """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the class definition."""
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
+
+
+def finite(number: float) -> float | None:
+    """Returns a number, or None for NaN and infinities, which JSON does not have."""
+    return number if math.isfinite(number) else None
 
 
 def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:

@@ -70,10 +70,10 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:
-        sources, references = paths_of(problem, data_dir, _names(problem)[0])
+        names = " and ".join(path.name for path in paths_of(problem, data_dir, _names(problem)[0]))
         raise UserError(
-            f"{data_dir}: no test set of problem {problem.base_name}; write its lines to {sources.name} and "
-            f"{references.name} there, or see docs/data.md"
+            f"{data_dir}: no test set of problem {problem.base_name}; write its lines to {names} there, or see "
+            "docs/data.md"
         )
     for paths in files.values():
         sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)

@@ -8,7 +8,6 @@ Shapes: L layers, H heads, Q queries, K keys.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.decoding.well_formed import MIN_EXTRA
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.json_file import finite
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
 
@@ -198,11 +198,6 @@ class ExploredModel:
             "worst_of_best": finite(tree.worst_of_best),
         }
         return {"limit": tree.limit, "steps": steps, "end": end}
-
-
-def finite(number: float) -> float | None:
-    """Returns a number, or None for infinities, which JSON does not have."""
-    return number if math.isfinite(number) else None
 
 
 def limits(models: Sequence[ExploredModel]) -> dict[str, float]:

@@ -19,9 +19,10 @@ from t2t_repro.decoding.journal import Journal, journal_path, translate_all
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.json_file import finite
 from t2t_repro.metrics.score import PAPER_BLEU, Score
 from t2t_repro.model_folder import ModelFolder
-from t2t_repro.paper.results import Results, finite, training_results, write_results
+from t2t_repro.paper.results import Results, training_results, write_results
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 from t2t_repro.textfile import read_lines, whole_file

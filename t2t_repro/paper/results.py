@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError, shortened
+from t2t_repro.json_file import finite
 from t2t_repro.textfile import whole_file
 from t2t_repro.training.metrics_log import read_metrics
 from t2t_repro.untrusted import parse_json, read_text
@@ -71,11 +71,6 @@ def training_results(folder: str | Path) -> Results:
         hardware=hardware,
         gpu_count=gpu_count,
     )
-
-
-def finite(value: float) -> float | None:
-    """Returns the value, or None if it is infinite or NaN, which JSON cannot hold."""
-    return value if math.isfinite(value) else None
 
 
 def write_results(folder: str | Path, results: Results) -> None:

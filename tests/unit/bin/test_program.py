@@ -193,7 +193,7 @@ def test_a_typed_line_that_is_not_utf_8_is_refused(
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    assert next(program.typed_lines("> ", tmp_path / "history")) == "zwei"
+    assert next(program.typed_lines(tmp_path / "history")) == "zwei"
     assert "the line is not UTF-8" in capsys.readouterr().err
 
 
