@@ -13,15 +13,13 @@ import pytest
 import tensorflow as tf
 from numpy_math import softmax
 
+from decoding_models import INPUTS, TARGETS, VOCAB, check_step_in_a_search, check_steps
 from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import Adam, TrainStep
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
-VOCAB = 20
-INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int32)
-TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int32)
 VARIANTS: dict[str, dict[str, Any]] = {
     "post-norm": {},
     "pre-norm": {"norm_before": True},
@@ -80,31 +78,11 @@ def test_a_position_sees_only_earlier_targets(changes: dict[str, Any]) -> None:
     ids=[*VARIANTS, "one hypothesis"],
 )
 def test_decoding_with_a_cache_gives_the_same_logits(changes: dict[str, Any], hypotheses: int) -> None:
-    model, length = build(changes), 3
-    random = np.random.default_rng(hypotheses)
-    tokens = random.integers(1, VOCAB, (length, 2, hypotheses)).astype(np.int32)
-    parents = random.integers(0, hypotheses, (length, 2, hypotheses))
+    check_steps(build(changes), hypotheses)
 
-    def decode_stepwise() -> list[Any]:
-        memory, cache = model.encode(tf.constant(INPUTS)), model.start(2 * hypotheses)
-        ids, logits = tf.zeros([2, hypotheses], tf.int32), []
-        for t in range(length):
-            step_logits, cache = model.decode_step(ids, tf.constant(t), cache, memory)
-            logits.append(step_logits)
-            order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
-            cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
-            ids = tf.constant(tokens[t])
-        return logits
 
-    logits = (tf.function(decode_stepwise) if hypotheses == 1 else decode_stepwise)()
-    histories = np.zeros((2, hypotheses, 0), np.int32)
-    inputs = np.repeat(INPUTS, hypotheses, axis=0)
-    for t in range(length):
-        targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
-        expected = np.asarray(model(inputs, targets))[:, t].reshape(2, hypotheses, VOCAB)
-        np.testing.assert_allclose(logits[t], expected, atol=1e-5)
-        histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
-        histories = np.concatenate([histories, tokens[t][:, :, None]], axis=2)
+def test_a_step_works_in_the_loop_of_a_search() -> None:
+    check_step_in_a_search(build())
 
 
 @variants
