@@ -19,7 +19,8 @@ def gnmt() -> HParams:
     several times. About 10 replicas take steps of 128 pairs asynchronously, and gradients are clipped to the norm 5.
     Here all steps are Adam's: 100,000 synchronous steps of 25,000 target tokens (about 1,000 pairs), and the rate falls
     linearly from 0.0002 to 0. Gradients are not clipped. Initial weights are uniform in [-0.04, 0.04] in the
-    publication; here, the kernels have 1.0 to 1.5 times this variance, by a gain of 0.8. We have not trained this set.
+    publication; here, the kernels have 1.0 to 1.5 times this variance, by a gain of 0.8. Dropout is that of EN-FR; for
+    EN-DE, the publication's is 0.3. We have not trained this set.
     """
     return HParams(
         model="gnmt",
