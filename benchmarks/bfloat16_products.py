@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 
 import tensorflow as tf
+
 from spread import spread
 
 SHAPES = ((512, 512, 2048), (128, 512, 8000))

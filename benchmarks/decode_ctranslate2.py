@@ -27,8 +27,8 @@ import ctranslate2
 import numpy as np
 import sentencepiece
 from absl import app, flags
-from spread import spread
 
+from spread import spread
 from t2t_repro import devices
 from t2t_repro.data.text_rules import one_line
 from t2t_repro.decoding.translator import Translator

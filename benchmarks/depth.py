@@ -27,8 +27,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from results import Results
 
+from results import Results
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.hparam import HParams, override

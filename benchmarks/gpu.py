@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 from absl import app, flags
+
 from random_pairs import random_lengths, random_records, random_sentence
 from results import Results
-
 from t2t_repro import registry
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.hparam import DecodeHParams, HParams, override

@@ -25,9 +25,9 @@ import matplotlib
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from results import Results
 
 from commands import run
+from results import Results
 from t2t_repro import devices
 from t2t_repro.data import batching
 from t2t_repro.data.pipeline import MicroBatch, Pipeline

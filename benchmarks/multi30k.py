@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from results import Results
 
 from commands import run, run_trainer
+from results import Results
 from t2t_repro.data.batching import first_steps, padding, plan
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.training.metrics_log import read_metrics

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from absl import app, flags
-from results import Results
 
 from commands import run, run_trainer
+from results import Results
 from t2t_repro.parsing.evalb import score_files, summarise
 from t2t_repro.parsing.trees import read_trees, right_branching, under_top
 from t2t_repro.training.metrics_log import read_metrics

@@ -19,8 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from absl import app, flags
-from random_pairs import random_lengths, random_records
 
+from random_pairs import random_lengths, random_records
 from t2t_repro import registry
 from t2t_repro.data import batching
 from t2t_repro.data.pipeline import MicroBatch, Pipeline

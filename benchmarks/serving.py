@@ -24,8 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from spread import spread
 
+from spread import spread
 from t2t_repro import devices
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.serving.client import Client

@@ -22,6 +22,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from absl import app, flags
+
 from spread import spread
 
 OUTPUT_DIR = flags.DEFINE_multi_string("output_dir", [], "model folder")

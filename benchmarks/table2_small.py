@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from results import Results
 
 from commands import run, run_trainer
+from results import Results
 from t2t_repro import registry
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.models import size

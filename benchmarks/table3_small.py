@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
-from results import Results
 
 from commands import run, run_trainer
+from results import Results
 from t2t_repro.paper import rows as paper
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")

@@ -129,6 +129,7 @@ class ModelFolder:
         """Returns the model folder at `path`, to start a training run in it or to resume one.
 
         If the folder has no checkpoints, there is nothing to resume: `create` writes its files or overwrites them.
+        Otherwise, `create` writes nothing; call `save_description` when the run has restored a checkpoint.
 
         Raises:
             UserError: an existing folder with checkpoints was trained on another problem or data, or with other
@@ -146,7 +147,8 @@ class ModelFolder:
                     f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
                     f"{existing.hparams.train_steps:,}, so the learning rate jumps"
                 )
-            files = {name: files[name] for name in DESCRIPTION}
+            existing.hparams, existing.origin = hparams, origin
+            return existing
         try:
             for name, contents in files.items():
                 with whole_file(folder / name) as file:
@@ -157,6 +159,13 @@ class ModelFolder:
         created = cls(folder, problem, vocabulary)
         created._created = new_files
         return created
+
+    def save_description(self) -> None:
+        """Writes hparams.json and problem.json. Raises UserError if they cannot be written."""
+        files = self.first_files(self.hparams, self.vocabulary, self.origin)
+        for name in DESCRIPTION:
+            with whole_file(self.path / name) as file:
+                file.write(files[name])
 
     @staticmethod
     def first_files(hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> dict[str, bytes]:

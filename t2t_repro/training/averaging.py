@@ -10,6 +10,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.output_files import only_writer
 from t2t_repro.progress import say
+from t2t_repro.training.checkpoint import IDENTITY
 from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, write_checkpoint
 
 
@@ -35,9 +36,11 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     sums: dict[str, np.ndarray] = {}
     for path in paths:
         checkpoint = read_checkpoint(path)
-        is_other_model = sums and sums.keys() != checkpoint.weights.keys()
-        if is_other_model or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
-            raise UserError(f"{path}: belongs to another model than the rest of {folder.path}; move it away")
+        shapes = {name: value.shape for name, value in checkpoint.weights.items()}
+        is_other_model = sums and shapes != {name: value.shape for name, value in sums.items()}
+        is_other_run = any(read_value(path, name) != read_value(paths[0], name) for name in IDENTITY)
+        if is_other_model or is_other_run or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
+            raise UserError(f"{path}: belongs to another training than the rest of {folder.path}; move it away")
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
     step = step_of(paths[-1])

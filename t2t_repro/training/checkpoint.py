@@ -34,6 +34,10 @@ BY_REQUEST = "saved_by_request"
 the run to stop."""
 
 
+IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
+"""Names of the fingerprints and the seed of a run. A run resumes only from a checkpoint with the same values."""
+
+
 class Checkpoints:
     """Saves and restores the state of a training run.
 
@@ -53,19 +57,18 @@ class Checkpoints:
         self._by_request = tf.Variable(False)
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
-        self._identity = {
-            "hparams_fingerprint": hparams_fingerprint(folder.hparams),
-            "vocabulary_fingerprint": folder.vocabulary.fingerprint,
-            "data_fingerprint": folder.origin.data_fingerprint,
-            "random_seed": str(folder.origin.random_seed),
-        }
-        """Fingerprints and seed of this run. The run resumes only from a checkpoint with the same values."""
-        self._saved_identity = {name: tf.Variable(value) for name, value in self._identity.items()}
+        values = (
+            hparams_fingerprint(folder.hparams),
+            folder.vocabulary.fingerprint,
+            folder.origin.data_fingerprint,
+            str(folder.origin.random_seed),
+        )
+        self._identity = dict(zip(IDENTITY, values, strict=True))
         self._state = {
             "weights": _by_name(model.trainable_variables),
             "optimizer": _by_name(optimizer_variables),
             "step": self._step,
-            **self._saved_identity,
+            **{name: tf.Variable(value) for name, value in self._identity.items()},
         }
         self._checkpoint = tf.train.Checkpoint(**self._state, **{BY_REQUEST: self._by_request})
 
@@ -105,6 +108,13 @@ class Checkpoints:
 
     def _read(self, path: str) -> bool:
         """Reads a checkpoint into the variables of this run; returns False if the checkpoint is damaged."""
+        for name, value in self._identity.items():
+            saved = read_value(path, name)  # None if the checkpoint is damaged, or another program's
+            if saved is not None and saved.decode() != value:
+                raise UserError(
+                    f"{path}: trained with {name.replace('_', ' ')} {saved.decode()}, now it is {value}; put the "
+                    "checkpoints of this folder's own training back, or give another --output_dir"
+                )
         try:
             with plain_path(path) as readable:
                 status = tf.train.Checkpoint(**self._state).read(readable).assert_existing_objects_matched()
@@ -121,13 +131,6 @@ class Checkpoints:
                 f"{path}: lacks variables of this run; it was made by another version of t2t-trainer or with another "
                 f"--precision; take its weights with --warm_start_from={shlex.quote(path)} and another --output_dir"
             ) from None
-        for name, value in self._identity.items():
-            saved = self._saved_identity[name].numpy().decode()
-            if saved != value:
-                raise UserError(
-                    f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is {value}; put the checkpoints of "
-                    "this folder's own training back, or give another --output_dir"
-                )
         return True
 
     def save(self, step: int, by_request: bool = False) -> str:

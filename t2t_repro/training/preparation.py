@@ -115,6 +115,8 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         if config.precision == "tf32" and not devices.multiplies_tf32():
             run.say(f"warning: {devices.names()[0]} has no TF32, so this run computes in float32")
         start = _restore(run, checkpoints, model)
+        if run.is_chief and start:
+            folder.save_description()  # this run may have another train_steps, for example
         if run.is_chief and start < hparams.train_steps:
             _warn_of_full_disk(run, model)
         refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
@@ -206,10 +208,10 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
 
 @contextlib.contextmanager
 def _discarded_on_error(run: Run, folder: ModelFolder) -> Iterator[None]:
-    """Returns a context in which a UserError makes the chief delete the files that it has created in the folder."""
+    """Returns a context in which an error makes the chief delete the files that it has created in the folder."""
     try:
         yield
-    except UserError:
+    except Exception:
         if run.is_chief:
             folder.discard()
         raise

@@ -7,8 +7,8 @@ import json
 import re
 
 import pytest
-from t2t_models import MODELS, NEED_MODELS
 
+from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.bin import t2t_decoder, t2t_trainer
 from t2t_repro.bin.t2t_flags import answer
 from t2t_repro.hparam import HParams

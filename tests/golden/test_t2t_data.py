@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from t2t_models import MODELS, NEED_MODELS
 
 from programs import error, succeed
+from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.t2t_data import describe, load_t2t_records, load_t2t_vocabulary

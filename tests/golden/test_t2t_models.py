@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from t2t_models import MODELS, NEED_MODELS
 
+from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.importing.model import BYTES, Import, Request
 from t2t_repro.model_folder import ModelFolder

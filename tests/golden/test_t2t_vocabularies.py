@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from t2t_models import MODELS, NEED_MODELS
 
+from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.data.graph_vocabulary import graph_vocabulary
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, load_vocabulary

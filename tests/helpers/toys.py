@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from user_errors import user_error
-
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
+from user_errors import user_error
 
 ENGLISH = ("red", "green", "house", "tree", "small", "large", "river")
 GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μικρό", "μεγάλο", "ποτάμι")

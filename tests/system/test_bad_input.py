@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from folders import contents
 
 from disks import largest_file
+from folders import contents
 from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
 from t2t_repro.data.records import find_shards, index_path
 from t2t_repro.model_folder import ModelFolder

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from folders import contents
 
+from folders import contents
 from programs import command, succeed, write_pairs
 from t2t_repro.data.job import LOCK
 

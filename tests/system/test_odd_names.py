@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from folders import contents
 
+from folders import contents
 from programs import LOOKUP, TrainedModel, error, refused, run, succeed
 from t2t_repro.checkpoint_reader import checkpoints_in
 from t2t_repro.textfile import read_lines

@@ -10,8 +10,8 @@ import signal
 from pathlib import Path
 
 import sacrebleu
-from folders import contents
 
+from folders import contents
 from processes import STOP_REQUESTED, code_that_waits, start_program
 from programs import run, succeed
 from t2t_repro.metrics.bleu import paper_bleu

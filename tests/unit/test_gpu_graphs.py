@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import gpu_graphs
 import pytest
 import tensorflow as tf
 
+import gpu_graphs
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from user_errors import user_error
 
 from models import weights_of, write_checkpoint
 from t2t_repro import devices
@@ -24,6 +23,7 @@ from t2t_repro.json_file import to_json
 from t2t_repro.model_folder import MAY_DIFFER, ModelFolder, Origin, hparams_fingerprint, open_folders
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models.transformer import Transformer
+from user_errors import user_error
 
 
 def write(folder: ModelFolder, step: int, place: str = "") -> Transformer:
@@ -57,6 +57,9 @@ def test_the_same_training_may_resume_with_more_steps(
     longer = replace(tiny_hparams, train_steps=tiny_hparams.train_steps + 1)
     resumed = ModelFolder.create(folder.path, longer, tiny_vocabulary, folder.origin)
     assert resumed.hparams == longer
+    assert ModelFolder(folder.path).hparams == tiny_hparams  # until the run has restored a checkpoint
+    resumed.save_description()
+    assert ModelFolder(folder.path).hparams == longer
     assert step_of(resumed.checkpoint()) == 5
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.registry import Registry, snake_case
+from user_errors import user_error
 
 GOOD = '''
 from t2t_repro import registry

@@ -12,12 +12,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from user_errors import user_error
 
 from disks import largest_file
 from properties import few
 from t2t_repro.errors import UserError
 from t2t_repro.textfile import decode_lines, read_lines, whole_file
+from user_errors import user_error
 
 
 def lines_of(path: Path, contents: bytes) -> list[str]:

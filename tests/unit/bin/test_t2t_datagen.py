@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from folders import contents
 
+from folders import contents
 from t2t_repro.bin import program, t2t_datagen
 from t2t_repro.data import vocabulary
 from toys import ENGLISH, GREEK, lines

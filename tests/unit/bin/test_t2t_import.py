@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
 
 import programs
 from golden_model import HPARAMS, by_our_names
+from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_errors import user_error
 
 from disks import largest_file
 from t2t_repro.corpora.archives import EXTRACTED, Archive, MissingArchiveError, find, unpack
 from t2t_repro.errors import UserError
 from tars import write_tar
+from user_errors import user_error
 
 NOWHERE = "file:///no/such/folder"
 FILES = {"training/a.en": b"one\ntwo\n" * 5000, "training/a.de": b"eins\nzwei\n" * 5000, "training/a.fr": b"un\n"}

@@ -8,15 +8,15 @@ import types
 from pathlib import Path
 
 import pytest
-from folders import contents
-from user_errors import user_error
 
+from folders import contents
 from t2t_repro.corpora import private_folder
 from t2t_repro.corpora.private_folder import default_folder, make_private
 from t2t_repro.data import test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.errors import UserError
 from toys import Published
+from user_errors import user_error
 
 
 @pytest.mark.parametrize(

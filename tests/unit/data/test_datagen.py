@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from folders import contents
 
+from folders import contents
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import contents, put
 
 from disks import largest_file
+from folders import contents, put
 from t2t_repro.data import datagen, summary, test_set_files, vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import LOCK, Options

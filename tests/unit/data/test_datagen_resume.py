@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import contents
 
+from folders import contents
 from t2t_repro.data import datagen, encoding, vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from folders import contents
 
+from folders import contents
 from programs import refused, run
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from folders import contents
 from subwords import small_subwords
-
 from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from folders import contents, put
 
+from folders import contents, put
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import index_path

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import tensorflow as tf
-from subwords import SUBTOKENS, file_of, small_subwords
 
+from subwords import SUBTOKENS, file_of, small_subwords
 from t2t_repro.data.graph_vocabulary import differences, graph_vocabulary
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import Vocabulary

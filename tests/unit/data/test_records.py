@@ -13,7 +13,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from user_errors import user_error
 
 from properties import few
 from t2t_repro.data import records
@@ -28,6 +27,7 @@ from t2t_repro.data.records import (
     write_shard,
 )
 from t2t_repro.errors import UserError
+from user_errors import user_error
 
 PAIRS = [([5, 6, 1], [7, 1]), ([300, 70_000, 2, 1], [1]), ([8, 1], [9, 10, 11, 12, 1]), ([4, 1], [4, 1])]
 

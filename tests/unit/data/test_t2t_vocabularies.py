@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from subwords import SUBTOKENS, file_of, small_subwords
 
 from properties import few
+from subwords import SUBTOKENS, file_of, small_subwords
 from t2t_repro.data import t2t_vocabularies
 from t2t_repro.data.t2t_vocabularies import BYTES_MODEL, ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary, load_vocabulary

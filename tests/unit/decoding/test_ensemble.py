@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_math import log_softmax
 
+from numpy_math import log_softmax
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy_math import log_softmax
 
 from models import ModelWithoutCache
+from numpy_math import log_softmax
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers

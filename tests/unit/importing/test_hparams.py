@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from old_models import OLD_HPARAMS
 
 from golden_model import HPARAMS
+from old_models import OLD_HPARAMS
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams

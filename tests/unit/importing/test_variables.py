@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from old_models import weights, write_old_checkpoint
 
 from golden_model import HPARAMS, by_our_names
+from old_models import weights, write_old_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.importing.variables import OldVariables
 from t2t_repro.models.transformer import Transformer

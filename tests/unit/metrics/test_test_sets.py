@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from sacrebleu.dataset import DATASETS
-from user_errors import user_error
 
 from t2t_repro.corpora.archives import MissingArchiveError
 from t2t_repro.metrics import test_sets
 from tars import write_tar
+from user_errors import user_error
 
 NAME = "wmt14/full"
 SOURCE = """<srcset setid="newstest2014" srclang="any">

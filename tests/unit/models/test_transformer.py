@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy_math import softmax
 
 from decoding_models import INPUTS, TARGETS, VOCAB, check_step_in_a_search, check_steps
+from numpy_math import softmax
 from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models.transformer import Transformer

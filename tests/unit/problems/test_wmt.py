@@ -14,13 +14,13 @@ import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate.wmt import DATASET_MAP
-from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.metrics import bleu
 from t2t_repro.metrics.score import PAPER_BLEU_ASCII
 from tars import write_tar
+from user_errors import user_error
 
 EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
 NEWS, UN, GIGA, DEV = "training-parallel-nc-v9.tgz", "training-parallel-un.tgz", "training-giga-fren.tar", "dev.tgz"

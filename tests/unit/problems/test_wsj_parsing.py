@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_errors import user_error
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_evalb
@@ -17,6 +16,7 @@ from t2t_repro.data import vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing
+from user_errors import user_error
 
 FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}
 

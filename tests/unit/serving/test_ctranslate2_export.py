@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from subwords import small_subwords
 
 from disks import largest_file
 from models import weights_of, write_checkpoint
+from subwords import small_subwords
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.translator import Translator

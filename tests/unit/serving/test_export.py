@@ -14,10 +14,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from subwords import small_subwords
 
 from disks import largest_file
 from models import Copier
+from subwords import small_subwords
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from folders import contents
-from user_errors import user_error
 
 from checkpoints import Training, listed, numbers, same
+from folders import contents
 from models import write_checkpoint
 from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
@@ -19,6 +18,7 @@ from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.training.averaging import average_checkpoints
 from t2t_repro.training.checkpoint import warm_start
 from t2t_repro.training.step import TrainStep
+from user_errors import user_error
 
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
 
@@ -189,10 +189,27 @@ def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last
     assert contents(folder.path) == before
 
 
-def test_an_average_with_another_models_checkpoint_is_refused(folder: ModelFolder) -> None:
+@pytest.mark.parametrize("other", ["weights", "shapes", "seed"])
+def test_an_average_with_a_checkpoint_of_another_training_is_refused(folder: ModelFolder, other: str) -> None:
     Training(folder).saved(1)
-    write_checkpoint(folder.path, 2, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
-    assert "another model" in user_error(average_checkpoints, folder, 2)
+    if other == "weights":
+        write_checkpoint(folder.path, 2, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
+    elif other == "shapes":
+        folder.hparams = replace(folder.hparams, filter_size=8)
+        Training(folder).saved(2)
+    else:
+        folder.origin = replace(folder.origin, random_seed=8)
+        Training(folder).saved(2)
+    assert "model.ckpt-2: belongs to another training than" in user_error(average_checkpoints, folder, 2)
+
+
+def test_a_checkpoint_of_another_size_is_refused_and_stays(folder: ModelFolder) -> None:
+    hparams = folder.hparams
+    folder.hparams = replace(hparams, filter_size=8)
+    Training(folder).saved(2)
+    before, folder.hparams = contents(folder.path), hparams
+    assert "trained with hparams fingerprint" in user_error(Training(folder).checkpoints.restore)
+    assert contents(folder.path) == before
 
 
 def test_the_best_checkpoint_is_kept_apart(folder: ModelFolder) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from folders import contents
-from user_errors import user_error
 
 from checkpoints import Training, listed, numbers, same
 from disks import largest_file
+from folders import contents
 from t2t_repro.checkpoint_reader import read_checkpoint, step_of
 from t2t_repro.errors import UserError
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training import checkpoint_files
 from t2t_repro.training.averaging import average_checkpoints
 from t2t_repro.training.checkpoint_files import delete_unfinished
+from user_errors import user_error
 
 
 def test_tensorflow_finds_the_latest_checkpoint_after_damage_and_requests(folder: ModelFolder) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from subwords import small_subwords
 
+from subwords import small_subwords
 from t2t_repro import devices, registry
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy_math import softmax
 
+from numpy_math import softmax
 from t2t_repro.training.loss import smoothed_cross_entropy
 
 VOCAB = 7

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from user_errors import user_error
-
 from checkpoints import Training, numbers, same
 from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.training.averaging import average_checkpoints
 from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from user_errors import user_error
 
 NAMES = [
     "Modell [x]", "[", "a]", "a*b", "**", "what?", "[!a]", "back\\slash", "\\", " begins and ends ", "a, b", ",",

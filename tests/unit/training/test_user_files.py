@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from user_errors import user_error
 
 from t2t_repro.data import vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
@@ -16,6 +15,7 @@ from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, se
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.preparation import _refuse_to_overwrite
+from user_errors import user_error
 
 USER_FILES = [
     ".env.template", ".gitlab.settings", ".hparams.json.backup", ".checkpoint.ABCDEFGH", ".vocab.abcdefgh",
