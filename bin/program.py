@@ -88,6 +88,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: {t2t_flags.answer(name, error.flagname) or error}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(str(error).split())}")
+    except MemoryError:
+        say(f"{name}: the machine has too little free memory; end other programs, or give smaller files")
     except Exception as error:
         if not (shortage := _memory_shortage(error)):
             raise
@@ -133,7 +135,11 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
-            raise UserError(f"argument {argument!a} is not UTF-8; convert the text, or rename the file or folder")
+            cure = "convert the text, or rename the file or folder"
+            with contextlib.suppress(UnicodeDecodeError):
+                os.fsencode(argument).decode("utf-8")
+                cure = "Python reads arguments in another encoding: set the environment variable PYTHONUTF8=1"
+            raise UserError(f"argument {argument!a} is not UTF-8; {cure}")
     argv = [_with_home(argument) for argument in argv]
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
@@ -146,9 +152,9 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         registry.import_usr_dir(values.t2t_usr_dir)
     _define_settings(values)
     if values.help:
-        print(f"{help_title}{values.get_help()}")
+        write_lines([f"{help_title}{values.get_help()}"])
     elif values.registry_help:
-        print(registry.help_text())
+        write_lines([registry.help_text()])
     else:
         positional = values(argv)[1:]
         if positional:

@@ -129,7 +129,7 @@ def check_choices(values: flags.FlagValues) -> None:
 def numbers(flag: str, texts: Sequence[str]) -> list[int]:
     """Returns the numbers in a list. Raises UserError if one is no number."""
     for text in texts:
-        if not (text.isascii() and text.isdigit()):
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise UserError(f"--{flag}={shortened(text)}: not a number; give numbers from 1, separated by commas")
     return [int(text) for text in texts]
 

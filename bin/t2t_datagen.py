@@ -22,6 +22,7 @@ flags.DEFINE_integer(
     "number of processes that encode text; 0: one per core, or one for fewer than 50,000 pairs; the data does not "
     "depend on this number",
     lower_bound=0,
+    upper_bound=4096,
     flag_values=FLAGS,
 )
 flags.DEFINE_string(

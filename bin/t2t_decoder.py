@@ -111,6 +111,9 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
         refuse_decode_hparams(decode_hparams, names, reason, problem.decode_hparams)
         pairs = list(read_pairs(values.score_file))
     else:
+        if values.output_format == "jsonl":
+            reason = "--output_format=jsonl always writes the scores; omit it"
+            refuse_decode_hparams(decode_hparams, ["write_beam_scores"], reason)
         lines = read_input(values, decode_hparams.prefix_file)
     inputs = [*input_files(values, decode_hparams.prefix_file), *model_files(folders, checkpoints)]
     output = at_end.enter_context(program.output(output_path(values), UNFINISHED, inputs))

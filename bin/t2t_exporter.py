@@ -34,7 +34,10 @@ for name, text in (
     ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
     ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
     ("servable_name", "name of the model on the server; default: the problem's name"),
-    ("warmup_from_file", "file of lines that the server translates to warm up; default: some subwords"),
+    (
+        "warmup_from_file",
+        "file whose first 100 lines the server translates to warm up; default: some subwords",
+    ),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "format of the model", flag_values=FLAGS)
@@ -66,6 +69,8 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = decode_hparams(values, folder)
     warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
+    if values.warmup_from_file and not warmup_texts:
+        raise UserError(f"--warmup_from_file={values.warmup_from_file}: the file is empty; omit the flag")
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
     if set(PATTERN_CHARACTERS) & set(str(export_dir)):

@@ -57,11 +57,12 @@ flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", 
 RETRIES = "how often to repeat a request while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
 for name, number, bounds, text in (
     ("servable_version", None, (0, 2**63 - 1), "version of the model; default: the server's latest"),
-    ("batch_size", 32, (1, None), "lines per request"),
+    ("batch_size", 32, (1, 1_000_000), "lines per request"),
     ("retries", 4, (0, 1000), RETRIES),
 ):
     flags.DEFINE_integer(name, number, text, *bounds, flag_values=FLAGS)
 flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", 0.001, 1e6, flag_values=FLAGS)
+flags.register_validator("timeout_secs", lambda secs: secs == secs, "give a number of seconds", flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:

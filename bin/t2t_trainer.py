@@ -70,7 +70,7 @@ INTEGERS = {
 }  # fmt: skip
 """For each flag with an integer value, by name: default, lowest value and help text."""
 
-UPPER_BOUNDS = {"random_seed": 2**32 - 1}
+UPPER_BOUNDS = {"random_seed": 2**32 - 1, "intra_op_parallelism_threads": 4096, "inter_op_parallelism_threads": 4096}
 
 BOOLEANS = {
     "dry_run": "print the number of steps, the learning rates, the micro-batches, and the memory and disk space that "

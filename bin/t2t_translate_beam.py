@@ -99,25 +99,29 @@ def pipeline_options(text: str) -> Any:
     Raises UserError if Beam is not installed, or does not know an option or the runner.
     """
     logging.disable(logging.WARNING)  # importing Beam prints a warning for each missing extra
+    errors = io.StringIO()
     try:
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
         from apache_beam.runners import create_runner
-    except ImportError:
-        raise UserError('Apache Beam is not installed; pip install "t2t_repro[beam]"') from None
-    finally:
-        logging.disable(logging.NOTSET)
-    errors = io.StringIO()
-    try:
+
         with contextlib.redirect_stderr(errors):
             # Beam's default, DirectRunner, would first try to download and start another runner, Prism.
             options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
-            options.get_all_options()
+            known, given = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
+        if unknown := given.keys() - known.keys():
+            raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
         create_runner(options.view_as(StandardOptions).runner)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] == "apache_beam":
+            raise UserError('Apache Beam is not installed; pip install "t2t_repro[beam]"') from None
+        raise UserError(f"--beam_options={text}: {error}") from None
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
     except SystemExit:  # Beam's parser has written the reason to `errors`
         reason = errors.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
-        raise UserError(f"--beam_options={text}: {reason}") from None
+        raise UserError(f"--beam_options={text}: {reason or 'give options with their values'}") from None
+    finally:
+        logging.disable(logging.NOTSET)
     return options
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
+from t2t_repro.output_files import is_stream
 from t2t_repro.problem import Problem, setting
 
 
@@ -53,10 +54,12 @@ class TextFiles(StatedLanguages):
         return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
-        """Raises UserError unless the settings name two files for each split, and two languages or none."""
+        """Raises UserError unless the settings name two regular files for each split, and two languages or none."""
         super().check()
         for split in ("train", "dev"):
-            self._paths(split)
+            for path in self._paths(split):
+                if is_stream(path):
+                    raise UserError(f"--{split}={path}: not a regular file; t2t-datagen reads it twice; copy it to one")
 
     def _paths(self, split: str) -> list[str]:
         value: str = getattr(self.settings, split)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line, shortened
 from t2t_repro.untrusted import require_regular
 
 CHECKPOINT = "model.ckpt"
@@ -141,8 +141,27 @@ def open_checkpoint(path: str) -> Iterator[Any]:
             raise UserError(
                 f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
             ) from None
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path}: this checkpoint is damaged ({reason}); use another one") from None
+        refuse_unreadable(path)
+        raise UserError(
+            f"{path}: this checkpoint is damaged ({shortened(first_line(error))}); use another one"
+        ) from None
+
+
+def refuse_unreadable(path: str) -> None:
+    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
+
+    TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
+    """
+    for file in Path(path).parent.glob(f"{glob.escape(Path(path).name)}.*"):
+        try:
+            with open(file, "rb") as stream:
+                while stream.read(1 << 24):
+                    pass
+        except OSError as error:
+            raise UserError(
+                f"{file}: cannot be read ({error.strerror or error}); check the disk and the permissions, then run the "
+                "same command again"
+            ) from None
 
 
 @contextmanager

@@ -157,9 +157,9 @@ class HParams:
         layers = ("num_encoder_layers", "num_decoder_layers")
         check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
         check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
-        check(self, ["moe_loss_coef"], lambda weight: 0 <= weight < math.inf, "must be 0 or more, and finite")
+        check(self, ["moe_loss_coef"], lambda weight: weight >= 0, "must be 0 or more")
         positive = ("norm_epsilon", "initializer_gain", "optimizer_adam_epsilon", "learning_rate_constant")
-        check(self, positive, lambda value: 0 < value < math.inf, "must be above 0, and finite")
+        check(self, positive, lambda value: value > 0, "must be above 0")
         channels = ("attention_key_channels", "attention_value_channels")
         widths = (*channels, "output_embedding_size", "embedding_size", "cell_size")
         check(self, widths, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
@@ -287,8 +287,7 @@ class DecodeHParams:
         check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
         check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
         check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
-        check(self, ("alpha", "coverage_penalty"), lambda value: value < math.inf, "must be finite")
-        check(self, ["sampling_temp"], lambda value: 1e-3 <= value < math.inf, "must be 0.001 or more, and finite")
+        check(self, ["sampling_temp"], lambda value: value >= 1e-3, "must be 0.001 or more")
         check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
         if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
             raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from t2t_repro.errors import UserError
 if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
 
+MAX_FLOAT = 1e6
+"""Maximum value of another hyper-parameter. Far larger values overflow in products of float32."""
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
@@ -19,6 +22,10 @@ LIMITS = {
     **dict.fromkeys(("moe_num_experts", "moe_k"), 1 << 20),
     "beam_size": 10_000,
     "n": 10_000,
+    **dict.fromkeys(("extra_length", "max_input_size"), 1 << 20),
+    "repeat_ngram_size": 100,
+    "alpha": 10,
+    "repeat_ngram_penalty": math.inf,
     "sampling_seed": 2**63 - 1,
     **dict.fromkeys(
         (
@@ -54,10 +61,11 @@ def check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], ru
 
 
 def check_limits(values: Any) -> None:
-    """Raises UserError if an integer field of dataclass `values` is above its limit."""
+    """Raises UserError if a number in a field of dataclass `values` is above its limit."""
     for field in dataclasses.fields(values):
-        value, limit = getattr(values, field.name), LIMITS.get(field.name, MAX_INT)
-        if isinstance(value, int) and value > limit:
+        value = getattr(values, field.name)
+        limit = LIMITS.get(field.name, MAX_FLOAT if isinstance(value, float) else MAX_INT)
+        if isinstance(value, int | float) and value > limit:
             raise UserError(f"{field.name}={value} must be at most {limit}")
 
 

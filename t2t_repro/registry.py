@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -224,7 +225,7 @@ def import_usr_dir(directory: str) -> None:
     """
     if not directory:
         return
-    folder = Path(directory).expanduser().resolve()
+    folder = Path(os.path.realpath(os.path.expanduser(directory)))
     if not (folder / "__init__.py").is_file():
         raise UserError(f"--t2t_usr_dir={directory}: no __init__.py there; write one that imports your modules")
     if not folder.name.isidentifier():

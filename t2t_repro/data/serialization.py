@@ -6,9 +6,12 @@ An example has the int64 lists "inputs" and "targets", like the examples of tens
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 
 import numpy as np
+
+from t2t_repro.quiet import quiet_tensorflow
 
 Ids = list[int]
 
@@ -48,6 +51,9 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
     """
+    if "tensorflow" not in sys.modules:
+        with quiet_tensorflow():
+            import tensorflow  # noqa: F401
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 

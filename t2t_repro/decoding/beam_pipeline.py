@@ -281,12 +281,28 @@ def write(path: str, lines: Iterable[str]) -> None:
 
 
 def input_files(path: str) -> list[str]:
-    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name."""
+    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name.
+
+    Raises UserError as `match` does.
+    """
+    require_file_system(path)
     return [path] if FileSystems.exists(path) else match(path)
 
 
+def require_file_system(path: str) -> None:
+    """Raises UserError if Beam knows no file system for a path, e.g. for gs:// without the package apache-beam[gcp]."""
+    try:
+        FileSystems.get_filesystem(path)
+    except ValueError as error:
+        raise UserError(f"{path}: {_reason(error)}") from None
+
+
 def match(pattern: str) -> list[str]:
-    """Returns the sorted paths of the files that match a pattern such as "x-*.en"."""
+    """Returns the sorted paths of the files that match a pattern such as "x-*.en".
+
+    Raises UserError if Beam knows no file system for the pattern.
+    """
+    require_file_system(pattern)
     try:
         (result,) = FileSystems.match([pattern])
     except BeamIOError:

@@ -68,7 +68,14 @@ class OldVariables:
         weights: dict[str, np.ndarray] = {}
         self.unused.clear()
         with open_checkpoint(path) as reader:
-            for name in sorted(reader.get_variable_to_shape_map()):
+            names = sorted(reader.get_variable_to_shape_map())
+            if not any(name.startswith(f"{SCOPE}body/encoder/") for name in names):
+                found = [name for name in names if not any(unused.fullmatch(name) for unused in UNUSED.values())][:2]
+                raise UserError(
+                    f"{path}: no checkpoint of tensor2tensor's model transformer (it has "
+                    f"{', '.join(found) or 'no weights'}); give one of that model. One of t2t-trainer needs no import"
+                )
+            for name in names:
                 kind = next((kind for kind, names in UNUSED.items() if names.fullmatch(name)), "")
                 if kind:
                     self.unused[kind] += 1
@@ -76,11 +83,6 @@ class OldVariables:
                     weights[name] = np.asarray(reader.get_tensor(name), np.float64)
                 if name == "global_step":
                     self.step = int(reader.get_tensor(name))
-        if not any(name.startswith(f"{SCOPE}body/encoder/") for name in weights):
-            found = ", ".join([*weights][:2]) or "no weights"
-            raise UserError(
-                f"{path}: no checkpoint of tensor2tensor's model transformer (it has {found}); give one of that model"
-            )
         return weights
 
     def sizes(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from t2t_repro.checkpoint_reader import (
     plain_path,
     read_checkpoint,
     read_value,
+    refuse_unreadable,
     step_of,
 )
 from t2t_repro.data.vocabulary import Vocabulary
@@ -24,7 +25,6 @@ from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import (
     BEST,
     keep_only,
-    refuse_unreadable,
     set_aside,
     write_checkpoint,
 )

@@ -128,23 +128,6 @@ def delete_unfinished(folder: Path) -> None:
                 path.unlink()
 
 
-def refuse_unreadable(path: str) -> None:
-    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
-
-    TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
-    """
-    for file in _files(path):
-        try:
-            with open(file, "rb") as stream:
-                while stream.read(1 << 24):
-                    pass
-        except OSError as error:
-            raise UserError(
-                f"{file}: cannot be read ({error.strerror or error}); check the disk and the permissions, then run the "
-                "same command again"
-            ) from None
-
-
 def _files(checkpoint: str) -> list[Path]:
     """Returns the paths of a checkpoint's existing files: its index file first, then its data files."""
     path = Path(checkpoint)

@@ -308,6 +308,7 @@ def test_a_target_language_is_never_guessed(trained: TrainedModel, tmp_path: Pat
         (["--shards=2"], ("--shards", "--decode_to_file")),
         (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
         (["--output_attention"], ("--output_attention", "jsonl")),
+        (["--output_format=jsonl", "--decode_hparams=write_beam_scores=true"], ("write_beam_scores=True", "jsonl")),
         (["--score_file=/nowhere"], ("/nowhere", "no such file")),
         (["--score_file=x", "--decode_from_file=y"], ("--decode_from_file", "--score_file")),
         (["--decode_interactive", "--decode_to_file=y"], ("--decode_to_file", "--decode_interactive")),

@@ -255,7 +255,14 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     refused(piped, "standard input:2: not UTF-8")
     refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file does nothing with --inputs_once")
     refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once=z\\udcfc", "is not UTF-8")
-    for flag in ("batch_size=0", "retries=1025", "servable_version=9223372036854775808", "timeout_secs=inf"):
+    for flag in (
+        "batch_size=0",
+        "retries=1025",
+        "servable_version=9223372036854775808",
+        "timeout_secs=inf",
+        "timeout_secs=nan",
+        f"batch_size={10**20}",
+    ):
         refused(run("query-server", *flags, f"--{flag}"), flag.partition("=")[0])
     refused(run("query-server", *flags, f"--decode_to_file={tmp_path}", input="a\n"), "is a folder; name a file")
     assert not list(tmp_path.iterdir())

@@ -269,6 +269,7 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
         (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
+        (["--warmup_from_file=/dev/null"], ("--warmup_from_file=/dev/null: the file is empty",)),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(

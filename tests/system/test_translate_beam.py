@@ -135,6 +135,10 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         (["--beam_options=--runner=Nobody"], ("--beam_options", "Nobody", "FlinkRunner")),
         (["--beam_options=--direct_num_workers=x"], ("--beam_options", "--direct_num_workers", "'x'")),
         (["--beam_options='"], ("--beam_options", "quotation")),
+        (["--beam_options=--direct_num_workrs=2"], ("--beam_options", "Beam has no option --direct_num_workrs")),
+        (["--beam_options=--help"], ("--beam_options=--help: give options with their values",)),
+        (["--decode_from_file=nope://x/y"], ("nope://x/y: Unable to get filesystem",)),
+        (["--decode_to_file=nope://x/y"], ("nope://x/y", "Unable to get filesystem")),
     ],
 )
 def test_a_mistake_ends_in_one_line_before_anything_is_written(

@@ -49,6 +49,15 @@ def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
         assert read_value(wrong_path, "step") is None
 
 
+def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
+    path = write(tmp_path, "w")
+    [data] = tmp_path.glob("*.data*")
+    data.unlink()
+    data.symlink_to("/proc/self/mem")  # a regular file that cannot be read
+    with pytest.raises(UserError, match=f"^{data}: cannot be read .*; check the disk and the permissions"):
+        read_checkpoint(path)
+
+
 def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,7 +210,9 @@ def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
 
 
 def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
-    assert "no __init__.py there" in user_error(registry.import_usr_dir, str(tmp_path / "nowhere"))
+    (tmp_path / "loop").symlink_to("loop")
+    for folder in (str(tmp_path / "nowhere"), str(tmp_path / "loop"), "~nobody_with_this_name/usr"):
+        assert "no __init__.py there" in user_error(registry.import_usr_dir, folder)
     assert "no __init__.py there" in user_error(registry.import_usr_dir, package(tmp_path / "usr_bare", mine=GOOD))
 
 

@@ -39,6 +39,11 @@ def run(main: program.Main, *arguments: str) -> int:
         (UserError("x.en: no such\nfile"), 2, "t2t-counter: x.en: no such file\n"),
         (FileNotFoundError(2, "No such file", "x.en"), 2, "t2t-counter: x.en: No such file\n"),
         (OSError("disk full"), 2, "t2t-counter: input/output: disk full\n"),
+        (
+            MemoryError(),
+            2,
+            "t2t-counter: the machine has too little free memory; end other programs, or give smaller files\n",
+        ),
         (KeyboardInterrupt(), 130, "t2t-counter: interrupted\n"),
     ],
 )
@@ -201,3 +206,5 @@ def test_an_argument_that_is_not_utf_8_is_refused() -> None:
     result = run_program("bleu", "--translation=out-\udcff.de", "--reference=x.de")
     assert (result.returncode, result.stdout) == (2, "")
     assert "'--translation=out-\\udcff.de' is not UTF-8; convert" in result.stderr and result.stderr.count("\n") == 1
+    result = run_program("bleu", "--translation=out-\udcc3\udcbc.de", "--reference=x.de")
+    assert "is not UTF-8; Python reads arguments in another encoding: set the" in result.stderr

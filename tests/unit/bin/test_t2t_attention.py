@@ -75,6 +75,7 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
         ([SOURCE, "--attention=crss"], "unknown --attention 'crss'; did you mean 'cross'"),
         ([SOURCE, "--style=dots"], "unknown --style 'dots'"),
         ([SOURCE, "--layers=0x1"], "--layers=0x1: not a number"),
+        ([SOURCE, f"--layers={'1' * 5000}"], "...: not a number"),
         ([SOURCE, "--heads=1,"], "--heads=: not a number"),
         ([SOURCE, "--figure=3", "--style=lines"], "--style has no effect with --figure; omit it"),
         ([SOURCE, "--word=dog", "--style=heatmap"], "--word has no effect without --style=lines"),

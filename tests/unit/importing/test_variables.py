@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from golden_model import HPARAMS, by_our_names
+from models import write_checkpoint
 from old_models import weights, write_old_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.importing.variables import OldVariables
@@ -169,6 +171,12 @@ def test_other_variables_are_refused(tmp_path: Path, variables: Variables, messa
         old = read(tmp_path, variables)
         old.weights(replace(HPARAMS, **old.sizes()))
     assert message in str(error.value)
+
+
+def test_a_checkpoint_of_our_own_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 3, {"w": tf.Variable(0.0)}, "0123456789ab")
+    with pytest.raises(UserError, match=r"no checkpoint of tensor2tensor.* One of t2t-trainer needs no import$"):
+        OldVariables([path])
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "no index"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def test_each_split_needs_two_files(value: str) -> None:
         registry.problem("text_files", {"train": value, "dev": "b.en,b.de"}).check()
     with pytest.raises(UserError, match=r"--dev=.*: name two files"):
         registry.problem("text_files", {"train": "a.en,a.de", "dev": value}).check()
+
+
+def test_a_pipe_is_refused_because_the_text_is_read_twice(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=f"^--train={tmp_path}/pipe: not a regular file; t2t-datagen reads it twice; "):
+        registry.problem("text_files", {"train": f"{tmp_path}/pipe,b", "dev": "a,b"}).check()
 
 
 def test_two_files_for_each_split_are_enough() -> None:
