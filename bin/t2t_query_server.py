@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +63,9 @@ for name, number, bounds, text in (
 ):
     flags.DEFINE_integer(name, number, text, *bounds, flag_values=FLAGS)
 flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", 0.001, 1e6, flag_values=FLAGS)
-flags.register_validator("timeout_secs", lambda secs: secs == secs, "give a number of seconds", flag_values=FLAGS)
+flags.register_validator(
+    "timeout_secs", lambda secs: not math.isnan(secs), "give a number of seconds", flag_values=FLAGS
+)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -21,6 +21,9 @@ CHECKPOINT = "model.ckpt"
 PATTERN_CHARACTERS = "*?[\\"
 """Characters with a special meaning in file name patterns. TensorFlow takes a path with one of them for a pattern."""
 
+WRONG_CHECKPOINT = "use a checkpoint of this folder's training, or put the right hparams.json back"
+"""Advice to a user whose checkpoint does not fit the hparams of its model folder."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -25,6 +25,7 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import (
+    WRONG_CHECKPOINT,
     Checkpoint,
     assign_weights,
     checkpoints_in,
@@ -299,7 +300,7 @@ class ModelFolder:
                 precision,
                 self.vocabulary.separate_source_size,
             )
-        assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
+        assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
         return model
 
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:

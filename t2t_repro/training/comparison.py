@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from t2t_repro.checkpoint_reader import assign_weights, read_checkpoint
+from t2t_repro.checkpoint_reader import WRONG_CHECKPOINT, assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
@@ -85,7 +85,7 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.
         content = read_checkpoint(checkpoint)
-        assign_weights(model, content, checkpoint, "hparams.json", "put the right hparams.json back")
+        assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
         decoded = decoder(seconds=math.inf if measured else limits.seconds) if decoder else None
         if decoder and decoded:
             decoder.keep(decoded.lines)
