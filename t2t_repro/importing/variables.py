@@ -76,7 +76,7 @@ class OldVariables:
                     f"{', '.join(found) or 'no weights'}); give one of that model. One of t2t-trainer needs no import"
                 )
             for name in names:
-                kind = next((kind for kind, names in UNUSED.items() if names.fullmatch(name)), "")
+                kind = next((kind for kind, pattern in UNUSED.items() if pattern.fullmatch(name)), "")
                 if kind:
                     self.unused[kind] += 1
                 else:

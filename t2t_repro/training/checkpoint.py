@@ -32,8 +32,6 @@ from t2t_repro.training.checkpoint_files import (
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that marks checkpoints saved by request: the run saved them only because a signal asked
 the run to stop."""
-
-
 IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
 """Names of the fingerprints and the seed of a run. A run resumes only from a checkpoint with the same values."""
 

@@ -115,12 +115,12 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         if config.precision == "tf32" and not devices.multiplies_tf32():
             run.say(f"warning: {devices.names()[0]} has no TF32, so this run computes in float32")
         start = _restore(run, checkpoints, model)
-        if run.is_chief and start:
-            folder.save_description()  # this run may have another train_steps, for example
         if run.is_chief and start < hparams.train_steps:
             _warn_of_full_disk(run, model)
         refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
         decoder = _dev_decoder(run, model) if config.eval_decode_lines else None
+        if run.is_chief:
+            folder.save_description()  # a run that resumes may have another train_steps, for example
     dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
     return Prepared(
         run,
