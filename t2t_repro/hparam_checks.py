@@ -12,8 +12,8 @@ from t2t_repro.errors import UserError
 if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
 
-MAX_FLOAT = 1e6
-"""Maximum value of another hyper-parameter. Far larger values overflow in products of float32."""
+MAX_FLOAT = 1e38
+"""Maximum value of a hyper-parameter that is no integer. The largest numbers of float32 are three times as large."""
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
@@ -25,6 +25,7 @@ LIMITS = {
     **dict.fromkeys(("extra_length", "max_input_size"), 1 << 20),
     "repeat_ngram_size": 100,
     "alpha": 10,
+    "coverage_penalty": 1000,
     "repeat_ngram_penalty": math.inf,
     "sampling_seed": 2**63 - 1,
     **dict.fromkeys(
@@ -41,8 +42,8 @@ LIMITS = {
         1 << 20,
     ),
 }
-"""Maximum values of hyper-parameters that make the program use more memory or time. Other integers have the limit
-`MAX_INT`."""
+"""Maximum values of hyper-parameters that make the program use more memory or time, or that make scores overflow. Other
+numbers have the limits `MAX_INT` and `MAX_FLOAT`."""
 SCHEDULE_HPARAMS = {
     "learning_rate_constant": ("constant",),
     "learning_rate_warmup_steps": ("linear_warmup", "noam", "rsqrt_decay", "linear_decay"),
