@@ -57,10 +57,7 @@ class Journal:
     def add(self, number: int, translation: Translation) -> None:
         """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
         try:
-            fields = dataclasses.asdict(translation)
-            # Journals store `segments` under its earlier name, so that journals of earlier versions can be read.
-            fields["pieces"] = fields.pop("segments")
-            self._file.write(json.dumps([number, fields]).encode() + b"\n")
+            self._file.write(json.dumps([number, dataclasses.asdict(translation)]).encode() + b"\n")
             self._file.flush()
             self._is_empty = False
         except OSError as error:
@@ -166,7 +163,7 @@ def _translation(fields: dict[str, Any]) -> Translation:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
     hypotheses = tuple(Hypothesis(**with_tuples(hypothesis)) for hypothesis in fields.pop("hypotheses"))
-    translation = Translation(hypotheses, segments=fields.pop("pieces"), **with_tuples(fields))
+    translation = Translation(hypotheses, **with_tuples(fields))
     for hypothesis in hypotheses:
         hypothesis.text.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
         scores = [hypothesis.score, *hypothesis.token_scores]

@@ -70,18 +70,6 @@ def test_an_error_before_the_first_translation_leaves_no_journal(output: Path, i
     assert reopen(output) == {0: EMPTY}
 
 
-def test_a_journal_of_an_earlier_version_is_read(output: Path) -> None:
-    """A journal in which the number of segments is called "pieces", as in earlier versions, is read."""
-    with Journal(output, SETTINGS, resume=False):
-        pass
-    with journal_path(output).open("a") as file:
-        file.write(
-            '[12, {"hypotheses": [{"text": "x", "score": -4.5, "ids": [9, 1], "token_scores": [-0.1, -4.4], '
-            '"attention": [0, 1]}], "source_ids": [8, 1, 9, 1], "pieces": 2, "is_truncated": false}]\n'
-        )
-    assert reopen(output) == {12: DONE[12]}
-
-
 @pytest.mark.parametrize("size", range(1, 60, 7))
 def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size: int) -> None:
     content = interrupted.read_bytes()
