@@ -34,10 +34,7 @@ for name, text in (
     ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
     ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
     ("servable_name", "name of the model on the server; default: the problem's name"),
-    (
-        "warmup_from_file",
-        "file whose first 100 lines the server translates to warm up; default: some subwords",
-    ),
+    ("warmup_from_file", "file whose first 100 lines the server translates to warm up; default: some subwords"),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "format of the model", flag_values=FLAGS)

@@ -63,9 +63,7 @@ for name, number, bounds, text in (
 ):
     flags.DEFINE_integer(name, number, text, *bounds, flag_values=FLAGS)
 flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", 0.001, 1e6, flag_values=FLAGS)
-flags.register_validator(
-    "timeout_secs", lambda secs: not math.isnan(secs), "give a number of seconds", flag_values=FLAGS
-)
+flags.register_validator("timeout_secs", lambda secs: not math.isnan(secs), "give a number", flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -22,7 +22,7 @@ class StatedLanguages(Problem):
         return source.strip(), target.strip()
 
     def check(self) -> None:
-        """Raises UserError unless the settings name two languages, of which Moses has rules for the second, or none."""
+        """Raises UserError if the settings name only one language, or if Moses has no rules for the second one."""
         super().check()
         if self.settings.languages:
             from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import

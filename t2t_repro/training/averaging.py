@@ -34,12 +34,13 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     """
     paths = _last_checkpoints(folder, last)
     sums: dict[str, np.ndarray] = {}
+    training = None  # the shapes of the weights, and the identity of the training
     for path in paths:
         checkpoint = read_checkpoint(path)
         shapes = {name: value.shape for name, value in checkpoint.weights.items()}
-        is_other_model = sums and shapes != {name: value.shape for name, value in sums.items()}
-        is_other_run = any(read_value(path, name) != read_value(paths[0], name) for name in IDENTITY)
-        if is_other_model or is_other_run or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
+        current = shapes, [read_value(path, name) for name in IDENTITY]
+        training = training or current
+        if current != training or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
             raise UserError(f"{path}: belongs to another training than the rest of {folder.path}; move it away")
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)

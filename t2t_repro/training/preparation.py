@@ -208,7 +208,7 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
 
 @contextlib.contextmanager
 def _discarded_on_error(run: Run, folder: ModelFolder) -> Iterator[None]:
-    """Returns a context in which an error makes the chief delete the files that it has created in the folder."""
+    """Returns a context in which any error, e.g. a lack of memory, makes the chief delete the files that it created."""
     try:
         yield
     except Exception:

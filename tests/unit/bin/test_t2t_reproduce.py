@@ -28,6 +28,7 @@ from programs import error
             ["--row=base", "--local_eval_frequency=-1"],
             "flag --local_eval_frequency=-1: -1 is not a non-negative integer",
         ),
+        (["--row=base", "--inter_op_parallelism_threads=100000"], "flag --inter_op_parallelism_threads=100000: "),
         (["--row=base", "--decode_hparams=n=2"], "decode_hparams: n=2 does nothing here: one output of each "),
     ],
 )

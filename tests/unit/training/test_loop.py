@@ -82,6 +82,18 @@ def test_a_full_disk_is_refused_before_training(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_device_that_cannot_hold_the_model_leaves_no_folder(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise FullDevice.error
+
+    monkeypatch.setattr("t2t_repro.training.preparation.make_model", fail)
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2"))
+    refused(result, "OOM when allocating tensor with shape[8,9]")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_warm_start_from_nothing_leaves_no_folder(data_dir: Path, tmp_path: Path) -> None:
     flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=2", f"--warm_start_from={data_dir}")
     refused(run("trainer", *flags), f"--warm_start_from={data_dir}: no checkpoint in this folder; give a checkpoint")
