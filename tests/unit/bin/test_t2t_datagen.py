@@ -51,7 +51,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, proc
     assert contents(tmp_path / "data") == one
 
 
-@pytest.mark.parametrize("value", ["-1", "two", "1.5", ""])
+@pytest.mark.parametrize("value", ["-1", "two", "1.5", "", "9999999999"])
 def test_a_wrong_number_of_processes_is_an_error(
     value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
