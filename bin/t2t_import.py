@@ -81,7 +81,9 @@ def main(values: flags.FlagValues) -> None:
         )
     )
     checkpoint = imported.write(values.output_dir)
-    say(f"{imported.report()}\n{checkpoint}: written; try t2t-decoder --output_dir={shlex.quote(values.output_dir)}")
+    flags_of_model = {"output_dir": values.output_dir, "t2t_usr_dir": values.t2t_usr_dir}
+    arguments = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_model.items() if value]
+    say(f"{imported.report()}\n{checkpoint}: written; try t2t-decoder {' '.join(arguments)}")
 
 
 def refuse_contradictions(values: flags.FlagValues) -> None:

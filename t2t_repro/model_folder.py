@@ -368,6 +368,13 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
                 f"{folder.path}: trained on problem {folder.origin.problem!r}, but {first.path} on "
                 f"{first.origin.problem!r}; models that decode together need the same problem and direction"
             )
+        # Imported models may have the same problem, t2t_text, in which the languages are settings.
+        languages, first_languages = folder.problem.languages, first.problem.languages
+        if languages != first_languages and all(languages + first_languages):
+            raise UserError(
+                f"{folder.path}: translates {languages[0]} to {languages[1]}, but {first.path} {first_languages[0]} to "
+                f"{first_languages[1]}; models that decode together need the same languages"
+            )
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 

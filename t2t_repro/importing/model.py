@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
+from t2t_repro.checkpoint_reader import find_checkpoint
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
@@ -22,6 +24,9 @@ from t2t_repro.problem import Problem
 
 BYTES = 258
 """Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
+
+LANGUAGES_IN_NAME = re.compile("translate_([a-z]{2})([a-z]{2})_")
+"""Matches the beginning of tensor2tensor's names of translation problems, e.g. translate_encs_wmt32k: en to cs."""
 
 
 @dataclass(frozen=True)
@@ -63,43 +68,55 @@ class Import:
         self.folder = OldFolder(path if is_folder else path.parent)
         if not is_folder and request.average_last > 1:
             raise UserError(f"--average_last needs the folder of the checkpoints, not {path}; give --t2t_model")
-        paths = last_checkpoints(path, request.average_last) if is_folder else [str(path)]
+        if is_folder:
+            paths = last_checkpoints(path, request.average_last)
+        else:
+            paths = [find_checkpoint(request.checkpoint, "--checkpoint")]
         self.checkpoints = paths
         self.variables = OldVariables(paths)
-        self.hparams = self._hparams(request)
+        self.hparams, self.hparams_source = self._hparams(request)
+        """The second is the name of the set of the hparams, or the path of their file."""
         self.weights = self.variables.weights(self.hparams)
         name = request.problem or self.folder.flags.get("problem", "")
         self.problem = self._problem(name, request.settings)
+        self.vocabulary_sources: dict[str, str] = {}
+        """Path of the vocabulary of each side, "source" and "target"."""
         self.vocabulary = self._vocabulary(request, name.removesuffix(registry.REVERSED))
 
-    def _hparams(self, request: Request) -> HParams:
+    def _hparams(self, request: Request) -> tuple[HParams, str]:
+        """Returns the hparams, and the name of their set or the path of their file."""
         sizes = self.variables.sizes()
         if request.hparams_set:
             if old := self.folder.hparams_file():
                 raise UserError(f"{old}: has the hparams of the training; omit --hparams_set")
-            return old_hparams.fit(registry.hparams(request.hparams_set), sizes, request.hparams_set)
+            return old_hparams.fit(
+                registry.hparams(request.hparams_set), sizes, request.hparams_set
+            ), request.hparams_set
         file = Path(request.hparams_json) if request.hparams_json else self.folder.hparams_file()
         if file is None:
             raise UserError(
                 f"{self.folder.path}: no hparams.json there, and the weights do not tell the number of heads; give "
                 "--hparams_json or --hparams_set"
             )
-        return old_hparams.translate(read_hparams(file), sizes, str(file))
+        return old_hparams.translate(read_hparams(file), sizes, str(file)), str(file)
 
     def _problem(self, name: str, settings: dict[str, Any]) -> Problem:
         """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given.
 
         t2t_text has the given settings, and otherwise those of the problem of the training.
         """
-        known: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
+        direction = -1 if name.endswith(registry.REVERSED) else 1
         if name and registry.has_problem(name):
             training = registry.problem(name)
             if not settings:
                 return training
-            languages = training.languages[:: -1 if training.was_reversed else 1]
-            known["languages"] = ",".join(languages) if all(languages) else ""
-            known["target_space"] = training.target_space_id
-        problem = registry.problem("t2t_text", known | settings)
+            languages = training.languages[::direction]
+            defaults["languages"] = ",".join(languages) if all(languages) else ""
+            defaults["target_space"] = training.target_space_id
+        elif pair := LANGUAGES_IN_NAME.match(name):
+            defaults["languages"] = ",".join(pair.groups()[::direction])
+        problem = registry.problem("t2t_text", defaults | settings)
         if "languages" in settings:
             problem.check()
         return problem
@@ -112,33 +129,38 @@ class Import:
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
         source, target = (
-            self._given(path, size, side, request.vocab_type)
+            self._load(path, size, side, request.vocab_type)
             if path
-            else self._found(size, side, problem, request.vocab_type)
+            else self._search(size, side, problem, request.vocab_type)
             for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
         )
         return target.with_sources(source)
 
-    def _given(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
+    def _load(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
+        """Returns the vocabulary in the file that the user named."""
         vocabulary = load_vocabulary(path, kind)
         if vocabulary.size != size:
             raise UserError(
                 f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
                 f"{size:,}; give the vocabulary of its training"
             )
+        self.vocabulary_sources[side] = path
         return vocabulary
 
-    def _found(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
+    def _search(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
         """Returns the vocabulary of `size` entries in the folders of the training."""
         files = self.folder.vocabulary_files(problem)
-        fitting = []
+        fitting: dict[Path, Vocabulary] = {}
         for file in files:
             # A file of another problem may be of a kind that its name does not say. If it is the only file, say so.
             with contextlib.suppress(*[UserError] * (len(files) > 1)):
-                fitting += [vocabulary] if (vocabulary := load_vocabulary(file, kind)).size == size else []
-        if len({vocabulary.fingerprint for vocabulary in fitting}) == 1:
-            return fitting[0]
+                fitting |= {file: vocabulary} if (vocabulary := load_vocabulary(file, kind)).size == size else {}
+        if len({vocabulary.fingerprint for vocabulary in fitting.values()}) == 1:
+            file, vocabulary = next(iter(fitting.items()))
+            self.vocabulary_sources[side] = str(file)
+            return vocabulary
         if not fitting and size == BYTES:
+            self.vocabulary_sources[side] = "no file"
             return ByteVocabulary()
         names = ", ".join(str(file) for file in files) or "none"
         raise UserError(
@@ -155,12 +177,18 @@ class Import:
         norm = "pre-norm" if sizes.norm_before else "post-norm"
         count = sum(value.size for value in self.weights.values())
         unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
-        both = [self.vocabulary.sources, self.vocabulary] if self.vocabulary.separate_source_size else [self.vocabulary]
-        vocabularies = " to ".join(f"{vocabulary.size:,} {vocabulary.kind}" for vocabulary in both)
+        sides = {"target": self.vocabulary}
+        if self.vocabulary.separate_source_size:
+            sides = {"source": self.vocabulary.sources, **sides}
+        vocabularies = " to ".join(
+            f"{vocabulary.size:,} {vocabulary.kind} ({self.vocabulary_sources[side]})"
+            for side, vocabulary in sides.items()
+        )
         return "\n".join(
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
                 f"{layers} of width {sizes.hidden_size}, {norm}",
+                f"hparams: {self.hparams_source}",
                 f"vocabulary: {vocabularies}",
                 f"problem: {self.problem.name}",
                 f"not used: {', '.join(unused) or 'nothing'}",
@@ -171,29 +199,36 @@ class Import:
         """Writes the model folder, and returns the path of its checkpoint. The folder appears when it is complete.
 
         Raises:
-            UserError: the folder exists and is not empty, it cannot be written, or a weight has a wrong shape.
+            UserError: the folder exists and is not empty, it cannot be written, it is the current folder, or a weight
+                has a wrong shape.
         """
         import tensorflow as tf  # imported here, because the import takes seconds
 
         from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 
-        path, step = Path(output_dir), self.variables.step
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        path, step = Path(output_dir).resolve(), self.variables.step
+        # The finished folder replaces an empty one, so a shell in that one would be left without a folder.
+        if path == Path.cwd() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
             raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")
         state = tf.train.Checkpoint(
             weights={name: tf.Variable(value) for name, value in self.weights.items()},
             step=tf.Variable(step, dtype=tf.int64),
             vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary_folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"--output_dir={output_dir}: cannot be written ({reason}); give another folder") from None
+        with temporary_folder as temporary:
             new = Path(temporary, "model")
             folder = ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
             checkpoint = write_checkpoint(state, new, step)
             keep_only(new, [checkpoint])
             folder.model(checkpoint)  # fails if a weight of the model is missing or has another shape
             new.rename(path)
-        return str(path / Path(checkpoint).name)
+        return str(Path(output_dir, Path(checkpoint).name))
 
     def _origin(self) -> Origin:
         """Returns the content of problem.json. The fingerprint of the training data is "", because it is unknown."""

@@ -38,9 +38,19 @@ class OldFolder:
                 self.flags |= {match[1]: match[2] for match in matches if match}
 
     def hparams_file(self) -> Path | None:
-        """Returns the path of hparams.json in this folder or, for averages, in that of the training; else None."""
-        folders = [self.path, *self._places(self.flags.get("output_dir", ""))]
-        return next((folder / HPARAMS for folder in folders if (folder / HPARAMS).is_file()), None)
+        """Returns the path of hparams.json in this folder or, for averages, in that of the training; else None.
+
+        Raises:
+            UserError: several folders could be that of the training, and their files differ.
+        """
+        if (self.path / HPARAMS).is_file():
+            return self.path / HPARAMS
+        folders = self._places(self.flags.get("output_dir", ""))
+        files = [folder / HPARAMS for folder in folders if (folder / HPARAMS).is_file()]
+        if len({file.read_bytes() for file in files}) > 1:
+            names = " and ".join(str(file) for file in files)
+            raise UserError(f"{self.path}: {names} differ, and only one belongs to its training; give --hparams_json")
+        return files[0] if files else None
 
     def vocabulary_files(self, problem: str) -> list[Path]:
         """Returns the vocabularies of the problem in this folder and in the data directory of the training.
@@ -54,12 +64,12 @@ class OldFolder:
     def _places(self, path: str) -> list[Path]:
         """Returns the existing folders that a flag can mean.
 
-        A relative path is relative to the folder in which tensor2tensor ran. So it is tried from the current folder,
-        and from all folders above this one.
+        A relative path is relative to the folder in which tensor2tensor ran. So it is tried from all folders above
+        this one, and from the current folder.
         """
         if not path:
             return []
-        starts = [Path(), *self.path.absolute().parents]
+        starts = dict.fromkeys([*self.path.absolute().parents, Path.cwd()])
         return [folder for start in starts if (folder := start / path).is_dir()]
 
 

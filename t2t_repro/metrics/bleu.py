@@ -40,6 +40,8 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
         UserError: if Moses has no rules for the language.
         ValueError: if there are no translations, or the numbers of translations and references differ.
     """
+    if language:
+        check_language(language)  # sacreBLEU needs more packages for some languages that Moses has no rules for
     sacrebleu_scores = [
         _score("BLEU", BLEU(trg_lang=language), translations, references),
         # The BLEU above already warns of text that looks tokenised. `force` suppresses a second warning.

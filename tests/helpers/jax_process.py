@@ -115,6 +115,10 @@ def main(folder: Path) -> None:
     example = runpy.run_path(str(folder / "train_jax.py"), run_name="__main__")
     sizes = [example["padded"](*[np.ones((size, 1), np.int32)] * 2, np.arange(size))[0].shape for size in range(300)]
     save(folder / "training.npz", {"losses": example["losses"], "sizes": sizes})
+    try:  # a second run must not train into the same folder
+        runpy.run_path(str(folder / "train_jax.py"), run_name="__main__")
+    except SystemExit as error:
+        (folder / "second_run.txt").write_text(str(error), "utf-8")
 
 
 if __name__ == "__main__":

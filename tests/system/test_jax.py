@@ -164,3 +164,10 @@ def test_the_weights_become_a_checkpoint(folder: Path, monkeypatch: pytest.Monke
     assert model_folder.hparams == HPARAMS
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable.value, weights[variable.path])
+    with pytest.raises(SystemExit, match="has a checkpoint already"):
+        runpy.run_path(str(folder / "to_checkpoint.py"))
+
+
+def test_a_second_run_does_not_use_the_folder_of_the_first(folder: Path) -> None:
+    message = (folder / "second_run.txt").read_text("utf-8")
+    assert message == f"{folder / 'model'}: exists already; give a new folder"

@@ -352,6 +352,19 @@ def test_models_of_different_problems_or_directions_are_no_ensemble(folder: Mode
         assert part in message
 
 
+def test_imported_models_of_different_languages_are_no_ensemble(folder: ModelFolder) -> None:
+    other = another_folder(folder, "other")
+    for model_folder, languages in ((folder, "en,de"), (other, "de,en")):
+        write(model_folder, 3)
+        origin = replace(model_folder.origin, problem="t2t_text", settings={"languages": languages, "vocab_size": 90})
+        (model_folder.path / "problem.json").write_text(to_json(origin))
+    message = user_error(open_folders, f"{folder.path},{other.path}")
+    assert f"{other.path}: translates de to en, but {folder.path} en to de" in message
+    for languages in ("", "en,de"):  # unknown, or the same
+        (other.path / "problem.json").write_text(to_json(replace(origin, settings={"languages": languages})))
+        assert len(open_folders(f"{folder.path},{other.path}")[0]) == 2
+
+
 def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder) -> None:
     write(folder, 3)
     model = with_hparams(folder, model="mine")

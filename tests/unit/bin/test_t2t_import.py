@@ -138,6 +138,45 @@ def test_the_old_average_of_another_folder_has_no_hparams(old: Path) -> None:
     imports("--t2t_model=average", cwd=old.parent)
 
 
+def test_files_are_taken_from_the_folders_above_before_the_current_one(old: Path) -> None:
+    average, work = old.parent / "average", old.parent / "work"
+    for folder in (average, work / "data", work / "old"):
+        folder.mkdir(parents=True)
+    write_old_checkpoint(average, weights(), 50)
+    (average / "flags.txt").write_text("--output_dir=old\n--data_dir=data\n--problem=translate_toy\n")
+    (old.parent / "data").mkdir()
+    (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
+    (work / "data" / VOCABULARY).write_text((old.parent / "data" / VOCABULARY).read_text())
+    text = imports(f"--t2t_model={average}", cwd=work)
+    assert f"hparams: {old}/hparams.json\n" in text
+    assert f"vocabulary: 100 subwords ({old.parent}/data/{VOCABULARY})\n" in text
+    (work / "old" / "hparams.json").write_text((old / "hparams.json").read_text().replace("4000", "8000"))
+    (work / "new" / "hparams.json").rename(work / "new.json")
+    message = refused(f"--t2t_model={average}", cwd=work)
+    assert f"{old}/hparams.json and {work}/old/hparams.json differ" in message and "give --hparams_json" in message
+
+
+@pytest.mark.parametrize(
+    ("problem", "languages"),
+    [
+        ("translate_encs_wmt32k", ("en", "cs")),
+        ("translate_encs_wmt32k_rev", ("cs", "en")),
+        ("translate_toy", ("", "")),
+        ("summarize_cnn", ("", "")),
+    ],
+)
+def test_the_languages_follow_from_the_name_of_the_problem(old: Path, problem: str, languages: tuple[str, str]) -> None:
+    imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
+    assert ModelFolder(old.parent / "new").problem.languages == languages
+
+
+def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
+    (old.parent / "user").mkdir()
+    (old.parent / "user" / "__init__.py").write_text(PORTED)
+    text = imports("--t2t_model=old", "--problem=ported", "--t2t_usr_dir=user", cwd=old.parent)
+    assert text.endswith("try t2t-decoder --output_dir=new --t2t_usr_dir=user\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -151,7 +190,11 @@ def test_the_old_average_of_another_folder_has_no_hparams(old: Path) -> None:
             "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1 or less",
         ),
         ("--checkpoint=old/model.ckpt-20 --average_last=2", "--average_last needs the folder of the checkpoints"),
-        ("--checkpoint=old/model.ckpt-99", "old/model.ckpt-99: this checkpoint is missing"),
+        (
+            "--checkpoint=old/model.ckpt-99",
+            "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index; give the path up",
+        ),
+        ("--checkpoint=old/model.ckpt-20.index", "give the path up to the step's number"),
         ("--t2t_model=old --hparams_json=h.json", "h.json: no such file"),
         ("--t2t_model=old --hparams_set=transformer_base", "old/hparams.json: has the hparams of the training; omit"),
         ("--t2t_model=old --languages=german", "--languages=german: name two languages"),
@@ -199,3 +242,20 @@ def test_a_folder_in_use_is_refused(old: Path) -> None:
     assert "--output_dir=new: exists already; give a new folder" in refused("--t2t_model=old", cwd=old.parent)
     (old.parent / "new" / "mine.txt").unlink()
     imports("--t2t_model=old", cwd=old.parent)  # an empty folder is fine
+
+
+def test_the_output_may_be_a_link_to_an_empty_folder_but_not_the_current_folder(old: Path) -> None:
+    empty = old.parent / "empty"
+    empty.mkdir()
+    result = programs.run("import", f"--t2t_model={old}", "--output_dir=.", cwd=empty)
+    assert result.returncode == 2 and result.stderr == "t2t-import: --output_dir=.: exists already; give a new folder\n"
+    (old.parent / "new").symlink_to(empty)
+    assert "new/model.ckpt-20: written" in imports("--t2t_model=old", cwd=old.parent)
+    assert (old.parent / "new").is_symlink() and ModelFolder(empty).checkpoint()
+
+
+def test_a_folder_that_cannot_be_written_is_named(old: Path) -> None:
+    result = programs.run("import", f"--t2t_model={old}", "--output_dir=/proc/new", cwd=old.parent)
+    assert result.returncode == 2 and result.stderr.startswith(
+        "t2t-import: --output_dir=/proc/new: cannot be written ("
+    )

@@ -77,6 +77,13 @@ def test_without_a_language_no_score_depends_on_one() -> None:
     assert bleu.reason_without_paper_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
+@pytest.mark.parametrize("language", ["ja", "ko", "german"])
+def test_a_language_without_moses_rules_is_refused(language: str) -> None:
+    # For "ja" and "ko", sacreBLEU itself needs packages that are not installed.
+    with pytest.raises(UserError, match=f"no Moses rules for language {language!r}"):
+        bleu.scores(TRANSLATIONS, REFERENCES, language)
+
+
 def test_chinese_has_the_tokens_that_sacrebleu_prescribes() -> None:
     translations, references = ["一只狗在草地上跑。"], ["一只狗在草地上跑步。"]
     by_label = {score.label: score for score in bleu.scores(translations, references, "zh")}
