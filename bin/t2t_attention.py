@@ -18,7 +18,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError, shortened, unknown
-from t2t_repro.model_folder import open_folders, split_paths
+from t2t_repro.model_folder import open_folders, refuse_ensemble
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
 from t2t_repro.visualization.arrays import WRITERS
@@ -66,8 +66,9 @@ def main(values: flags.FlagValues) -> None:
     source = values.source or (FIGURES[figure].source if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
-    if len(split_paths(values.output_dir)) > 1:
-        raise UserError(f"--output_dir={values.output_dir}: an ensemble has no attention of its own; give one model")
+    if values.target and not values.target.strip():
+        raise UserError("--target is blank; omit it to draw the model's translation")
+    refuse_ensemble("output_dir", values.output_dir)
     names = [f"figure{figure}.{form}" for form in values.format] if figure else file_names(values, KINDS)
     refuse_existing([Path(values.out, name) for name in names], values.overwrite)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)

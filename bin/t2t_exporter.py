@@ -20,7 +20,7 @@ from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoint_reader import PATTERN_CHARACTERS
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.progress import say
 from t2t_repro.serving import ctranslate2_export
 from t2t_repro.textfile import read_lines
@@ -52,6 +52,7 @@ def main(values: flags.FlagValues) -> None:
     for name in OTHER_FORMAT[values.format]:
         if values[name].value != values[name].default:
             raise UserError(f"--{name} does nothing with --format={values.format}; omit it")
+    refuse_ensemble("output_dir", values.output_dir)
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)
     checkpoint = folder.checkpoint(values.checkpoint_path)
@@ -66,8 +67,8 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = decode_hparams(values, folder)
     warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
-    if values.warmup_from_file and not warmup_texts:
-        raise UserError(f"--warmup_from_file={values.warmup_from_file}: the file is empty; omit the flag")
+    if values.warmup_from_file and not any(text.strip() for text in warmup_texts):
+        raise UserError(f"--warmup_from_file={values.warmup_from_file}: the file has no text; omit the flag")
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
     if set(PATTERN_CHARACTERS) & set(str(export_dir)):

@@ -18,7 +18,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder, split_paths
+from t2t_repro.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
@@ -74,8 +74,7 @@ def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str)
     Raises UserError if the folder or the checkpoint is missing or damaged, or the flag names an ensemble.
     """
     path = values[folder_flag].value
-    if len(split_paths(path)) > 1:
-        raise UserError(f"--{folder_flag}={path}: is an ensemble; give one model")
+    refuse_ensemble(folder_flag, path)
     folder = ModelFolder(path)
     return folder, folder.checkpoint(values[checkpoint_flag].value, f"--{checkpoint_flag}")
 

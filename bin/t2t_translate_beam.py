@@ -21,7 +21,7 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override, refuse_decode_hparams
 from t2t_repro.model_folder import open_folders
-from t2t_repro.output_files import is_stream
+from t2t_repro.output_files import is_stream, refuse_folder_name
 from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
@@ -58,6 +58,7 @@ def main(values: flags.FlagValues) -> None:
             f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern; choose another "
             "path"
         )
+    refuse_folder_name("--decode_to_file", values.decode_to_file)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes")
@@ -82,7 +83,7 @@ def main(values: flags.FlagValues) -> None:
     if "://" not in job.decode_to_file and is_stream(job.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file} is no regular file; give the start of shards' paths")
     beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
-    if (shards := beam_pipeline.match(f"{job.decode_to_file}-*")) and not values.resume:
+    if (shards := beam_pipeline.shards(job.decode_to_file)) and not values.resume:
         raise UserError(
             f"{shards[0]} exists already; continue with --resume, delete the shards, or choose another --decode_to_file"
         )

@@ -378,6 +378,12 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 
+def refuse_ensemble(flag: str, path: str) -> None:
+    """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""
+    if len(split_paths(path)) > 1:
+        raise UserError(f"--{flag}={path}: this program takes only one model; give one folder")
+
+
 def split_paths(text: str) -> list[str]:
     """Returns the paths in a flag's value, which commas separate. A value that is an existing path is not split.
 

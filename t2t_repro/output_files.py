@@ -133,6 +133,7 @@ def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> I
 
     Raises UserError if the output is a folder or one of `inputs`, cannot be written, or is written by another process.
     """
+    refuse_folder_name(flag, path)
     try:
         target = without_links(path)
         has_lock = not is_stream(target)
@@ -145,6 +146,12 @@ def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> I
     refuse_overwriting(flag, [path, f"{target}{suffix}"], inputs)
     with only_writer(target, flag) if has_lock else nullcontext():
         yield target
+
+
+def refuse_folder_name(flag: str, path: str) -> None:
+    """Raises UserError if the path of an output file ends in "/"."""
+    if path.endswith("/"):
+        raise UserError(f"{flag}={path} is a folder; name a file")
 
 
 @contextmanager

@@ -156,7 +156,7 @@ def refuse_overlap(job: BeamJob, pattern: str, paths: Sequence[str]) -> None:
         pattern: the path or pattern of the input files.
         paths: the input files.
     """
-    outputs = [f"{job.decode_to_file}{UNFINISHED}", *match(f"{job.decode_to_file}-*")]
+    outputs = [f"{job.decode_to_file}{UNFINISHED}", *shards(job.decode_to_file)]
     refuse_overwriting("--decode_to_file", outputs, [("--decode_from_file", path) for path in paths])
     for output in (outputs[0], shard_name(job.decode_to_file, LineBatch("", 0, 0, []))):
         if re.fullmatch(FileSystem.translate_pattern(pattern), output):
@@ -181,7 +181,7 @@ def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator
         try:
             yield
         except BaseException:
-            if not match(f"{job.decode_to_file}-*"):
+            if not shards(job.decode_to_file):
                 FileSystems.delete([path])
             raise
         FileSystems.delete([path])
@@ -192,7 +192,7 @@ def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -
 
     Raises UserError if shards of another run exist, or the file `decode_to_file`.unfinished has no hash.
     """
-    path, shards = f"{job.decode_to_file}{UNFINISHED}", match(f"{job.decode_to_file}-*")
+    path, existing = f"{job.decode_to_file}{UNFINISHED}", shards(job.decode_to_file)
     old_lines = list(read_lines(path)) if match(path) else []
     if old_lines and not (len(old_lines) == 1 and re.fullmatch("[0-9a-f]{64}", old_lines[0])):
         raise UserError(f"{path}: not a file of t2t-translate-beam; move it away or choose another --decode_to_file")
@@ -200,9 +200,9 @@ def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines)).encode()).hexdigest()
-    if shards and old_lines != [fingerprint]:
+    if existing and old_lines != [fingerprint]:
         raise UserError(
-            f"{shards[0]} exists already and does not belong to an unfinished run with the same input, model and "
+            f"{existing[0]} exists already and does not belong to an unfinished run with the same input, model and "
             "flags; delete the shards or choose another --decode_to_file"
         )
     return fingerprint
@@ -259,6 +259,11 @@ def shard_name(prefix: str, batch: LineBatch) -> str:
     sorted paths are in the order of the input.
     """
     return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
+
+
+def shards(prefix: str) -> list[str]:
+    """Returns the sorted paths of all shards that exist; see `shard_name`."""
+    return [path for path in match(f"{prefix}-*") if re.fullmatch(r"-[0-9]{5,}-[0-9]{12,}", path[len(prefix) :])]
 
 
 def write(path: str, lines: Iterable[str]) -> None:

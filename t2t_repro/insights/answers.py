@@ -84,7 +84,7 @@ class ExploredModel:
         if os.path.commonpath([place, path]) == place:
             path = os.path.relpath(path, place)
         description = f"{folder.problem.name}, {folder.hparams.model}, {path}"
-        return cls(os.path.basename(place), description, translator)
+        return cls(str(folder.path), description, translator)
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""

@@ -21,7 +21,7 @@ from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary, V
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder
-from t2t_repro.serving.versions import new_version
+from t2t_repro.serving.versions import CTRANSLATE2, new_version
 
 POSITIONS = 2048
 """Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
@@ -57,7 +57,7 @@ def export_ctranslate2(
     spec.optimize(BFLOAT16.get(quantization, quantization))
     if quantization in BFLOAT16:
         _to_bfloat16(spec)
-    with new_version(export_dir) as (temporary, version):
+    with new_version(export_dir, CTRANSLATE2) as (temporary, version):
         spec.save(str(temporary))
         for name, vocabulary in tokenizers(folder.vocabulary).items():
             (temporary / name).write_bytes(vocabulary.model)

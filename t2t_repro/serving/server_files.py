@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
+from t2t_repro.untrusted import read_text
 
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""
@@ -82,13 +85,21 @@ def write_description(folder: Path, checkpoint: str, precision: str, decode_hpar
     """Writes to assets.extra/export.json how a SavedModel was made: its checkpoint, precision and search options."""
     path = folder / "assets.extra" / "export.json"
     path.parent.mkdir(exist_ok=True)
-    description = {"checkpoint": checkpoint, "precision": precision, "decode_hparams": vars(decode_hparams)}
-    path.write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    # JSON has no infinity, which repeat_ngram_penalty may be: it is written as the string "inf".
+    fields = {name: str(value) if value == math.inf else value for name, value in vars(decode_hparams).items()}
+    description = {"checkpoint": checkpoint, "precision": precision, "decode_hparams": fields}
+    path.write_text(json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit."""
+    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit.
+
+    Prints a message if an existing models.config does not have the name of the model.
+    """
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
             with whole_file(export_dir / name, "w") as file:
                 file.write(text)
+    config = export_dir / "models.config"
+    if f'"{servable_name}"' not in read_text(config):
+        say(f"{config}: kept as it is, but it has no model {servable_name!r}; edit it, or delete it and export again")

@@ -12,18 +12,25 @@ from pathlib import Path
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 
+SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
+"""For each format, a file that every version has."""
 UNFINISHED = ".writing-"
 """Prefix of the name of the temporary folder in which a version is written."""
 
 
 @contextmanager
-def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
+def new_version(export_dir: str | Path, model_file: str) -> Iterator[tuple[Path, Path]]:
     """Yields a temporary folder, and the path to which this function moves the folder when the `with` block ends.
 
     The number of the new version is one higher than the highest in `export_dir`; the first is 1. If the block raises an
     exception, the temporary folder is deleted. If the process is killed, the next call deletes it.
 
-    Raises UserError if another process is writing a version, or instead of an OSError, e.g. for a full disk.
+    Args:
+        export_dir: folder of the versions.
+        model_file: `SAVED_MODEL` or `CTRANSLATE2`, the format of the new version.
+
+    Raises UserError if another process is writing a version, if a version has the other format, or instead of an
+    OSError, e.g. for a full disk.
     """
     export_dir = Path(export_dir)
     temporary = ""
@@ -35,6 +42,9 @@ def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
                 shutil.rmtree(leftover, ignore_errors=True)
             names = [path.name for path in export_dir.iterdir()]
             versions = [int(name) for name in names if name.isdecimal() and name.isascii()]
+            (other,) = {SAVED_MODEL, CTRANSLATE2} - {model_file}
+            if mixed := [number for number in sorted(versions) if (export_dir / str(number) / other).exists()]:
+                raise UserError(f"{export_dir}: version {mixed[0]} has another --format; give another --export_dir")
             version = export_dir / str(max(versions, default=0) + 1)
             temporary = tempfile.mkdtemp(prefix=UNFINISHED, dir=export_dir)
             yield Path(temporary), version

@@ -350,7 +350,9 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
     for flags in (["--shards=2"], ["--resume"]):
         result = run("decoder", model, *flags, "--decode_to_file=pipe", input="one\n", cwd=tmp_path)
         refused(result, "pipe", "regular file")
-    refused(run("decoder", model, "--decode_to_file=.", input="one\n", cwd=tmp_path), "is a folder; name a file")
+    for path in (".", "new/"):
+        result = run("decoder", model, f"--decode_to_file={path}", input="one\n", cwd=tmp_path)
+        refused(result, f"--decode_to_file={path} is a folder; name a file")
     for path, content in before.items():
         assert path.read_bytes() == content
     assert not list(tmp_path.glob(".*"))

@@ -268,8 +268,9 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
         (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
+        (["--output_dir=a,b"], ("--output_dir=a,b: this program takes only one model; give one folder",)),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
-        (["--warmup_from_file=/dev/null"], ("--warmup_from_file=/dev/null: the file is empty",)),
+        (["--warmup_from_file=/dev/null"], ("--warmup_from_file=/dev/null: the file has no text",)),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(

@@ -85,7 +85,8 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
         ([SOURCE, "--format=npz", "--word=dog"], "--word has no effect without a picture format (png, svg, pdf)"),
         ([SOURCE, "--format=bertviz", "--merge_subwords"], "omit --merge_subwords"),
         ([SOURCE, "--figure=6"], "--figure=6"),
-        ([SOURCE, "--output_dir=a,b"], "an ensemble has no attention of its own"),
+        ([SOURCE, "--output_dir=a,b"], "--output_dir=a,b: this program takes only one model"),
+        ([SOURCE, "--target= "], "--target is blank; omit it"),
         ([SOURCE, "--output_dir=nowhere"], "nowhere: no hparams.json there"),
     ],
 )

@@ -16,9 +16,9 @@ from t2t_repro.model_folder import ModelFolder
     ("flags", "words"),
     [
         ([], "--output_dir is required"),
-        (["--output_dir=a,b"], "--output_dir=a,b: is an ensemble; give one model"),
+        (["--output_dir=a,b"], "--output_dir=a,b: this program takes only one model; give one folder"),
         (["--output_dir=nowhere"], "nowhere: no hparams.json there"),
-        (["--output_dir=M", "--compare_with=a,b"], "--compare_with=a,b: is an ensemble"),
+        (["--output_dir=M", "--compare_with=a,b"], "--compare_with=a,b: this program takes only one model"),
         (["--output_dir=M", "--compare_with=m", "--compare_checkpoint_path=m"], "m: no hparams.json there"),
         (["--output_dir=M", "--compare_with=nowhere"], "nowhere: no hparams.json there"),
         (["--output_dir=M", "--checkpoint_path=M/no"], "--checkpoint_path=M/no: no M/no.index"),

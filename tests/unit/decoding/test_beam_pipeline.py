@@ -17,6 +17,7 @@ from t2t_repro.decoding.beam_pipeline import (
     read_batches,
     refuse_overlap,
     shard_name,
+    shards,
     unfinished,
     write,
 )
@@ -109,6 +110,13 @@ def test_a_pattern_matches_files_in_the_order_of_their_names(tmp_path: Path) -> 
     assert match(str(tmp_path / "x-*")) == [str(tmp_path / name) for name in ("x-1.en.gz", "x-10.en", "x-2.en")]
     assert match(str(tmp_path / "y.en")) == [str(tmp_path / "y.en")]
     assert match(str(tmp_path / "none*")) == match(str(tmp_path / "nowhere" / "x")) == []
+
+
+def test_other_files_with_the_same_beginning_are_no_shards(tmp_path: Path) -> None:
+    names = ["y-00000-000000000000", "y-00001-000000002000", "y-old", "y-00000-000000000000.gz", "y-1-2"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert shards(f"{tmp_path}/y") == [str(tmp_path / name) for name in names[:2]]
 
 
 def test_a_run_does_not_write_its_input(tmp_path: Path) -> None:

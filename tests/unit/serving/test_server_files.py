@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 from disks import largest_file
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_warmup
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_description, write_warmup
 
 
 def batching_parameters() -> Any:
@@ -62,18 +65,36 @@ def test_batching_parameters_can_be_parsed(tmp_path: Path) -> None:
         text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
 
 
-def test_edited_files_stay(tmp_path: Path) -> None:
+def test_edited_files_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_configs(tmp_path / "export", "first")
+    write_configs(tmp_path / "export", "first")
+    assert capsys.readouterr().err == ""
     edited = tmp_path / "export" / "models.config"
     edited.write_text("# mine\n")
     (tmp_path / "export" / "batching_parameters.txt").unlink()
     write_configs(tmp_path / "export", "second")
     assert edited.read_text() == "# mine\n"
+    assert capsys.readouterr().err == (
+        f"{edited}: kept as it is, but it has no model 'second'; edit it, or delete it and export again\n"
+    )
     assert {path.name for path in edited.parent.iterdir()} == {"models.config", "batching_parameters.txt"}
     edited.unlink()
     write_configs(tmp_path / "export", "second")
     (model,) = text_format.Parse(edited.read_text(), ModelServerConfig()).model_config_list.config
     assert (model.name, model.base_path) == ("second", "/models/second")
+
+
+def test_the_description_is_json_even_with_an_infinite_penalty(tmp_path: Path) -> None:
+    write_description(
+        tmp_path, "M/model.ckpt-1", "float32", DecodeHParams(repeat_ngram_size=2, repeat_ngram_penalty=math.inf)
+    )
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    text = (tmp_path / "assets.extra" / "export.json").read_text("utf-8")
+    description = json.loads(text, parse_constant=refuse)
+    assert description["decode_hparams"]["repeat_ngram_penalty"] == "inf"
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:

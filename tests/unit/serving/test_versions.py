@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.serving.versions import UNFINISHED, new_version
+from t2t_repro.serving.versions import CTRANSLATE2, SAVED_MODEL, UNFINISHED, new_version
 
 
 def make_version(export_dir: Path) -> Path:
-    with new_version(export_dir) as (temporary, version):
+    with new_version(export_dir, SAVED_MODEL) as (temporary, version):
         (temporary / "model").touch()
     return version
 
@@ -29,15 +29,15 @@ def test_a_version_is_one_higher_than_the_highest(tmp_path: Path) -> None:
 
 
 def test_a_server_sees_a_version_only_when_it_is_complete(tmp_path: Path) -> None:
-    with new_version(tmp_path) as (_, version):
+    with new_version(tmp_path, SAVED_MODEL) as (_, version):
         assert not [path for path in tmp_path.iterdir() if path.name.isdecimal()]
     assert list(tmp_path.iterdir()) == [version] == [tmp_path / "1"]
 
 
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be written"), new_version(tmp_path):
+    with pytest.raises(UserError, match="cannot be written"), new_version(tmp_path, SAVED_MODEL):
         raise OSError("disk full")
-    with pytest.raises(ZeroDivisionError), new_version(tmp_path):
+    with pytest.raises(ZeroDivisionError), new_version(tmp_path, SAVED_MODEL):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
@@ -46,9 +46,12 @@ def test_a_killed_export_is_deleted_and_two_at_once_are_refused(tmp_path: Path) 
     leftover, notes = tmp_path / f"{UNFINISHED}abcdefgh", tmp_path / "writing-notes"
     for folder in (leftover / "variables", notes):
         folder.mkdir(parents=True)
-    with new_version(tmp_path) as (temporary, version):
+    with new_version(tmp_path, SAVED_MODEL) as (temporary, version):
         assert temporary.is_dir() and not leftover.exists()
-        with pytest.raises(UserError, match="another export is at work there; wait"), new_version(tmp_path):
+        with (
+            pytest.raises(UserError, match="another export is at work there; wait"),
+            new_version(tmp_path, SAVED_MODEL),
+        ):
             pass
         assert temporary.is_dir()
     assert sorted(tmp_path.iterdir()) == [version, notes]
@@ -57,5 +60,13 @@ def test_a_killed_export_is_deleted_and_two_at_once_are_refused(tmp_path: Path) 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for export_dir in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="cannot be written"), new_version(export_dir):
+        with pytest.raises(UserError, match="cannot be written"), new_version(export_dir, SAVED_MODEL):
             pass
+
+
+def test_versions_of_two_formats_are_not_mixed(tmp_path: Path) -> None:
+    (make_version(tmp_path) / SAVED_MODEL).touch()
+    (make_version(tmp_path) / SAVED_MODEL).touch()
+    with pytest.raises(UserError, match="version 1 has another --format; give"), new_version(tmp_path, CTRANSLATE2):
+        pass
+    assert [make_version(tmp_path).name] == ["3"]
