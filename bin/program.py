@@ -295,11 +295,11 @@ def define_target_language(values: flags.FlagValues, default: str) -> None:
 
 
 def define_precision(values: flags.FlagValues) -> None:
-    """Defines --precision: the number type of weights and matrix products in decoding."""
+    """Defines --precision: the dtype of weights and matrix products in decoding."""
     flags.DEFINE_string(
         "precision",
         "float32",
-        "number type of weights and matrix products: float32, or bfloat16, which needs half the memory and is faster "
+        "dtype of weights and matrix products: float32, or bfloat16, which needs half the memory and is faster "
         "if the processor supports it",
         flag_values=values,
     )

@@ -103,12 +103,12 @@ def main(values: flags.FlagValues) -> None:
 def check_choices(values: flags.FlagValues) -> None:
     """Raises UserError if a list has an unknown name or is empty, or if flags contradict each other."""
     formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
-    for name, known in (("format", formats), ("style", STYLES), ("attention", KINDS)):
-        if not values[name].value:
-            raise UserError(f"--{name} is empty; choose from {', '.join(known)}")
-        for choice in values[name].value:
-            if choice not in known:
-                raise unknown(f"--{name}", choice, known)
+    for flag, names in (("format", formats), ("style", STYLES), ("attention", KINDS)):
+        if not values[flag].value:
+            raise UserError(f"--{flag} is empty; choose from {', '.join(names)}")
+        for name in values[flag].value:
+            if name not in names:
+                raise unknown(f"--{flag}", name, names)
     if values.merge_subwords and "bertviz" in values.format:
         raise UserError(
             "--format=bertviz has the same tokens as queries and keys of the decoder; omit --merge_subwords"
@@ -128,7 +128,7 @@ def check_choices(values: flags.FlagValues) -> None:
 
 
 def numbers(flag: str, texts: Sequence[str]) -> list[int]:
-    """Returns the numbers in a list. Raises UserError if one is no number."""
+    """Returns the numbers in a list. Raises UserError if one is not a number."""
     for text in texts:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise UserError(f"--{flag}={shortened(text)}: not a number; give numbers from 1, separated by commas")

@@ -50,7 +50,7 @@ def main(values: flags.FlagValues) -> None:
     """Generates the data that the flags describe."""
     problem = program.problem(values)
     if values.vocab_file and values["vocab_size"].value is not None:
-        raise UserError("--vocab_size does nothing with --vocab_file, which determines the size; omit one")
+        raise UserError("--vocab_size has no effect with --vocab_file, which determines the size; omit one")
     if values.source_vocab_file and not values.vocab_file:
         raise UserError("--source_vocab_file needs --vocab_file, the vocabulary of the targets; give it")
     from t2t_repro.data import datagen  # imported late, so that --help is fast

@@ -118,7 +118,7 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     inputs = [*input_files(values, decode_hparams.prefix_file), *model_files(folders, checkpoints)]
     output = at_end.enter_context(program.output(output_path(values), UNFINISHED, inputs))
     if values.resume and output and is_stream(output):
-        raise UserError(f"--resume needs a regular file to continue; {values.decode_to_file} is none")
+        raise UserError(f"--resume needs a regular file to continue, and {values.decode_to_file} is not one")
 
     program.load_tensorflow()
     from t2t_repro import devices
@@ -128,8 +128,8 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     devices.share_cores()
     devices.require_precision(values.precision)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
-    search = replace(decode_hparams, prefix_file="", write_beam_scores=False)
-    translator = Translator.from_folders(folders, checkpoints, search, values.precision, packs_kernels=True)
+    line_hparams = replace(decode_hparams, prefix_file="", write_beam_scores=False)
+    translator = Translator.from_folders(folders, checkpoints, line_hparams, values.precision, packs_kernels=True)
     if not values.score_file:
         translator.check(translator.decode_hparams)
     if values.output_attention and not translator.model.has_attention:
@@ -241,7 +241,7 @@ def output_path(values: flags.FlagValues) -> str:
     if values.shards == 1:
         return path
     if is_stream(path):
-        raise UserError(f"--decode_to_file={path} is no regular file, which --shards needs; choose another path")
+        raise UserError(f"--decode_to_file={path} is not a regular file, which --shards needs; choose another path")
     return f"{path}-{values.shard_id:05d}-of-{values.shards:05d}"
 
 

@@ -51,7 +51,7 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
     for name in OTHER_FORMAT[values.format]:
         if values[name].value != values[name].default:
-            raise UserError(f"--{name} does nothing with --format={values.format}; omit it")
+            raise UserError(f"--{name} has no effect with --format={values.format}; omit it")
     refuse_ensemble("output_dir", values.output_dir)
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)

@@ -71,7 +71,7 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "server", "servable_name")
     for name in ("decode_from_file", "decode_to_file"):
         if values.inputs_once and values[name].value:
-            raise UserError(f"--{name} does nothing with --inputs_once; omit one")
+            raise UserError(f"--{name} has no effect with --inputs_once; omit one")
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else None
     inputs = [] if values.inputs_once else program.file_inputs(values, "decode_from_file")

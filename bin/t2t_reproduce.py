@@ -43,9 +43,9 @@ flags.register_validator(
 def main(values: flags.FlagValues) -> None:
     """Trains the row's model and writes the report."""
     # Parse --decode_hparams now, so that a mistake in it is reported before days of training.
-    search = override(DecodeHParams(), values.decode_hparams)
+    decode_hparams = override(DecodeHParams(), values.decode_hparams)
     file_options = ["return_beams", "n", "write_beam_scores", "prefix_file"]
-    refuse_decode_hparams(search, file_options, "one output of each line is scored")
+    refuse_decode_hparams(decode_hparams, file_options, "one output of each line is scored")
     if values.row and values.hparams_set:
         raise UserError("--row and --hparams_set: give one of them")
     program.require(values, "problem", "hparams_set" if values.hparams_set else "row")
@@ -57,7 +57,7 @@ def main(values: flags.FlagValues) -> None:
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
-    if search.well_formed and not data.problem.tree_symbols:
+    if decode_hparams.well_formed and not data.problem.tree_symbols:
         raise UserError(f"--decode_hparams: well_formed=true is only for parsers, not for {values.problem}; omit it")
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
@@ -76,11 +76,11 @@ def main(values: flags.FlagValues) -> None:
     from t2t_repro.paper.report import report  # imported late, because it imports TensorFlow
     from t2t_repro.paper.reproduce import evaluate
 
-    search = override(folder.problem.decode_hparams, values.decode_hparams)
-    scores, results = evaluate(folder, values.data_dir, values.tmp_dir, search)
+    decode_hparams = override(folder.problem.decode_hparams, values.decode_hparams)
+    scores, results = evaluate(folder, values.data_dir, values.tmp_dir, decode_hparams)
     path = folder.path / REPORT
     with whole_file(path, "w") as file:
-        file.write(report(folder, values.hparams_set, scores, results, search))
+        file.write(report(folder, values.hparams_set, scores, results, decode_hparams))
     say(f"{path}: written")
 
 

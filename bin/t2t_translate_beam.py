@@ -81,7 +81,9 @@ def main(values: flags.FlagValues) -> None:
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
     if "://" not in job.decode_to_file and is_stream(job.decode_to_file):
-        raise UserError(f"--decode_to_file={values.decode_to_file} is no regular file; give the start of shards' paths")
+        raise UserError(
+            f"--decode_to_file={values.decode_to_file} is not a regular file; give the start of shards' paths"
+        )
     beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
     if (shards := beam_pipeline.shards(job.decode_to_file)) and not values.resume:
         raise UserError(
@@ -108,8 +110,8 @@ def pipeline_options(text: str) -> Any:
         with contextlib.redirect_stderr(errors):
             # Beam's default, DirectRunner, would first try to download and start another runner, Prism.
             options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
-            known, given = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
-        if unknown := given.keys() - known.keys():
+            valid, all_options = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
+        if unknown := all_options.keys() - valid.keys():
             raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
         create_runner(options.view_as(StandardOptions).runner)
     except ModuleNotFoundError as error:

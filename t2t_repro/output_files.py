@@ -108,9 +108,9 @@ def put_in_place(temporary: str | Path, target: Path) -> None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises UserError if the path of a temporary file exists and is no regular file, but e.g. a link or a folder."""
+    """Raises UserError if a temporary file exists and is not a regular file, but e.g. a link or a folder."""
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise UserError(f"{path} is no regular file; move it away or choose another output file")
+        raise UserError(f"{path} is not a regular file; move it away or choose another output file")
 
 
 def _umask() -> int:

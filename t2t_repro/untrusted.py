@@ -35,7 +35,7 @@ def require_regular(path: str | Path) -> None:
     except OSError as error:
         raise UserError(f"{shortened(str(path), 200)}: cannot be read ({error.strerror or error})") from None
     if not is_regular:
-        raise UserError(f"{path}: cannot be read (it is no regular file); put a regular file there")
+        raise UserError(f"{path}: cannot be read (it is not a regular file); put a regular file there")
 
 
 def read_bytes(path: str | Path, max_bytes: int, cure: str = CURE) -> bytes:

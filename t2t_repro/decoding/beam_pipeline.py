@@ -62,7 +62,7 @@ class BeamJob:
     resume: bool = False
     """True to skip batches whose shards an earlier run has written."""
     precision: str = "float32"
-    """Number type of weights and matrix products: "float32" or "bfloat16"."""
+    """Dtype of weights and matrix products: "float32" or "bfloat16"."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def read_lines(path: str) -> Iterator[str]:
             file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             yield from decode_lines(file, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a whole gzip file ({error}); get it again") from None
+        raise UserError(f"{path}: cut off or damaged gzip file ({error}); download it again") from None
     except (OSError, BeamIOError) as error:
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from None
 

@@ -93,7 +93,7 @@ class Translator:
         Args:
             output_dir: path of the model folder. Several paths are separated by commas.
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
-            precision: number type of weights and matrix products, "float32" or "bfloat16".
+            precision: dtype of weights and matrix products, "float32" or "bfloat16".
             packs_kernels: see `from_folders`.
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
@@ -338,7 +338,9 @@ class Translator:
     @functools.cached_property
     def _all_tree_rules(self) -> TreeRules:
         if not self._tree_symbols:
-            raise UserError("well_formed=true is only for parsers, but the outputs of this model are no trees; omit it")
+            raise UserError(
+                "well_formed=true is only for parsers, but the outputs of this model are not trees; omit it"
+            )
         return tree_rules(self.vocabulary, self._tree_symbols)
 
     def _translate(

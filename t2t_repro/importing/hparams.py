@@ -111,9 +111,9 @@ def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
     return replace(hparams, **{"pos": pos, **sizes})
 
 
-def _compare(given: dict[str, Any], sizes: dict[str, Any], source: str) -> None:
-    """Raises UserError if an hparam in `given` contradicts the weights."""
-    for name, value in given.items():
+def _compare(hparams: dict[str, Any], sizes: dict[str, Any], source: str) -> None:
+    """Raises UserError if an hparam contradicts the weights."""
+    for name, value in hparams.items():
         if name in sizes and value != sizes[name]:
             raise UserError(
                 f"{source}: {name}={value}, but the checkpoint has {name}={sizes[name]}; give those of its training"

@@ -24,7 +24,7 @@ UNUSED = {
     "with averages of losses": re.compile(r"losses_avg/.*"),
     "that count steps": re.compile(r"global_step|train_stats/.*"),
 }
-"""Kinds of variables that are no weights, and patterns of their names."""
+"""Kinds of variables that are not weights, and patterns of their names."""
 EMBEDDING = re.compile(rf"{SCOPE}(symbol_modality_\d+_\d+)/(shared|input_emb|target_emb|softmax)/weights_(\d+)")
 """Pattern of the names of the parts of an embedding: vocabulary, purpose and number of the part."""
 ATTENTIONS = {
@@ -57,7 +57,7 @@ class OldVariables:
             if {name: value.shape for name, value in other.items()} != {
                 name: value.shape for name, value in self._weights.items()
             }:
-                raise UserError(f"{path}: has other weights than {paths[0]}; average checkpoints of one training")
+                raise UserError(f"{path}: has other weights than {paths[0]}; average checkpoints of one training run")
             for name, value in other.items():
                 self._weights[name] += value
         for value in self._weights.values():
@@ -70,10 +70,11 @@ class OldVariables:
         with open_checkpoint(path) as reader:
             names = sorted(reader.get_variable_to_shape_map())
             if not any(name.startswith(f"{SCOPE}body/encoder/") for name in names):
-                found = [name for name in names if not any(unused.fullmatch(name) for unused in UNUSED.values())][:2]
+                others = [name for name in names if not any(unused.fullmatch(name) for unused in UNUSED.values())]
                 raise UserError(
-                    f"{path}: no checkpoint of tensor2tensor's model transformer (it has "
-                    f"{', '.join(found) or 'no weights'}); give one of that model. One of t2t-trainer needs no import"
+                    f"{path}: not a checkpoint of tensor2tensor's model transformer (it has "
+                    f"{', '.join(others[:2]) or 'no weights'}); give one of that model. A checkpoint of t2t-trainer "
+                    "needs no import"
                 )
             for name in names:
                 kind = next((kind for kind, pattern in UNUSED.items() if pattern.fullmatch(name)), "")
@@ -198,17 +199,17 @@ class OldVariables:
         Raises:
             UserError: an embedding is missing, or there are more than two vocabularies.
         """
-        found = {(match[1], match[2]) for name in self._weights if (match := EMBEDDING.fullmatch(name))}
+        embeddings = {(match[1], match[2]) for name in self._weights if (match := EMBEDDING.fullmatch(name))}
         chosen = []
         for purpose in ("input_emb", "target_emb", "softmax"):
-            own = [embedding for embedding in found if embedding[1] == purpose]
-            own = own or [embedding for embedding in found if embedding[1] == "shared"]
-            if len(own) != 1:
+            candidates = [embedding for embedding in embeddings if embedding[1] == purpose]
+            candidates = candidates or [embedding for embedding in embeddings if embedding[1] == "shared"]
+            if len(candidates) != 1:
                 raise UserError(
-                    f"{self.path}: has {len(own)} embeddings {SCOPE}symbol_modality_*/{purpose}, not one; only models "
-                    "that turn one text into another can be imported"
+                    f"{self.path}: has {len(candidates)} embeddings {SCOPE}symbol_modality_*/{purpose}, not one; only "
+                    "models that turn one text into another can be imported"
                 )
-            chosen += own
+            chosen += candidates
         return chosen
 
     def _embedding(self, embedding: tuple[str, str]) -> np.ndarray:

@@ -78,7 +78,7 @@ class Transformer(Layer):
         hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: row of the target-space embedding to add to source embeddings, if the hparams request it.
-        precision: number type of weights and matrix products, see `Layer`.
+        precision: dtype of weights and matrix products, see `Layer`.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 

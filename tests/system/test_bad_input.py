@@ -37,7 +37,7 @@ def test_an_unreadable_corpus_is_named(tmp_path: Path) -> None:
     refused(datagen(tmp_path, f"{source},{tmp_path}"), f"{tmp_path}: cannot be read", "directory")
     refused(datagen(tmp_path, source), "--train=", "name two files")
     shutil.copy(source, f"{source}.gz")
-    refused(datagen(tmp_path, f"{source}.gz,{target}"), "train.en.gz: not a whole gzip file")
+    refused(datagen(tmp_path, f"{source}.gz,{target}"), "train.en.gz: cut off or damaged gzip file")
     assert not (tmp_path / "data").exists()
 
 
@@ -194,7 +194,7 @@ def test_a_bad_override_or_name_is_refused_with_the_nearest_one(trained: Trained
 def test_a_missing_model_folder_or_checkpoint_is_named(trained: TrainedModel, tmp_path: Path) -> None:
     for program in MODEL_PROGRAMS:
         refused(run(program), "--output_dir is required")
-        refused(run(program, f"--output_dir={tmp_path}"), "no model folder", "t2t-trainer")
+        refused(run(program, f"--output_dir={tmp_path}"), "not a model folder", "t2t-trainer")
     for path in trained.folder.iterdir():
         if path.is_file() and not path.name.startswith(("model.ckpt", "checkpoint")):
             shutil.copy(path, tmp_path)

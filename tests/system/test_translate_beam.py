@@ -120,7 +120,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         (["--decode_to_file="], ("--decode_to_file is required",)),
         (["--decode_to_file=FOLDER/good/y"], ("good/y: cannot be written", "--decode_to_file")),
         (["--decode_to_file=FOLDER/new/"], ("--decode_to_file=FOLDER/new/ is a folder; name a file",)),
-        (["--decode_to_file=FOLDER/pipe"], ("--decode_to_file=FOLDER/pipe is no regular file",)),
+        (["--decode_to_file=FOLDER/pipe"], ("--decode_to_file=FOLDER/pipe is not a regular file",)),
         (
             ["--decode_from_file=FOLDER/g*", "--decode_to_file=FOLDER/go"],
             ("FOLDER/g* also matches the output FOLDER/go",),

@@ -70,10 +70,10 @@ def fifo(name: str) -> Callable[[Path], None]:
         (changed("problem.json", vocabulary="\x1b[2J"), r"vocabulary='\x1b[2J' must be the name of a file"),
         (changed("problem.json", problem="\x1b[2J" * 500), "which this program does not know"),
         (changed("problem.json", settings={"train_size": "many"}), "train_size='many' must be of type int"),
-        (linked(VOCABULARY, "/dev/zero"), f"{VOCABULARY}: cannot be read (it is no regular file)"),
-        (linked("hparams.json", "/dev/zero"), "hparams.json: cannot be read (it is no regular file)"),
-        (fifo(VOCABULARY), f"{VOCABULARY}: cannot be read (it is no regular file)"),
-        (fifo("problem.json"), "problem.json: cannot be read (it is no regular file)"),
+        (linked(VOCABULARY, "/dev/zero"), f"{VOCABULARY}: cannot be read (it is not a regular file)"),
+        (linked("hparams.json", "/dev/zero"), "hparams.json: cannot be read (it is not a regular file)"),
+        (fifo(VOCABULARY), f"{VOCABULARY}: cannot be read (it is not a regular file)"),
+        (fifo("problem.json"), "problem.json: cannot be read (it is not a regular file)"),
         (written("hparams.json", " " * (2 << 20)), "hparams.json: the file has more than 1,048,576 bytes"),
         (lambda folder: os.truncate(folder / VOCABULARY, 1 << 40), "the file has more than 16,777,216 bytes"),
         (lambda folder: os.truncate(folder / VOCABULARY, 1 << 16), "not a SentencePiece model"),
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_is_no_regular_file_or_has_other_numbers_is_refused(fo
     (data,) = folder.path.glob("model.ckpt-3.data-*")
     data.unlink()
     os.mkfifo(data)
-    with pytest.raises(UserError, match="it is no regular file"):
+    with pytest.raises(UserError, match="it is not a regular file"):
         folder.model(checkpoint)
 
 

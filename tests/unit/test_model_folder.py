@@ -166,7 +166,7 @@ def test_a_missing_or_damaged_file_is_named(folder: ModelFolder, name: str, dama
 def test_a_path_that_is_not_a_model_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
-        assert "no model folder" in user_error(ModelFolder, path)
+        assert "not a model folder" in user_error(ModelFolder, path)
 
 
 def test_the_latest_checkpoint_is_the_default(folder: ModelFolder) -> None:

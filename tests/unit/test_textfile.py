@@ -79,7 +79,7 @@ def test_a_truncated_or_damaged_gz_is_an_error(tmp_path: Path) -> None:
     ]
     for contents in (*truncated, *damaged, b"plain text\n", zlib.compress(b"plain text\n")):
         path.write_bytes(contents)
-        assert f"{path}: not a whole gzip file" in failure(path)
+        assert f"{path}: cut off or damaged gzip file" in failure(path)
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_vocab_size_beside_vocab_file_is_an_error(
 ) -> None:
     vocabulary.train(lines(40), 320).save(tmp_path / "vocab.model")
     message = failure(capsys, tmp_path, f"--vocab_file={tmp_path}/vocab.model", size)
-    assert "--vocab_size does nothing with --vocab_file" in message
+    assert "--vocab_size has no effect with --vocab_file" in message
 
 
 @pytest.mark.parametrize("text", [None, b"", b"the\na\nof\n", b"half"])

@@ -306,7 +306,7 @@ def test_wrong_flags_and_folders_are_reported(make_folder: MakeFolder, tiny_hpar
     assert error("paper", "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
     assert error("paper", "--vocab_size=-1").startswith("flag --vocab_size=-1: ")
     nowhere = tmp_path / "nowhere"
-    cure = "so this is no model folder; run t2t-trainer"
+    cure = "so this is not a model folder; run t2t-trainer"
     assert error("paper", f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
     unfinished = make_folder("unfinished", "numbers_ende", tiny_hparams)
     steps = f"{tiny_hparams.train_steps:,}"

@@ -109,7 +109,7 @@ def test_a_wrong_precision_is_one_line(trained: ModelFolder, tmp_path: Path, mon
         refused(run(program, *flags, *files), "--precision=bfloat16", "no bfloat16 instructions; omit the flag")
         refused(run(program, *flags, *files, "--precision=bf16"), "--precision=bf16", "did you mean 'bfloat16'?")
     refused(run("exporter", *flags, "--precision=double"), "--precision=double", "there are: bfloat16, float32")
-    refused(run("exporter", *flags, "--format=ctranslate2"), "--precision does nothing with --format=ctranslate2")
+    refused(run("exporter", *flags, "--format=ctranslate2"), "--precision has no effect with --format=ctranslate2")
     with pytest.raises(UserError, match="no bfloat16 instructions"):
         Translator.from_dir(str(trained.path), precision="bfloat16")
     with pytest.raises(UserError, match="did you mean 'bfloat16'"):

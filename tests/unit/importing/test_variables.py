@@ -160,7 +160,10 @@ WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention
     [
         ({name: value for name, value in weights().items() if name != WITHOUT}, f"has no variable {WITHOUT}"),
         (weights() | {"transformer/body/moe/gate": np.ones(3)}, "1 weights that no Transformer here has, such as "),
-        (renamed(weights(), "transformer/", "lstm_seq2seq/"), "no checkpoint of tensor2tensor's model transformer (it"),
+        (
+            renamed(weights(), "transformer/", "lstm_seq2seq/"),
+            "not a checkpoint of tensor2tensor's model transformer (it",
+        ),
         ({}, "(it has no weights)"),
         (renamed(weights(), f"{EMBEDDING}/weights_3", f"{EMBEDDING}/weights_33"), "parts of the embedding"),
         (renamed(weights(), "symbol_modality", "class_label_modality"), "0 embeddings"),
@@ -175,7 +178,9 @@ def test_other_variables_are_refused(tmp_path: Path, variables: Variables, messa
 
 def test_a_checkpoint_of_our_own_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, 3, {"w": tf.Variable(0.0)}, "0123456789ab")
-    with pytest.raises(UserError, match=r"no checkpoint of tensor2tensor.* One of t2t-trainer needs no import$"):
+    with pytest.raises(
+        UserError, match=r"not a checkpoint of tensor2tensor.* A checkpoint of t2t-trainer needs no import$"
+    ):
         OldVariables([path])
 
 
