@@ -5,8 +5,8 @@
 Both files, plain or .gz, have one tree per line. Line n of --test is scored against line n of --gold. The output has
 the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
-COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error. If
-MAX_ERROR in the parameter file, or --max_error, allows fewer such sentences, the program stops with an error.
+COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error. As
+EVALB, it stops at the sentence number MAX_ERROR + 2 of these. --max_error replaces the parameter MAX_ERROR.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
 flags.DEFINE_string("test", "", "file of the trees to score, one per line, plain or .gz", flag_values=FLAGS)
 flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's values", flag_values=FLAGS)
-flags.DEFINE_integer("max_error", None, "overrides MAX_ERROR of the parameters", lower_bound=0, flag_values=FLAGS)
+flags.DEFINE_integer(
+    "max_error",
+    None,
+    "replaces MAX_ERROR of the parameters; EVALB allows one error more",
+    lower_bound=0,
+    flag_values=FLAGS,
+)
 flags.DEFINE_bool("summary_only", False, "print the summaries, but no row per sentence", flag_values=FLAGS)
 
 LINE = "=" * 76

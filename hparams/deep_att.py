@@ -36,7 +36,7 @@ def deep_att() -> HParams:
 
 @registry.register_hparams
 def deep_att_tiny() -> HParams:
-    """3 encoder and 3 decoder layers of width 88, for experiments on a CPU with corpora of about 10,000 pairs.
+    """3 encoder and 3 decoder layers of width 88, for experiments on a CPU with corpora of 10,000 to 30,000 pairs.
 
     With a vocabulary of 8,000, the model has about as many parameters as transformer_tiny, whose batches and number of
     steps it shares. All embeddings share one matrix. The learning rate is lower than that of transformer_tiny, 0.005,

@@ -17,7 +17,7 @@ def gnmt() -> HParams:
 
     The publication trains with 60,000 steps of Adam at the rate 0.0002, then with SGD at the rate 0.5, which it halves
     several times. About 10 replicas take steps of 128 pairs asynchronously, and gradients are clipped to the norm 5.
-    Here all steps are Adam's: 100,000 synchronous steps of 25,000 target tokens (about 1,000 pairs), and the rate falls
+    Here all steps are Adam's: 100,000 synchronous steps of 25,000 target tokens (about 800 pairs), and the rate falls
     linearly from 0.0002 to 0. Gradients are not clipped. Initial weights are uniform in [-0.04, 0.04] in the
     publication; here, the kernels have 1.0 to 1.5 times this variance, by a gain of 0.8. Dropout is that of EN-FR; for
     EN-DE, the publication's is 0.3. We have not trained this set.
@@ -41,7 +41,7 @@ def gnmt() -> HParams:
 
 @registry.register_hparams
 def gnmt_tiny() -> HParams:
-    """3 encoder and 3 decoder layers of width 120, for experiments on a CPU with corpora of about 10,000 pairs.
+    """3 encoder and 3 decoder layers of width 120, for experiments on a CPU with corpora of 10,000 to 30,000 pairs.
 
     With a vocabulary of 8,000, the model has about as many parameters as transformer_tiny, whose batches and training
     schedule it shares. Three layers are the fewest with a residual connection. All embeddings share one matrix.

@@ -115,7 +115,7 @@ def transformer_small() -> HParams:
 
 @registry.register_hparams
 def transformer_tiny() -> HParams:
-    """2 layers of width 128, for experiments on a CPU with corpora of about 10,000 pairs.
+    """2 layers of width 128, for experiments on a CPU with corpora of 10,000 to 30,000 pairs.
 
     At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 2,688 steps are 12
     epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because the rate

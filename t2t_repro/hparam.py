@@ -240,7 +240,7 @@ class DecodeHParams:
     alpha: float = 0.6
     """Exponent of the length penalty ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14); 0 disables it."""
     extra_length: int = 50
-    """Maximum number of tokens by which an output may be longer than its input."""
+    """Maximum number of tokens by which an output may be longer than its input, or than input and prefix together."""
     batch_size: int = 2048
     """Maximum number of source tokens that are decoded together, counting padding. It affects only speed and memory."""
     max_input_size: int = 0

@@ -170,7 +170,9 @@ def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> N
     else:
         path.write_text(contents[kind])
     for resume in (False, True):
-        with pytest.raises(UserError, match=r"unfinished is (not a journal|not a regular file).*; move it away or choose"):
+        with pytest.raises(
+            UserError, match=r"unfinished is (not a journal|not a regular file).*; move it away or choose"
+        ):
             Journal(output, SETTINGS, resume)
     if kind in contents:
         assert path.read_text() == contents[kind]
