@@ -6,7 +6,7 @@ Both files, plain or .gz, have one tree per line. Line n of --test is scored aga
 the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
 COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error. As
-EVALB, it stops at the sentence number MAX_ERROR + 2 of these. --max_error replaces the parameter MAX_ERROR.
+EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def moe() -> HParams:
 def moe_tiny() -> HParams:
     """2 layers of width 96 with 192 cells in each stack, and 4 experts. Each position uses 2 of them.
 
-    The set is for experiments on a CPU with corpora of 10,000 to 30,000 pairs. With a vocabulary of 8,000, the model has
-    about as many parameters as transformer_tiny. Batches, training schedule and dropout are those of gnmt_tiny. All
+    The set is for experiments on a CPU with corpora of 10,000 to 30,000 pairs. With a vocabulary of 8,000, the model
+    has about as many parameters as transformer_tiny. Batches, training schedule and dropout are those of gnmt_tiny. All
     embeddings share one matrix.
     """
     return replace(
