@@ -97,5 +97,5 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     count = (shape[-1] + 1) // 2
     pairs = hashed(ops.bitwise_xor(row[..., None], numbers(count)))
     bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[..., : shape[-1]]
-    is_kept = bits >= np.uint16(round(rate * 2**16))
+    is_kept = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
     return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

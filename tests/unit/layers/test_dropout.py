@@ -65,6 +65,10 @@ def test_with_rate_one_half_the_rest_is_doubled(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(ours, np.where(ours == 0, 0, 2 * x))
 
 
+def test_a_rate_close_to_one_drops_almost_all_elements() -> None:
+    assert np.mean(mask((4, 64, 64), 0.999999, seeds_of(*range(4)))) < 0.001
+
+
 def test_without_seeds_or_rate_nothing_changes() -> None:
     x = tf.ones([10, 2])
     assert dropout(x, 0.5, None) is x
