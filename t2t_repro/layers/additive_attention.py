@@ -23,7 +23,7 @@ class Memory(NamedTuple):
     keys: Tensor
     """k W_k [B, S, A], float32."""
     values: Tensor
-    """The vectors [B, S, M] that attention averages, in the number type of the products."""
+    """The vectors [B, S, M] that attention averages, in the dtype of the products."""
 
 
 class AdditiveAttention(Layer):
@@ -33,7 +33,7 @@ class AdditiveAttention(Layer):
         width: D and A.
         memory_width: M.
         gain: factor of the variance of the kernels, see `Layer.kernel`.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
     """
 
     def __init__(self, width: int, memory_width: int, gain: float, precision: str) -> None:

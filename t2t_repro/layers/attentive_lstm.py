@@ -1,7 +1,7 @@
-"""An LSTM that attends to the memory at each position, with its output of the position before as query.
+"""An LSTM that attends to the memory at each position. The query is the layer's output at the position before.
 
-The context a that attention returns is part of the layer's input: with [i, f, o, g] = x W + a W_a + y' W_r + b, the
-rest is as in `layers.lstm`. So attention is inside the loop over positions.
+The context a that attention returns is part of the layer's input: [i, f, o, g] = x W + a W_a + y' W_r + b. The other
+equations are those of `layers.lstm`. So attention is inside the loop over positions.
 
 Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, C number of
 cells, M width of the memory, A width of attention's hidden layer. Functions with a loop over positions take and return
@@ -37,13 +37,13 @@ class Kernels(NamedTuple):
     """The weights that the loop uses, as tensors."""
 
     query: Tensor
-    """W_q [D, A], in the number type of the products."""
+    """W_q [D, A], in the dtype of the products."""
     vector: Tensor
     """v [A], float32."""
     gates: Tensor
-    """W_a above W_r, [M + D, 4 C], in the number type of the products."""
+    """W_a above W_r, [M + D, 4 C], in the dtype of the products."""
     projection: Tensor | None = None
-    """P [C, D], in the number type of the products; None for a layer without a projection."""
+    """P [C, D], in the dtype of the products; None for a layer without a projection."""
 
     def transposed(self) -> Kernels:
         """Returns the kernels, with all matrices transposed."""
@@ -115,19 +115,19 @@ class Backward:
         cells = self.slopes.cell.shape[-1]
 
         def step_back(later: Gradients, t: Tensor) -> tuple[Gradients, Gradients]:
-            of_hidden = projected(outputs[t] + later.output, self.transposed.projection)
-            sums, cell = self.slopes.step_back(t, of_hidden, later.cell)
-            read = product(sums, self.transposed.gates)
-            context = contexts[t] + read[:, :memory_width]
+            unprojected = projected(outputs[t] + later.output, self.transposed.projection)
+            sums, cell = self.slopes.step_back(t, unprojected, later.cell)
+            gate_inputs = product(sums, self.transposed.gates)
+            context = contexts[t] + gate_inputs[:, :memory_width]
             query, keys, vector = self.attention(t, context)
-            output = read[:, memory_width:] + product(query, self.transposed.query)
+            output = gate_inputs[:, memory_width:] + product(query, self.transposed.query)
             gradients = Gradients(output, cell, sums, context, query, keys, vector)
             return gradients, gradients
 
         widths = (width, cells, 4 * cells, memory_width, hidden_width)
         shapes = [*((batch, count) for count in widths), (batch, source, hidden_width), (hidden_width,)]
-        nothing = Gradients(*map(ops.zeros, shapes))
-        return ops.scan(step_back, nothing, positions, reverse=True)[1]
+        zeros = Gradients(*map(ops.zeros, shapes))
+        return ops.scan(step_back, zeros, positions, reverse=True)[1]
 
     def attention(self, t: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the gradients of query, keys and v at position t, given the gradient of the context [B, M]."""
@@ -152,31 +152,32 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
     """
 
     @ops.custom_gradient
-    def attended(inputs: Tensor, keys: Tensor, values: Tensor, *tensors: Tensor) -> Any:
-        constants, loop = Memory(memory.bias, keys, values), Kernels(*tensors)
+    def results(inputs: Tensor, keys: Tensor, values: Tensor, *tensors: Tensor) -> Any:
+        # The arguments shadow the tensors outside, because only arguments receive gradients.
+        attended, kernels = Memory(memory.bias, keys, values), Kernels(*tensors)
         dtype, batch = values.dtype, ops.shape(inputs)[1]
 
-        def step(last: tuple, sums: Tensor) -> tuple[tuple, tuple]:
-            state = last[0]
-            context, weights = attend(product(state.output, loop.query), constants, loop.vector)
-            read = ops.concatenate([context, state.output], axis=-1)
-            new = lstm_step(sums + product(read, loop.gates), state.cell, loop.projection), context, weights
-            return new, new
+        def step(previous: tuple, sums: Tensor) -> tuple[tuple, tuple]:
+            state = previous[0]
+            context, weights = attend(product(state.output, kernels.query), attended, kernels.vector)
+            gate_inputs = ops.concatenate([context, state.output], axis=-1)
+            lstm_results = lstm_step(sums + product(gate_inputs, kernels.gates), state.cell, kernels.projection)
+            return (lstm_results, context, weights), (lstm_results, context, weights)
 
-        width, cells, memory_width = loop.query.shape[0], inputs.shape[-1] // 4, values.shape[-1]
-        nothing = first_step(batch, width, cells), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
-        _, (steps, contexts, weights) = ops.scan(step, nothing, inputs)
+        width, cells, memory_width = kernels.query.shape[0], inputs.shape[-1] // 4, values.shape[-1]
+        zeros = first_step(batch, width, cells), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
+        _, (steps, contexts, weights) = ops.scan(step, zeros, inputs)
 
         def gradient(*upstream: Any) -> tuple[Tensor, ...]:
             # TensorFlow passes an argument for each of the results, and JAX one tuple.
-            of_outputs, of_contexts, _ = upstream[0] if len(upstream) == 1 else upstream
-            backward = Backward(constants, loop, steps, weights)
-            gradients = backward.run(of_outputs, of_contexts)
-            read = ops.concatenate([contexts, backward.outputs_before], axis=-1)
-            of_projection = []
-            if loop.projection is not None:
-                of_outputs = of_outputs + before(gradients.output, is_reversed=True)
-                of_projection.append(projection_gradient(steps, of_outputs, dtype))
+            output_gradients, context_gradients, _ = upstream[0] if len(upstream) == 1 else upstream
+            backward = Backward(attended, kernels, steps, weights)
+            gradients = backward.run(output_gradients, context_gradients)
+            gate_inputs = ops.concatenate([contexts, backward.outputs_before], axis=-1)
+            projection_gradients = []
+            if kernels.projection is not None:
+                output_gradients = output_gradients + before(gradients.output, is_reversed=True)
+                projection_gradients.append(projection_gradient(steps, output_gradients, dtype))
             return (
                 gradients.sums,
                 ops.sum(gradients.keys, axis=0),
@@ -186,22 +187,18 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
                 ),
                 outer_product(backward.outputs_before, gradients.query, dtype),
                 ops.sum(gradients.vector, axis=0),
-                outer_product(read, gradients.sums, dtype),
-                *of_projection,
+                outer_product(gate_inputs, gradients.sums, dtype),
+                *projection_gradients,
             )
 
         return (steps.output, contexts, weights), gradient
 
     tensors = [tensor for tensor in kernels if tensor is not None]
-    return Attended(*attended(inputs, memory.keys, memory.values, *tensors))
+    return Attended(*results(inputs, memory.keys, memory.values, *tensors))
 
 
 class AttentiveLSTM(LSTM):
-    """The layer. Its arguments are those of `LSTM`; `width_in` is I.
-
-    Args:
-        memory_width: M.
-    """
+    """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
 
     def __init__(self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str) -> None:
         super().__init__(hparams, width_in, precision, name)
@@ -239,7 +236,7 @@ class AttentiveLSTM(LSTM):
         queries = ops.reshape(state.output, (*outer_shape(x), self.width))
         contexts, weights = self.attention(queries, memory)
         sums = self.sums(ops.reshape(x, (-1, x.shape[-1])))
-        read = ops.concatenate([ops.reshape(contexts, (-1, contexts.shape[-1])), state.output], axis=-1)
+        gate_inputs = ops.concatenate([ops.reshape(contexts, (-1, contexts.shape[-1])), state.output], axis=-1)
         kernel = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
-        new = lstm_step(sums + float32(self.product(read, kernel)), state.cell, self.cast_projection())
-        return State(new.output, new.cell), contexts, weights
+        step = lstm_step(sums + float32(self.product(gate_inputs, kernel)), state.cell, self.cast_projection())
+        return State(step.output, step.cell), contexts, weights

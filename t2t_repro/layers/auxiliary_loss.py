@@ -13,7 +13,7 @@ _collected: ContextVar[list[Tensor] | None] = ContextVar("auxiliary losses", def
 
 
 def add_auxiliary_loss(loss: Tensor) -> None:
-    """Adds a loss, float32 [], of the examples that the model reads now. Does nothing outside `auxiliary_losses`.
+    """Adds a loss, float32 [], of the model's current examples. Has no effect outside `auxiliary_losses`.
 
     The training step weights it by the micro-batch's share of the step's target tokens, and adds it to the
     cross-entropy per token. So a loss that is not a sum over examples depends on how a step is cut into micro-batches.

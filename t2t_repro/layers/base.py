@@ -19,7 +19,7 @@ _makes_zeros = False
 """True inside `zero_weights`."""
 
 Zeros = Callable[[int, str], Tensor]
-"""Function of a width and a number type that returns zeros [width]."""
+"""Function of a width and a dtype that returns zeros [width]."""
 
 LARGE_KERNEL = 512 * 512
 """Smallest number of weights for which `packed_kernels` pays."""

@@ -11,7 +11,7 @@ from t2t_repro.layers.base import Tensor
 
 
 def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = False) -> Tensor:
-    """Returns the convolution [B, T, E] of x [B, T, C] with kernel [k, C, E], which has the number type of x.
+    """Returns the convolution [B, T, E] of x [B, T, C] with kernel [k, C, E], with the dtype of x.
 
     Output t is the sum of x[t + (i - origin) * dilation] @ kernel[i] over all i from 0 to k - 1. Positions before the
     first and after the last count as zeros.
@@ -39,7 +39,7 @@ def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dil
 
     Args:
         shape: k, C and E.
-        dtype: number type of the cache, and of the inputs and the kernel in `convolution_step`.
+        dtype: dtype of the cache, and of the inputs and the kernel in `convolution_step`.
     """
     width, channels, _ = shape
     return ops.zeros((hypotheses, (width - 1) * dilation, channels), dtype=dtype)
@@ -50,7 +50,7 @@ def convolution_step(x: Tensor, cache: Tensor, kernel: Tensor, dilation: int = 1
 
     Args:
         cache: the last inputs [N, (k - 1) * dilation, C], oldest first.
-        kernel: [k, C, E], which has the number type of x and of the cache.
+        kernel: [k, C, E], with the dtype of x and of the cache.
         dilation: as for `convolution`.
     """
     width, channels, channels_out = kernel.shape

@@ -16,7 +16,7 @@ class Embedding(Layer):
     Args:
         vocab_size: number of tokens.
         width: D, the width of a row.
-        precision: number type of the matrix and of products, see `Layer`.
+        precision: dtype of the matrix and of products, see `Layer`.
         name: name of the layer.
         stddev: initial standard deviation of the matrix, for embeddings that are its rows. By default, it is
             1 / sqrt(D), and the embeddings are the rows multiplied by sqrt(D), as in the Transformer.
@@ -36,9 +36,10 @@ class Embedding(Layer):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits of all V tokens, float32 [..., V], for decoder outputs x [..., D]."""
-        if self.transposed is not None:
-            return float32(self.product(x, self.transposed))
-        return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))
+        kernel = self.transposed
+        if kernel is None:  # casts before transposing, because a table in 16 bits is half as large
+            kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
+        return float32(self.product(x, kernel))
 
     def store_transposed(self) -> None:
         """Stores the transposed table in a second variable, which takes as much memory and makes `logits` faster.

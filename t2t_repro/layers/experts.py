@@ -1,9 +1,9 @@
 """A mixture of experts in place of a feed-forward network (Shazeer et al. 2017, sections 2 to 4).
 
-A gating network chooses k of n experts for each position, and the outputs of these experts are added with the gates as
-weights. So the number of experts changes the number of parameters, but hardly that of operations. No position is ever
-dropped: unlike in tensor2tensor, an expert has no limit for its positions, so that a result does not depend on the
-other examples of the batch.
+A gating network chooses k of n experts for each position. The output is the sum of the chosen experts' outputs,
+weighted by the gates. So more experts add parameters, but hardly any operations. No position is ever dropped: unlike in
+tensor2tensor, the number of positions of an expert is not limited, so a result does not depend on the other examples of
+the batch.
 
 Shapes: B batch, T positions of an example, N = B * T positions, D width, F inner width, n experts, k experts chosen for
 a position, G blocks of M positions.
@@ -23,19 +23,20 @@ from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
 
-BLOCKS_OF_EXPERT = 8
-"""Number of blocks of an expert that gets the mean number of positions. Each expert's last block is filled with zeros.
-More blocks need fewer zeros, but each block has a copy of its expert's weights."""
+BLOCKS_PER_EXPERT = 8
+"""Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last block is filled up
+with zeros. More blocks need fewer zeros, but each block has a copy of its expert's weights."""
 
 MIN_DEVIATION = 1e-2
 """Smallest standard deviation of the gating network's noise, as in tensor2tensor. The balancing loss divides by it."""
 
-_is_token: ContextVar[Tensor | None] = ContextVar("positions that are no padding", default=None)
+_is_token: ContextVar[Tensor | None] = ContextVar("positions that are not padding", default=None)
+"""The mask [B, T] of the innermost `balanced_positions` of this thread; None outside."""
 
 
 @contextmanager
 def balanced_positions(is_token: Tensor) -> Iterator[None]:
-    """Inside this context, the experts' balancing losses count the positions where is_token [B, T] is True."""
+    """Returns a context in which balancing losses count only positions whose is_token [B, T] is True."""
     token = _is_token.set(is_token)
     try:
         yield
@@ -80,8 +81,8 @@ class Experts(Layer):
         logits, experts = ops.top_k(noisy, self.chosen + 1)
         gates, experts = ops.softmax(logits[..., :-1]), experts[..., :-1]
 
-        # The probability that expert i is chosen if only its own noise is drawn again (equations 8 and 9). It must then
-        # beat the kth best of the other experts.
+        # The probability that an expert is chosen if only its own noise is drawn again: its new logit must then exceed
+        # the kth largest logit of the other experts (equations 8 and 9).
         is_chosen = noisy > logits[..., -1:]
         threshold = ops.where(is_chosen, logits[..., -1:], logits[..., -2:-1])
         probability = normal_cdf((clean - threshold) / deviation)
@@ -105,28 +106,28 @@ class Experts(Layer):
         pairs of a block have the same expert. The last block of each expert is filled with zeros.
         """
         pairs = ops.shape(experts)[0] * self.chosen
-        size = pairs // (BLOCKS_OF_EXPERT * self.count) + 1  # M
+        size = pairs // (BLOCKS_PER_EXPERT * self.count) + 1  # M
         blocks = (pairs + self.count * (size - 1)) // size  # G: enough for any division of the pairs among the experts
         experts = ops.cast(ops.reshape(experts, (-1,)), "int64")
         order = ops.argsort(experts, axis=0)  # [N * k], the pairs by expert
-        by_expert = ops.take(experts, order)
+        sorted_experts = ops.take(experts, order)
         numbers = ops.arange(self.count, dtype="int64")
-        starts = ops.cast(ops.searchsorted(by_expert, numbers, side="left"), "int64")  # [n], first pair of each expert
-        ends = ops.cast(ops.searchsorted(by_expert, numbers, side="right"), "int64")
+        starts = ops.cast(ops.searchsorted(sorted_experts, numbers, side="left"), "int64")  # [n], first sorted pair
+        ends = ops.cast(ops.searchsorted(sorted_experts, numbers, side="right"), "int64")
         block_counts = (ends - starts + ops.cast(size - 1, "int64")) // ops.cast(size, "int64")  # [n]
         block_ends = ops.cumsum(block_counts)
         # The row of each sorted pair in the blocks: [N * k]
-        within = ops.arange(pairs, dtype="int64") - ops.take(starts, by_expert)
-        rows = ops.take(block_ends - block_counts, by_expert) * ops.cast(size, "int64") + within
-        expert_of_block = ops.searchsorted(block_ends, ops.arange(blocks, dtype="int64"), side="right")
-        expert_of_block = ops.minimum(expert_of_block, self.count - 1)  # blocks after the last one are not used
+        indices = ops.arange(pairs, dtype="int64") - ops.take(starts, sorted_experts)  # among the expert's pairs
+        rows = ops.take(block_ends - block_counts, sorted_experts) * ops.cast(size, "int64") + indices
+        block_experts = ops.searchsorted(block_ends, ops.arange(blocks, dtype="int64"), side="right")  # [G]
+        block_experts = ops.minimum(block_experts, self.count - 1)  # for blocks that no expert needs
 
-        kind, width = self.compute_dtype, x.shape[-1]
-        inputs = ops.take(ops.cast(x, kind), order // self.chosen, axis=0)
+        dtype, width = self.compute_dtype, x.shape[-1]
+        inputs = ops.take(ops.cast(x, dtype), order // self.chosen, axis=0)
         inputs = ops.scatter(rows[:, None], inputs, (blocks * size, width))
         inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]
-        kernels1 = ops.take(ops.cast(self.kernels1, kind), expert_of_block, axis=0)  # [G, D, F]
-        kernels2 = ops.take(ops.cast(self.kernels2, kind), expert_of_block, axis=0)
+        kernels1 = ops.take(ops.cast(self.kernels1, dtype), block_experts, axis=0)  # [G, D, F]
+        kernels2 = ops.take(ops.cast(self.kernels2, dtype), block_experts, axis=0)
         outputs = ops.reshape(ops.matmul(ops.relu(ops.matmul(inputs, kernels1)), kernels2), (blocks * size, width))
         # Back to the order of the pairs: pair order[i] has the row rows[i].
         rows = ops.scatter(order[:, None], rows, (pairs,))

@@ -112,12 +112,12 @@ def before(x: Tensor, is_reversed: bool = False) -> Tensor:
 
 
 def product(x: Tensor, kernel: Tensor) -> Tensor:
-    """Returns x @ kernel, float32 [N, E], for x [N, D] and a kernel [D, E]; computed in the kernel's number type."""
+    """Returns x @ kernel, float32 [N, E], for x [N, D] and a kernel [D, E]; computed in the kernel's dtype."""
     return float32(ops.matmul(ops.cast(x, kernel.dtype), kernel))
 
 
 def outer_product(x: Tensor, y: Tensor, dtype: str) -> Tensor:
-    """Returns the sum over all positions of the outer products of x [T, B, M] and y [T, B, N]: [M, N] of type `dtype`.
+    """Returns the sum over all positions of the outer products of x [T, B, M] and y [T, B, N]: `dtype` [M, N].
 
     This is the gradient of a kernel [M, N], for its inputs x and the gradients y of its outputs.
     """
@@ -126,7 +126,7 @@ def outer_product(x: Tensor, y: Tensor, dtype: str) -> Tensor:
 
 
 def projection_gradient(steps: Step, outputs: Tensor, dtype: str) -> Tensor:
-    """Returns the gradient of P, [C, D] of type `dtype`, for the steps at all positions.
+    """Returns the gradient of P, `dtype` [C, D], for the steps at all positions.
 
     Args:
         outputs: gradients of the outputs, [T, B, D]. They include the part that comes from the next position.
@@ -143,8 +143,8 @@ def lstm(inputs: Tensor, kernel: Tensor, projection: Tensor | None = None, is_re
 
     Args:
         inputs: x W + b, float32 [T, B, 4 C].
-        kernel: W_r [D, 4 C], in the number type of the products.
-        projection: P [C, D], in the number type of the products; None for a layer without a projection.
+        kernel: W_r [D, 4 C], in the dtype of the products.
+        projection: P [C, D], in the dtype of the products; None for a layer without a projection.
         is_reversed: true to begin at the last position.
     """
 
@@ -153,29 +153,30 @@ def lstm(inputs: Tensor, kernel: Tensor, projection: Tensor | None = None, is_re
         kernel, projection = kernels if len(kernels) == 2 else (*kernels, None)
         width, cells, batch = kernel.shape[0], kernel.shape[1] // 4, ops.shape(inputs)[1]
 
-        def step(last: Step, sums: Tensor) -> tuple[Step, Step]:
-            new = lstm_step(sums + product(last.output, kernel), last.cell, projection)
-            return new, new
+        def step(previous: Step, sums: Tensor) -> tuple[Step, Step]:
+            current = lstm_step(sums + product(previous.output, kernel), previous.cell, projection)
+            return current, current
 
         _, steps = ops.scan(step, first_step(batch, width, cells), inputs, reverse=is_reversed)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             slopes = Slopes.of(steps, before(steps.cell, is_reversed))
-            transposed, back = (None if matrix is None else ops.transpose(matrix) for matrix in (kernel, projection))
+            transposed_kernel = ops.transpose(kernel)
+            transposed_projection = None if projection is None else ops.transpose(projection)
 
             def step_back(later: tuple[Tensor, ...], t: Tensor) -> tuple[Any, Any]:
                 sums, cell, _ = later
-                output = upstream[t] + product(sums, transposed)
-                new = *slopes.step_back(t, projected(output, back), cell), output
-                return new, new
+                output = upstream[t] + product(sums, transposed_kernel)
+                gradients = *slopes.step_back(t, projected(output, transposed_projection), cell), output
+                return gradients, gradients
 
-            nothing = tuple(ops.zeros((batch, count)) for count in (4 * cells, cells, width))
+            zeros = tuple(ops.zeros((batch, count)) for count in (4 * cells, cells, width))
             positions = ops.arange(ops.shape(inputs)[0])
-            _, (sums, _, of_outputs) = ops.scan(step_back, nothing, positions, reverse=not is_reversed)
-            of_kernel = outer_product(before(steps.output, is_reversed), sums, kernel.dtype)
+            _, (sums, _, output_gradients) = ops.scan(step_back, zeros, positions, reverse=not is_reversed)
+            kernel_gradient = outer_product(before(steps.output, is_reversed), sums, kernel.dtype)
             if projection is None:
-                return sums, of_kernel
-            return sums, of_kernel, projection_gradient(steps, of_outputs, kernel.dtype)
+                return sums, kernel_gradient
+            return sums, kernel_gradient, projection_gradient(steps, output_gradients, kernel.dtype)
 
         return steps.output, gradient
 
@@ -188,7 +189,7 @@ class LSTM(Layer):
     Args:
         hparams: `hidden_size` is D, `cell_size` is C. The layer has a projection unless `cell_size` is 0.
         width_in: I, width of the input.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
         name: name of the layer.
     """
 
@@ -208,7 +209,7 @@ class LSTM(Layer):
 
         Args:
             is_padding: bool [B, T]. The state is 0 at padding, so a reversed layer begins at each sentence's end. None
-                if the layer is not reversed: padding comes last, so it changes nothing before it.
+                if the layer is not reversed: padding comes last, so it does not affect the tokens before it.
             is_reversed: true to begin at the last position.
         """
         return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
@@ -231,7 +232,7 @@ class LSTM(Layer):
         return State(*lstm_step(sums, state.cell, self.cast_projection())[:2])
 
     def cast_projection(self) -> Tensor | None:
-        """Returns P [C, D] in the number type of the products, or None if the layer has no projection."""
+        """Returns P [C, D] in the dtype of the products, or None if the layer has no projection."""
         return None if self.projection is None else ops.cast(self.projection, self.compute_dtype)
 
     def with_width(self, state: State) -> State:

@@ -14,7 +14,7 @@ from keras import ops
 from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.masks import ILLEGAL
 
-LEAST_BLOCK = 16
+MIN_BLOCK = 16
 """Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a single block."""
 
 
@@ -29,11 +29,11 @@ class Blocks:
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
         self.length, self.reach, self.is_masked = length, r // 2, is_masked
-        most = max(self.reach, LEAST_BLOCK)
+        max_size = max(self.reach, MIN_BLOCK)
         if isinstance(length, int):  # JAX knows all lengths when it traces the model, and needs sizes that are ints
-            self.size = min(max(length, 1), most)
+            self.size = min(max(length, 1), max_size)
         else:
-            self.size = ops.minimum(ops.maximum(length, 1), most)
+            self.size = ops.minimum(ops.maximum(length, 1), max_size)
         self.count = (length + self.size - 1) // self.size
         # The block itself comes first. So if a sequence is a single block, a key's index is its position, on which
         # dropout's masks depend.

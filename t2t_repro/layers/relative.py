@@ -19,7 +19,7 @@ class RelativePositions(Layer):
     Args:
         hparams: `max_relative_position` is k.
         channels: H * d, total width of the keys or values of all heads.
-        precision: number type of the table and the vectors, see `Layer`.
+        precision: dtype of the table and the vectors, see `Layer`.
         name: name of the layer.
     """
 

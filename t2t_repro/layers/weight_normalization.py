@@ -20,7 +20,7 @@ class NormalizedLinear(Layer):
         width_in: n, the number of inputs.
         width_out: m, the number of outputs.
         gain: variance of the outputs at the start of training, for independent inputs of variance 1.
-        precision: number type of the matrix product, see `Layer`.
+        precision: dtype of the matrix product, see `Layer`.
         name: name of the layer.
     """
 

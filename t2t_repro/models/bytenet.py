@@ -45,7 +45,7 @@ class ResidualBlock(Layer):
     Args:
         index: number of the block in its stack, which determines the dilation.
         hparams: d, k, the dropout rate of the block's output, and the gain of the initial weights.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
         is_masked: True in the decoder, whose convolutions do not read later positions (section 3.4).
     """
 
@@ -70,7 +70,7 @@ class ResidualBlock(Layer):
         """Returns the kernel [k, d, d] in the layer's compute_dtype."""
         return ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
 
-    def output_of(self, y: Tensor) -> Tensor:
+    def block_output(self, y: Tensor) -> Tensor:
         """Returns the block's output [..., 2 d], before the residual sum, for the convolution's output y [..., d]."""
         y = float32(y) + self.convolution.bias
         return self.expand(ops.relu(self.norms[2](y)))
@@ -85,7 +85,7 @@ class ResidualBlock(Layer):
         if mask is not None:
             inputs = inputs * ops.cast(mask, inputs.dtype)
         y = convolution(inputs, self.kernel_weight(), self.dilation, self.is_masked)
-        return x + dropout(self.output_of(y), self.rate, seeds)
+        return x + dropout(self.block_output(y), self.rate, seeds)
 
     def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the output [N, 2 d] at a new position with the input x [N, 2 d], and the new cache.
@@ -93,7 +93,7 @@ class ResidualBlock(Layer):
         `cache` has the last (k - 1) * dilation inputs of the convolution: [N, (k - 1) * dilation, d].
         """
         y, cache = convolution_step(self.convolution_input(x), cache, self.kernel_weight(), self.dilation)
-        return x + self.output_of(y), cache
+        return x + self.block_output(y), cache
 
 
 class ByteNet(EncoderDecoder):
@@ -107,7 +107,7 @@ class ByteNet(EncoderDecoder):
         hparams: hparams.hidden_size is d; the embeddings and the residual path have width 2 d.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: ignored.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 

@@ -171,7 +171,7 @@ class ConvS2S(EncoderDecoder):
         hparams: layer sizes and dropout rate; hparams.hidden_size is F.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: ignored.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 

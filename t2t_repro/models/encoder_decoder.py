@@ -18,7 +18,7 @@ class EncoderDecoder(Layer):
 
     Args:
         hparams: sizes, and which embeddings are one matrix.
-        precision: number type of weights and products, see `Layer`.
+        precision: dtype of weights and products, see `Layer`.
         name: name of the model, with which the paths of its weights begin.
     """
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32
 
-BLOCKS_OF_EXPERT = 8
-"""The constant of `layers.experts`, which is not imported here because its module imports Keras."""
-
 
 def parameters(hparams: HParams) -> int:
     """Returns the number of trainable parameters of layers.experts.Experts."""
@@ -35,10 +32,12 @@ def activations(hparams: HParams, positions: int, precision: str) -> int:
         positions: number of positions of a micro-batch.
         precision: see `Formulas.activations`.
     """
+    from t2t_repro.layers.experts import BLOCKS_PER_EXPERT  # imported late, because it loads Keras
+
     width, inner, product = hparams.hidden_size, hparams.filter_size, FLOAT32 if "32" in precision else 2
     position = hparams.moe_k * (2 * width + inner) * product + 5 * FLOAT32 * hparams.moe_num_experts
     pairs, count = positions * hparams.moe_k, hparams.moe_num_experts
-    size = pairs // (BLOCKS_OF_EXPERT * count) + 1
+    size = pairs // (BLOCKS_PER_EXPERT * count) + 1
     blocks = (pairs + count * (size - 1)) // size
     copies = blocks * 2 * width * inner * product
     return positions * position + copies * 5 // 4

@@ -27,7 +27,7 @@ class RecurrentModel(EncoderDecoder):
         hparams: sizes and dropout rate. The width of the embeddings is `embedding_size`, or `hidden_size` if that is 0.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: ignored.
-        precision: number type of weights and products, see `Layer`. States, sums and attention weights are float32.
+        precision: dtype of weights and products, see `Layer`. States, sums and attention weights are float32.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 

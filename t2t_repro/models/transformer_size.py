@@ -108,7 +108,7 @@ def _connections(hparams: HParams, length: int, is_masked: bool) -> int:
     """Returns the number of attention weights (one per query and key) that a head of self-attention computes."""
     if not hparams.self_attention_neighborhood:
         return length * length
-    from t2t_repro.layers.neighborhood import LEAST_BLOCK  # imported late, because it loads Keras
+    from t2t_repro.layers.neighborhood import MIN_BLOCK  # imported late, because it loads Keras
 
-    block = min(length, max(hparams.self_attention_neighborhood // 2, LEAST_BLOCK))
+    block = min(length, max(hparams.self_attention_neighborhood // 2, MIN_BLOCK))
     return math.ceil(length / block) * block * block * (2 if is_masked else 3)

@@ -57,7 +57,7 @@ def by_loop(mixture: Experts, x: np.ndarray, chosen: int) -> np.ndarray:
 @pytest.mark.parametrize(("count", "chosen"), [(6, 2), (2, 1), (5, 4), (40, 3)])
 @pytest.mark.parametrize("blocks", [1, 2, 64])
 def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experts, "BLOCKS_OF_EXPERT", blocks)
+    monkeypatch.setattr(experts, "BLOCKS_PER_EXPERT", blocks)
     mixture = layer(count, chosen)
     np.testing.assert_allclose(mixture(X, None), by_loop(mixture, X, chosen), atol=1e-6)
 

@@ -29,7 +29,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import experts
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
-from t2t_repro.models import experts_size, moe_size, size
+from t2t_repro.models import moe_size, size
 from t2t_repro.models.model import parameter_count
 from t2t_repro.models.moe import MoE
 
@@ -155,15 +155,11 @@ def test_parameters_equal_those_of_the_model(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["two layers", "three and one layers, no projection"])
 def test_multiplications_equal_those_of_the_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks of one position contain no zeros that fill them up.
-    monkeypatch.setattr(experts, "BLOCKS_OF_EXPERT", 10**6)
+    monkeypatch.setattr(experts, "BLOCKS_PER_EXPERT", 10**6)
     model = build(VARIANTS[name])
     counts = count_multiplications(monkeypatch)
     model(INPUTS[:1], TARGETS[:1], SEED[:1])
     assert sum(counts) == moe_size.multiplications(model.hparams, VOCAB, INPUTS.shape[1], TARGETS.shape[1])
-
-
-def test_the_formulas_count_the_blocks_of_the_layer() -> None:
-    assert experts_size.BLOCKS_OF_EXPERT == experts.BLOCKS_OF_EXPERT
 
 
 def test_the_published_model_has_the_published_size() -> None:
