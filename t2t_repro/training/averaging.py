@@ -34,14 +34,16 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     """
     paths = _last_checkpoints(folder, last)
     sums: dict[str, np.ndarray] = {}
-    training = None  # the shapes of the weights, and the identity of the training
+    expected = None  # shapes of the weights and identity of the run, in the first checkpoint
     for path in paths:
         checkpoint = read_checkpoint(path)
         shapes = {name: value.shape for name, value in checkpoint.weights.items()}
-        current = shapes, [read_value(path, name) for name in IDENTITY]
-        training = training or current
-        if current != training or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
-            raise UserError(f"{path}: belongs to another training than the rest of {folder.path}; move it away")
+        identity = shapes, [read_value(path, name) for name in IDENTITY]
+        expected = expected or identity
+        if identity != expected or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
+            raise UserError(
+                f"{path}: belongs to another training run than the other checkpoints of {folder.path}; move it away"
+            )
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
     step = step_of(paths[-1])

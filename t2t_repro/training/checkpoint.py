@@ -22,16 +22,10 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, first_line
 from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.progress import say
-from t2t_repro.training.checkpoint_files import (
-    BEST,
-    keep_only,
-    set_aside,
-    write_checkpoint,
-)
+from t2t_repro.training.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
 
 BY_REQUEST = "saved_by_request"
-"""Name of the boolean variable that marks checkpoints saved by request: the run saved them only because a signal asked
-the run to stop."""
+"""Name of the boolean variable that is True in checkpoints saved by request: only because a signal stopped the run."""
 IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
 """Names of the fingerprints and the seed of a run. A run resumes only from a checkpoint with the same values."""
 
@@ -144,7 +138,7 @@ class Checkpoints:
             UserError: if the disk is full or the folder cannot be written. Earlier checkpoints are not affected.
         """
         path = self._write(self._folder.path, step, by_request)
-        checkpoints = [other for other in self._folder.checkpoints() if other == path or other != self._temporary]
+        checkpoints = [saved for saved in self._folder.checkpoints() if saved == path or saved != self._temporary]
         self._temporary = path if by_request else ""
         keep_only(self._folder.path, checkpoints[-self._keep :])
         return path

@@ -81,16 +81,16 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
         search, max_length = dev_search(problem), folder.hparams.max_length
         translator = Translator(model, folder.vocabulary, search, max_length, problem.tree_symbols)
         decoder = DevDecoder(translator, problem, records, limits.lines)
-    measured: list[Measured] = []
+    results: list[Measured] = []
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.
-        content = read_checkpoint(checkpoint)
-        assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
-        decoded = decoder(seconds=math.inf if measured else limits.seconds) if decoder else None
-        if decoder and decoded:
+        assign_weights(model, read_checkpoint(checkpoint), checkpoint, "hparams.json", WRONG_CHECKPOINT)
+        decoded = None
+        if decoder:
+            decoded = decoder(seconds=math.inf if results else limits.seconds)
             decoder.keep(decoded.lines)
-        measured.append(Measured(checkpoint, evaluator(), decoded))
-    return measured
+        results.append(Measured(checkpoint, evaluator(), decoded))
+    return results
 
 
 def verdict(average: Measured, last: Measured, output_dir: str) -> str:

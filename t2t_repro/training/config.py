@@ -31,7 +31,7 @@ class RunConfig:
     worker_gpu: int = 0
     """Number of GPUs to use on each machine; 0 uses all."""
     precision: str = "float32"
-    """Number type of matrix products: "float32", "tf32", "mixed_bfloat16" or "mixed_float16"."""
+    """Precision of matrix products: "float32", "tf32", "mixed_bfloat16" or "mixed_float16"."""
     warm_start_from: str = ""
     """Model folder or checkpoint from which to take the initial weights; if empty, the weights are random."""
 

@@ -123,15 +123,16 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
 
 def _learning_rates(hparams: HParams) -> str:
     """Returns the highest learning rate with the steps that have it, and the learning rate of the last step."""
-    last, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
     # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
     # highest rate.
-    steps = sorted({1, min(warmup, last), min(warmup + 1, last), last})
+    steps = sorted({1, min(warmup, last_step), min(warmup + 1, last_step), last_step})
     rates = [float(Schedule(hparams)(step - 1)) for step in steps]
     peak = max(rates)
-    highest = [step for step, rate in zip(steps, rates, strict=True) if math.isclose(rate, peak, rel_tol=1e-6)]
-    span = f"step {highest[0]:,}" if highest[0] == highest[-1] else f"steps {highest[0]:,} to {highest[-1]:,}"
-    return f"at most {peak:.3g} ({span}); {rates[-1]:.3g} at the last step ({last:,})"
+    peak_steps = [step for step, rate in zip(steps, rates, strict=True) if math.isclose(rate, peak, rel_tol=1e-6)]
+    start, end = peak_steps[0], peak_steps[-1]
+    span = f"step {start:,}" if start == end else f"steps {start:,} to {end:,}"
+    return f"at most {peak:.3g} ({span}); {rates[-1]:.3g} at the last step ({last_step:,})"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Due:
     saves: bool = False
     """True to save a checkpoint."""
     saves_by_request: bool = False
-    """True if the only reason to save is a signal that asked the run to stop. The next save deletes this checkpoint."""
+    """True if a signal that stops the run is the only reason to save. The next save deletes this checkpoint."""
     evaluates: bool = False
     """True to evaluate the model on the dev split."""
     stops: bool = False

@@ -213,9 +213,10 @@ class DevDecoder:
         # The samples are decoded first, so that each evaluation shows the same lines. The other lines have a random
         # order, so that the decoded lines are spread over the split even if a time limit ends the decoding early.
         # Every run has the same order.
-        rest = list(range(SAMPLES, len(pairs)))
-        random.Random(0).shuffle(rest)
-        self._order = [*range(min(SAMPLES, len(pairs))), *rest]
+        order = list(range(len(pairs)))
+        later_lines = order[SAMPLES:]
+        random.Random(0).shuffle(later_lines)
+        self._order = [*order[:SAMPLES], *later_lines]
         self._seconds_per_line: float | None = None
         """Seconds to decode a line, measured on the latest batch; None before the first call with a time limit."""
 
@@ -252,7 +253,7 @@ class DevDecoder:
         """Returns the numbers of the lines to decode next, in the order of the split; empty if none is to be decoded.
 
         Args:
-            done: number of lines that this evaluation has decoded.
+            done: number of lines that this call has decoded already.
             seconds: seconds left until the time limit; infinite without a limit.
         """
         left = len(self._order) - done
@@ -282,5 +283,5 @@ def spread(size: int, count: int) -> list[int]:
     count = min(size, count)
     # Draws one number from each of `count` intervals of equal size. Every n-th number would be a biased sample of text
     # that alternates. For example, numbers_ende alternates between small and large numbers.
-    draw = random.Random(0)
-    return [draw.randrange(size * stretch // count, size * (stretch + 1) // count) for stretch in range(count)]
+    generator = random.Random(0)
+    return [generator.randrange(size * index // count, size * (index + 1) // count) for index in range(count)]

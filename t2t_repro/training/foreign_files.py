@@ -32,10 +32,10 @@ def refuse_foreign_files(folder: Path, first_files: Mapping[str, bytes]) -> None
     """
     if _is_json(folder / "hparams.json", HParams) and _is_json(folder / "problem.json", Origin):
         return
-    files = {name: _holds(folder / name, contents) for name, contents in first_files.items()}
-    files |= dict.fromkeys(LATER_FILES, bool(checkpoints_in(folder)))
-    for name, is_of_a_run in files.items():
-        if (folder / name).exists() and not is_of_a_run:
+    may_overwrite = {name: _holds(folder / name, contents) for name, contents in first_files.items()}
+    may_overwrite |= dict.fromkeys(LATER_FILES, bool(checkpoints_in(folder)))
+    for name in may_overwrite:
+        if (folder / name).exists() and not may_overwrite[name]:
             raise UserError(
                 f"{folder / name}: would be overwritten, but no training run has written it; move the file or give "
                 "another --output_dir"

@@ -164,10 +164,7 @@ class Loop:
             previous: result of the previous step, with the votes of all workers; None after this process's first
                 step. All workers read the same votes, so they stop after the same step.
         """
-        if self._run.has_one_worker:
-            stop_requested = self._signals.requested
-        else:
-            stop_requested = previous is not None and previous.votes > 0
+        stop_requested = self._stop_requested or (previous is not None and previous.votes > 0)
         seconds = time.monotonic() - self._save_time
         return due_after(step, self._last_step, self._config, seconds, stop_requested)
 
@@ -206,8 +203,8 @@ class Loop:
             UserError: if the loss or the gradient is not finite.
         """
         result = TrainStep.read(returned)
-        # With mixed_float16 (loss scale above 1), gradients sometimes overflow. `TrainStep` has then skipped the step
-        # and lowered the scale, which is no error.
+        # With mixed_float16 (loss scale above 1), gradients sometimes overflow. This is not an error: `TrainStep` has
+        # then skipped the step and lowered the scale.
         if math.isfinite(result.loss) and (math.isfinite(result.gradient_norm) or result.loss_scale > 1.0):
             return result
         raise self._not_finite(batch, result)
@@ -225,12 +222,12 @@ class Loop:
                 file.writelines(f"{shard}\t{record}\n" for shard, record in places)
         # Omits a checkpoint that was saved just before this step. The previous step may have damaged the weights, even
         # if the previous step's loss and gradient were finite.
-        good = [path for path in folder.checkpoints() if step_of(path) < batch.step][-1:]
-        warm_start = f" with --warm_start_from={shlex.quote(good[0])}" if good else ""
+        good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")
+        warm_start = f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
-            f"the last good checkpoint is {good[0] if good else 'none'}; try another --output_dir{warm_start}, and a "
+            f"the last good checkpoint is {good_checkpoint or 'none'}; try another --output_dir{warm_start}, and a "
             "lower learning rate, longer warmup or --precision=float32"
         )
 

@@ -27,8 +27,6 @@ from t2t_repro.textfile import whole_file
 from t2t_repro.untrusted import read_bytes
 
 FILE = "metrics.jsonl"
-
-
 NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")
 """Fields that must be numbers. `read_metrics` skips a line in which one of them is something else."""
 MAX_BYTES = 1 << 28

@@ -216,9 +216,7 @@ class TrainStep:
         return Result(*map(float, returned.numpy()))
 
     def _zeros(self) -> list[Any]:
-        """Returns variables, set to 0, for the sums of the two losses and of each gradient. Each replica has its own
-        copy.
-        """
+        """Returns new variables for the sums of the two losses and of each gradient. Each replica has its own copy."""
         with self._strategy.scope():
             return [
                 tf.Variable(
@@ -244,12 +242,12 @@ class TrainStep:
         with tf.GradientTape() as tape:
             losses, auxiliary = [], []
             for inputs, targets, examples in rounds:
-                with auxiliary_losses() as of_layers:
+                with auxiliary_losses() as layer_losses:
                     logits = self._model(inputs, targets, example_seeds(step_seed, examples))
                 losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing))
-                if of_layers:
+                if layer_losses:
                     share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
-                    auxiliary.append(tf.add_n(of_layers) * share)
+                    auxiliary.append(tf.add_n(layer_losses) * share)
             loss = tf.add_n(losses) / tokens
             auxiliary_loss = tf.add_n(auxiliary) if auxiliary else tf.constant(0.0)
             total = loss + auxiliary_loss if auxiliary else loss

@@ -200,7 +200,7 @@ def test_an_average_with_a_checkpoint_of_another_training_is_refused(folder: Mod
     else:
         folder.origin = replace(folder.origin, random_seed=8)
         Training(folder).saved(2)
-    assert "model.ckpt-2: belongs to another training than" in user_error(average_checkpoints, folder, 2)
+    assert "model.ckpt-2: belongs to another training run than" in user_error(average_checkpoints, folder, 2)
 
 
 def test_a_checkpoint_of_another_size_is_refused_and_stays(folder: ModelFolder) -> None:
