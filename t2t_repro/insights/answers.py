@@ -27,13 +27,13 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
 
 MAX_CHARACTERS = 1000
-"""Largest number of characters in a source."""
+"""Maximum number of characters in a source."""
 MAX_TOKENS = 100
-"""Largest number of tokens in a source, counting the end token."""
+"""Maximum number of tokens in a source, counting the end token."""
 MAX_BEAM_SIZE = 16
-"""Largest beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""
+"""Maximum beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""
 MAX_ALPHA = 5.0
-"""Largest exponent of the length penalty, unless a model's default is larger."""
+"""Maximum exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
 
@@ -80,9 +80,9 @@ class ExploredModel:
         Raises UserError if the checkpoint is damaged or the model cannot decode.
         """
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
-        place, path = os.path.abspath(folder.path), os.path.abspath(checkpoint)
-        if os.path.commonpath([place, path]) == place:
-            path = os.path.relpath(path, place)
+        folder_path, path = os.path.abspath(folder.path), os.path.abspath(checkpoint)
+        if os.path.commonpath([folder_path, path]) == folder_path:
+            path = os.path.relpath(path, folder_path)
         description = f"{folder.problem.name}, {folder.hparams.model}, {path}"
         return cls(str(folder.path), description, translator)
 
@@ -132,11 +132,11 @@ class ExploredModel:
             raise unknown("kind of attention", kind, self._attention_shapes)
         vocabulary = self.translator.vocabulary
         inputs = self.translator.source_ids(self._check_source(source))
-        longest = MAX_TOKENS + max(self.translator.decode_hparams.extra_length, MIN_EXTRA)  # no output is longer
-        if not 0 < len(target_ids) <= longest:
-            raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {longest}")
-        if outside := [number for number in target_ids if not 0 < number < vocabulary.size]:
-            raise UserError(f"target_ids: {outside[0]} is no token; give ids from 1 to {vocabulary.size - 1}")
+        max_length = MAX_TOKENS + max(self.translator.decode_hparams.extra_length, MIN_EXTRA)  # no output is longer
+        if not 0 < len(target_ids) <= max_length:
+            raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {max_length}")
+        if unknown_ids := [number for number in target_ids if not 0 < number < vocabulary.size]:
+            raise UserError(f"target_ids: {unknown_ids[0]} is not a token; give ids from 1 to {vocabulary.size - 1}")
         pair = np.array(inputs, np.int32), np.array(target_ids, np.int32)
         kinds = attention_of(self.translator.model, vocabulary, *pair)
         require_numbers(kinds)

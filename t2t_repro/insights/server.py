@@ -31,15 +31,14 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 MAX_HEADER_BYTES = 32 * 1024
-"""Largest size of a request's address and headers. Each of a source's characters takes up to 12 bytes in an address."""
+"""Maximum size of a request's address and headers. Each of a source's characters takes up to 12 bytes in an address."""
 THREADS = 4
 """Number of requests that are answered at the same time. Others wait."""
-CONNECTIONS = 50
-"""Largest number of open connections. A browser opens up to six."""
+MAX_CONNECTIONS = 50
+"""Maximum number of open connections. A browser opens up to six."""
 SECONDS = 30
 """Seconds after which the server closes a connection on which nothing is sent."""
-
-HTTP = 80
+HTTP_PORT = 80
 """The port that browsers omit in the Host header."""
 
 
@@ -52,7 +51,7 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     """
     app = Flask(__name__, static_folder="page", static_url_path="")
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    largest = limits(models)
+    maximum = limits(models)
 
     def model() -> ExploredModel:
         return models[number("model", int, 0, len(models) - 1)]
@@ -69,12 +68,12 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
 
     @app.get("/api/models")
     def describe() -> dict[str, Any]:
-        return {"models": [model.describe() for model in models], "limits": largest}
+        return {"models": [model.describe() for model in models], "limits": maximum}
 
     @app.get("/api/translate")
     def translate() -> dict[str, Any]:
-        beam_size = number("beam_size", int, 1, int(largest["beam_size"]))
-        alpha = number("alpha", float, 0, largest["alpha"])
+        beam_size = number("beam_size", int, 1, int(maximum["beam_size"]))
+        alpha = number("alpha", float, 0, maximum["alpha"])
         settings = SearchSettings(beam_size, alpha, number("num_best", int, 1, beam_size))
         return model().translate(text("source"), settings)
 
@@ -128,7 +127,7 @@ def ids(name: str) -> list[int]:
     parts = text(name).split(",")
     for part in parts:
         if not (part.isascii() and part.isdigit() and len(part) < 10):
-            raise UserError(f"{name}: {shortened(part)!r} is no id; give ids from 1, separated by commas")
+            raise UserError(f"{name}: {shortened(part)!r} is not an id; give ids from 1, separated by commas")
     return [int(part) for part in parts]
 
 
@@ -168,7 +167,7 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
     if not ipaddress.ip_address(bound).is_loopback:
         return []
     names = [f"[{name}]" if ":" in name else name for name in (bound, host, "localhost")]
-    return [*(f"{name}:{port}" for name in names), *(names if port == HTTP else [])]
+    return [*(f"{name}:{port}" for name in names), *(names if port == HTTP_PORT else [])]
 
 
 def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -> None:
@@ -183,7 +182,7 @@ def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -
         create_app(models, trusted_hosts(listener, host)),
         sockets=[listener],
         threads=THREADS,
-        connection_limit=CONNECTIONS,
+        connection_limit=MAX_CONNECTIONS,
         channel_timeout=SECONDS,
         cleanup_interval=SECONDS,
         max_request_header_size=MAX_HEADER_BYTES,

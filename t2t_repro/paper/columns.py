@@ -127,11 +127,11 @@ def select_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Colu
 
     Raises UserError for an unknown name.
     """
-    by_name = {column.name: column for column in columns}
+    columns_by_name = {column.name: column for column in columns}
     for name in names:
-        if name not in by_name and name != ALL:
-            raise unknown("column", name, [ALL, *by_name])
-    return list(columns) if ALL in names else [by_name[name] for name in names]
+        if name not in columns_by_name and name != ALL:
+            raise unknown("column", name, [ALL, *columns_by_name])
+    return list(columns) if ALL in names else [columns_by_name[name] for name in names]
 
 
 def compared_only(table: Table) -> Table:

@@ -47,7 +47,7 @@ def compare(
         vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own `vocab_size`.
         tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
 
-    Raises UserError if a table is unknown, a path is no model folder, results.json is damaged, a model was neither
+    Raises UserError if a table is unknown, a path is not a model folder, results.json is damaged, a model was neither
     evaluated nor trained to the end, or `tflops` names a GPU that trained none of the models.
     """
     for number in tables:
@@ -61,10 +61,10 @@ def compare(
             compared.append(_table(number, vocab_size, models))
             compared += [cost_table(vocab_size)] if number == "2" else []
     shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
-    others = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
-    if others:
-        notes = [note for model in others for note in model.notes()]
-        compared.append(Table("", NO_ROW_TITLE, [model.line() for model in others], notes))
+    rowless_models = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
+    if rowless_models:
+        notes = [note for model in rowless_models for note in model.notes()]
+        compared.append(Table("", NO_ROW_TITLE, [model.line() for model in rowless_models], notes))
     return compared
 
 
@@ -89,8 +89,8 @@ class TrainedModel:
     def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
         """Returns the model in a model folder, with its results.
 
-        Raises UserError if the path is no model folder, results.json is damaged, or the model was neither evaluated nor
-        trained to the end.
+        Raises UserError if the path is not a model folder, results.json is damaged, or the model was neither evaluated
+        nor trained to the end.
         """
         folder, results = ModelFolder(path), read_results(path)
         steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps

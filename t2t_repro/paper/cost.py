@@ -1,4 +1,4 @@
-"""The table of training costs: operations of published trainings by products, beside the paper's estimates by time."""
+"""The table of training costs: operations of published training runs, by products, and by time as in the paper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAIRS = {rows.EN_DE.problem: "EN-DE", rows.EN_FR.problem: "EN-FR"}
 
 
 def cost_table(vocab_size: int) -> Table:
-    """Returns a table with one line for each published training of a single system in Table 2, and remarks.
+    """Returns a table with one line for each published training run of a single system in Table 2, and remarks.
 
     Args:
         vocab_size: vocabulary size for counting parameters and operations; 0 means each row's own size.

@@ -21,8 +21,8 @@ class Published:
         days: training time in days.
         gpu_count: number of GPUs.
         gpu: type of the GPUs, a key of `rows.SUSTAINED_TFLOPS`.
-        target_tokens: number of target tokens in the whole training, in the units of our vocabulary. If a publication
-            states sentence pairs, they are multiplied by the corpus's mean length, which is an estimate.
+        target_tokens: number of target tokens in the whole training run, in the units of our vocabulary. If a
+            publication states sentence pairs, they are multiplied by the corpus's mean length, which is an estimate.
     """
 
     source: str
@@ -34,7 +34,7 @@ class Published:
 
     @property
     def flops_by_time(self) -> float | None:
-        """The training's operations by Table 2's method: time x number of GPUs x sustained operations per second."""
+        """Operations of the training run by Table 2's method: time x number of GPUs x sustained operations/s."""
         if self.days is None:
             return None
         return rows.flops_by_time(self.days * 24 * 3600, self.gpu_count, rows.SUSTAINED_TFLOPS[self.gpu])

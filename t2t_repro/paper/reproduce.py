@@ -126,8 +126,8 @@ class _Decoder:
         """Returns the model's outputs for a test set. Decodes the set only if its file of outputs does not exist."""
         is_last = uses_last_checkpoint(self._folder.problem, test_set)
         checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
-        kind = "-last" if checkpoint != self.averaged else ""
-        stem = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{kind}"
+        last = "-last" if checkpoint != self.averaged else ""
+        stem = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}"
         name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():

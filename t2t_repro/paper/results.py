@@ -1,4 +1,4 @@
-"""The results of a trained model, from results.json in its model folder or from the metrics log of its training."""
+"""The results of a trained model, from results.json in its model folder or from the metrics log of its training run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from t2t_repro.untrusted import parse_json, read_text
 FILE = "results.json"
 CURE = "delete it, and measure again"
 MAX_FIGURE = 1e15
-"""Largest number that a results.json may have."""
+"""Maximum value of a number in results.json."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Results:
         dev_bleu: BLEU on the dev split, computed as tensor2tensor's first get_ende_bleu.sh does (`PAPER_BLEU`).
         bleu: BLEU on each other test set, computed as for `dev_bleu`. Keys are the test sets' names.
         f1: labelled F1 in percent, computed as EVALB does.
-        train_seconds: wall time of the training in seconds.
-        hardware: name of the GPU, or "8 x P100, then 1 x H200" if the training moved between machines.
-        gpu_count: number of devices; None if the training moved between machines.
+        train_seconds: wall time of the training run in seconds.
+        hardware: name of the GPU, or "8 x P100, then 1 x H200" if the run moved between machines.
+        gpu_count: number of devices; None if the run moved between machines.
         signatures: "TEST_SET: SIGNATURE" for each test set. The signature states how the test set's score was computed.
         search: decode_hparams that differ from the problem's own, for example "beam_size=1".
     """
@@ -85,7 +85,7 @@ def write_results(folder: str | Path, results: Results) -> None:
 def read_results(folder: str | Path) -> Results | None:
     """Returns the results in a model folder, or None if it has no results.json. Unknown keys are ignored.
 
-    Raises UserError if the file holds no JSON object or a value has the wrong type.
+    Raises UserError if the file does not hold a JSON object or a value has the wrong type.
     """
     path = Path(folder) / FILE
     try:

@@ -21,7 +21,7 @@ TOKENS_PER_STEP = 25_000
 
 
 def flops_by_time(seconds: float, gpu_count: int, tflops: float) -> float:
-    """Returns a training's operations by Table 2's method: time x number of GPUs x sustained operations per second."""
+    """Returns the operations of a training run by Table 2's method: time x number of GPUs x sustained operations/s."""
     return seconds * gpu_count * tflops * 1e12
 
 
@@ -57,7 +57,7 @@ EN_FR_VOCABULARY = 32_000
 
 @dataclass(frozen=True)
 class Experiment:
-    """The training of one hparams set on one corpus.
+    """A training run of one hparams set on one corpus.
 
     Attributes:
         hparams_set: registered name of the hparams set.
@@ -137,7 +137,7 @@ class Row:
 def _system(
     row: str, bleu: tuple[float | None, float | None], flops: tuple[float | None, float | None], **ours: Any
 ) -> Row:
-    """Returns a row of Table 2 for a system that is no Transformer. `bleu` and `flops` are for EN-DE and EN-FR."""
+    """Returns a row of Table 2 for a system that is not a Transformer. `bleu` and `flops` are for EN-DE and EN-FR."""
     return Row(2, row, bleu_ende=bleu[0], bleu_enfr=bleu[1], flops_ende=flops[0], flops_enfr=flops[1], **ours)
 
 
@@ -153,7 +153,7 @@ def _variation(
 
 
 def _parser(row: str, training: str, f1: float) -> Row:
-    """Returns a row of Table 4 for a parser that is no Transformer."""
+    """Returns a row of Table 4 for a parser that is not a Transformer."""
     return Row(4, row, training=training, f1=f1)
 
 
@@ -238,7 +238,7 @@ def find_hparams_set(row: str, problem: str) -> str:
     names = {experiment.hparams_set for row in ROWS for experiment in row.experiments()}
     name = row if row in names else PREFIX + row.removeprefix(PREFIX)
     if name not in names:
-        raise unknown("row", row, names if row.startswith(PREFIX) else [other.removeprefix(PREFIX) for other in names])
+        raise unknown("row", row, names if row.startswith(PREFIX) else [name.removeprefix(PREFIX) for name in names])
     return enfr_sets.get(name, name) if problem == EN_FR.problem else name
 
 
@@ -256,6 +256,6 @@ def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
             figures += [("wmt13", row.bleu_dev), ("wmt14/full", bleu), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
             # The paper's EN-FR and EN-DE models of the same size were trained for equal numbers of steps (section 5.2).
-            steps = next((other.steps for other in (BASE, BIG) if other.hours == row.hours), None)
+            steps = next((model.steps for model in (BASE, BIG) if model.hours == row.hours), None)
             figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

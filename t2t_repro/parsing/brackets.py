@@ -118,12 +118,14 @@ def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, para
     This is EVALB's fix of 2006.
     """
     deleted = parameters.delete_label
-    for i, quote in enumerate(test.quotes):
-        position = quote.position  # `test.insert_quote` below changes quote.position
-        for j, other in enumerate(gold.quotes):
-            if other.position == position and other.tag in deleted and quote.tag not in deleted:
+    for i, test_quote in enumerate(test.quotes):
+        position = test_quote.position  # `test.insert_quote` below changes it
+        for j, gold_quote in enumerate(gold.quotes):
+            if gold_quote.position != position:
+                continue
+            if gold_quote.tag in deleted and test_quote.tag not in deleted:
                 gold.insert_quote(j)
-            elif other.position == position and quote.tag in deleted and other.tag not in deleted:
+            elif test_quote.tag in deleted and gold_quote.tag not in deleted:
                 test.insert_quote(i)
 
 
@@ -134,10 +136,10 @@ def count_matches(gold: Sequence[Span], test: Sequence[Span], parameters: Parame
         unmatched[start, end].append(label)
     matches = 0
     for label, start, end in gold:
-        labels = unmatched[start, end]
-        for other in labels:
-            if not parameters.labeled or parameters.same_label(label, other):
-                labels.remove(other)
+        test_labels = unmatched[start, end]
+        for test_label in test_labels:
+            if not parameters.labeled or parameters.same_label(label, test_label):
+                test_labels.remove(test_label)
                 matches += 1
                 break
     return matches

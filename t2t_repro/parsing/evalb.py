@@ -71,7 +71,7 @@ class Sentence(Counts):
     Attributes:
         number: line number, starting at 1.
         length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or the test line is no tree) or SKIP (no word of the test line is counted).
+        status: OK, ERROR (the words differ, or the test line is not a tree) or SKIP (no word of the test line counts).
         message: description of the error; "" if there is none.
     """
 
@@ -106,8 +106,8 @@ class Summary(Counts):
     @property
     def f_measure(self) -> float:
         """Harmonic mean of recall and precision; NaN if both are 0."""
-        both = self.precision + self.recall
-        return 2 * self.precision * self.recall / both if both else math.nan
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else math.nan
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
@@ -132,10 +132,9 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Yields the counts of each sentence in two files that have one tree per line.
 
-    A test line that is no tree gets status ERROR, but EVALB itself may stop at such a line. A test line without words
-    gets status SKIP.
+    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP.
 
-    Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is no tree, or
+    Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is not a tree, or
     there are more errors than `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
@@ -177,20 +176,20 @@ def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = C
         parameters: which labels and words count.
         number: line number to store in the result.
     """
-    gold_side, test_side = (BracketedSentence.from_trees(trees, parameters) for trees in (gold, test))
-    length = gold_side.length
-    if not test_side.words:
+    gold_sentence, test_sentence = (BracketedSentence.from_trees(trees, parameters) for trees in (gold, test))
+    length = gold_sentence.length
+    if not test_sentence.words:
         return Sentence(number, length, Status.SKIP)
-    if len(gold_side.words) != len(test_side.words):
-        insert_missing_quotes(gold_side, test_side, parameters)
-    if len(gold_side.words) != len(test_side.words):
-        message = f"Length unmatch ({len(gold_side.words)}|{len(test_side.words)})"
+    if len(gold_sentence.words) != len(test_sentence.words):
+        insert_missing_quotes(gold_sentence, test_sentence, parameters)
+    if len(gold_sentence.words) != len(test_sentence.words):
+        message = f"Length unmatch ({len(gold_sentence.words)}|{len(test_sentence.words)})"
         return Sentence(number, length, Status.ERROR, message=message)
-    pairs = list(zip(gold_side.words, test_side.words, strict=True))
-    for (_, word), (_, other) in pairs:
-        if not parameters.same_word(word, other):
-            return Sentence(number, length, Status.ERROR, message=f"Words unmatch ({word}|{other})")
-    gold_spans, test_spans = gold_side.spans(parameters), test_side.spans(parameters)
+    pairs = list(zip(gold_sentence.words, test_sentence.words, strict=True))
+    for (_, gold_word), (_, test_word) in pairs:
+        if not parameters.same_word(gold_word, test_word):
+            return Sentence(number, length, Status.ERROR, message=f"Words unmatch ({gold_word}|{test_word})")
+    gold_spans, test_spans = gold_sentence.spans(parameters), test_sentence.spans(parameters)
     return Sentence(
         number,
         length,
@@ -199,7 +198,7 @@ def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = C
         test=len(test_spans),
         crossing=count_crossings(gold_spans, test_spans),
         words=len(pairs),
-        correct_tags=sum(parameters.same_label(tag, other) for (tag, _), (other, _) in pairs),
+        correct_tags=sum(parameters.same_label(gold_tag, test_tag) for (gold_tag, _), (test_tag, _) in pairs),
     )
 
 

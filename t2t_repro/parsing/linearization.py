@@ -191,17 +191,17 @@ def delinearise(
 def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
     """Returns, for each symbol, the tagged words that replace it; one list of all words if there are no symbols."""
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
-    place = 0
+    last_position = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
         if position is None:
             repairs.words_missing += 1
         else:
-            place = position
+            last_position = position
         tag = tag_of(word) if position is None or symbols[position] == ANY else symbols[position]
         if tags_by_form and not fits(tag, kind_of(word)):
             tag = tag_of(word)
             repairs.tags_changed += 1
-        leaves_by_symbol[place].append(Tree(tag, word=word))
+        leaves_by_symbol[last_position].append(Tree(tag, word=word))
     repairs.words_extra = leaves_by_symbol.count([])
     return leaves_by_symbol
 
@@ -211,7 +211,7 @@ def _build(
 ) -> list[Tree]:
     """Appends the constituents and words that the model's output `tokens` describes to `roots`, and returns `roots`.
 
-    `leaves_by_symbol` has, for each token that is no bracket, the tagged words that replace it.
+    `leaves_by_symbol` has, for each token that is not a bracket, the tagged words that replace it.
     """
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
@@ -227,7 +227,7 @@ def _build(
         bracket, label = token[0], token[1:]
         if bracket not in "()":
             open_constituents[-1][1].extend(next(next_leaves))
-        elif not label or (bracket == ")" and all(label != other for other, _ in open_constituents[1:])):
+        elif not label or (bracket == ")" and all(label != name for name, _ in open_constituents[1:])):
             repairs.brackets_dropped += 1
         elif bracket == "(":
             open_constituents.append((label, []))
@@ -257,15 +257,16 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     """Returns, for each word, the position of its symbol in `symbols`, or None if the word has no symbol."""
     if len(symbols) == len(words):
         return list(range(len(words)))
-    kinds = [symbol if symbol in PUNCTUATION else ANY for symbol in symbols]
-    forms = [form if form in PUNCTUATION else ANY for form in map(tag_of, words)]
+    # Only punctuation marks are distinguished: all other symbols and words count as equal.
+    symbol_tags = [symbol if symbol in PUNCTUATION else ANY for symbol in symbols]
+    word_tags = [tag if tag in PUNCTUATION else ANY for tag in map(tag_of, words)]
     # edits[i][j] is the smallest number of skipped symbols, skipped words and mismatches if the first i symbols are
     # aligned with the first j words.
     edits = [list(range(len(words) + 1))]
-    for kind in kinds:
+    for symbol_tag in symbol_tags:
         above, row = edits[-1], [len(edits)]
-        for j, form in enumerate(forms):
-            row.append(min(above[j + 1] + 1, row[j] + 1, above[j] + (kind != form)))
+        for j, word_tag in enumerate(word_tags):
+            row.append(min(above[j + 1] + 1, row[j] + 1, above[j] + (symbol_tag != word_tag)))
         edits.append(row)
     positions: list[int | None] = [None] * len(words)
     i, j = len(symbols), len(words)

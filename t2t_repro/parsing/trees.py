@@ -179,9 +179,9 @@ def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -
         inner: label of every constituent inside it.
     """
     starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
-    rest: tuple[Tree, ...] = ()
+    children: tuple[Tree, ...] = ()
     for position in reversed(range(starts[0] + 1, len(words))):
-        rest = (words[position], *rest)
+        children = (words[position], *children)
         if position in starts[:-1]:
-            rest = (Tree(inner, rest),)
-    return Tree(root, (*words[: starts[0] + 1], *rest))
+            children = (Tree(inner, children),)
+    return Tree(root, (*words[: starts[0] + 1], *children))

@@ -9,6 +9,7 @@ import io
 import struct
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_repro.errors import UserError
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_TOKENS = 40
-"""Largest number of source tokens, and of target tokens, in a picture for TensorBoard."""
-MOST_HEADS = 32
-"""Largest number of heads in a picture for TensorBoard."""
+MAX_TOKENS = 40
+"""Maximum number of source tokens, and of target tokens, in a picture for TensorBoard."""
+MAX_HEADS = 32
+"""Maximum number of heads in a picture for TensorBoard."""
 COLUMNS = 4
-"""Largest number of panels in a row, if all panels are of one layer."""
+"""Maximum number of panels in a row, if all panels are of one layer."""
 CELL = 0.16
 """Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
 GAP = 0.15
 """Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
-LEAST_PANEL = 0.5
-"""Smallest width and height of a panel in inches, enough for a title with the head. With the layer, it is twice."""
+MIN_PANEL = 0.5
+"""Minimum width and height of a panel in inches, enough for a title with the head. With the layer, it is twice."""
 FONT_SIZE = 7
 """Size of labels in points."""
-MOST_INCHES = 160
-"""Largest width and height of a figure. 16 heads with 60 tokens need 155 inches."""
+MAX_INCHES = 160
+"""Maximum width and height of a figure. 16 heads with 60 tokens need 155 inches."""
 DPI = 100
 """Pixels per inch of PNG files."""
 FORMATS = ("png", "svg", "pdf")
@@ -56,25 +57,19 @@ class Picture(NamedTuple):
 
 
 def attention_picture(attention: Attention) -> Picture:
-    """Returns heat maps of the last layer for TensorBoard: a panel for each of the first `MOST_HEADS` heads.
+    """Returns heat maps of the last layer for TensorBoard: a panel for each of the first `MAX_HEADS` heads.
 
-    A panel has the first `MOST_TOKENS` tokens of each side.
+    A panel has the first `MAX_TOKENS` tokens of each side.
     """
-    queries, keys = attention.queries[:MOST_TOKENS], attention.keys[:MOST_TOKENS]
-    first = Attention(
-        attention.kind,
-        queries,
-        keys,
-        attention.weights[-1:, :MOST_HEADS, : len(queries), : len(keys)],
-        attention.layers[-1:],
-        attention.heads[:MOST_HEADS],
-    )
+    queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
+    part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
+    part = replace(part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)])
     sides = zip(AXES[attention.kind], (queries, keys), (attention.queries, attention.keys), strict=True)
     titles = [
         name if len(shown) == len(tokens) else f"{name}, the first {len(shown)} of {len(tokens)} tokens"
         for name, shown, tokens in sides
     ]
-    png = rendered(heat_maps(first, titles, show_layers=False), "png")
+    png = rendered(heat_maps(part, titles, show_layers=False), "png")
     return Picture(png, *struct.unpack(">II", png[16:24]))
 
 
@@ -88,14 +83,14 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers
         axis_titles: names of the queries and of the keys; by default, those in `AXES`.
         show_layers: true to name the layer in each panel's title, besides the head.
 
-    Raises UserError if the figure is larger than `MOST_INCHES`.
+    Raises UserError if the figure is larger than `MAX_INCHES`.
     """
     layers, heads, rows, columns = attention.weights.shape
     queries, keys = ([label(token) for token in tokens] for tokens in (attention.queries, attention.keys))
     font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    width, height = max(CELL * columns, LEAST_PANEL * (1 + show_layers)), max(CELL * rows, LEAST_PANEL)
+    width, height = max(CELL * columns, MIN_PANEL * (1 + show_layers)), max(CELL * rows, MIN_PANEL)
     figure = new_figure(panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
@@ -128,11 +123,11 @@ def _color_scale(figure: Figure, panel: Axes, image: Any, width: float) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of a size in inches. Raises UserError if it is larger than `MOST_INCHES`."""
+    """Returns an empty figure of a size in inches. Raises UserError if it is larger than `MAX_INCHES`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    if max(width, height) > MOST_INCHES:
+    if max(width, height) > MAX_INCHES:
         raise UserError(f"the picture would be {width:.0f} x {height:.0f} inches; choose fewer --layers and --heads")
     figure = Figure((width, height))
     FigureCanvasAgg(figure)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-LONGEST_LABEL = 24
-"""Largest number of characters in a token's label. The end of a longer token is cut off."""
+MAX_LABEL = 24
+"""Maximum number of characters in a token's label. The end of a longer token is cut off."""
 NO_GLYPH = "□"
 """Character in a label that stands for an unprintable character, such as the end of a line."""
 
 
 def label(token: str) -> str:
-    """Returns a token's label: at most `LONGEST_LABEL` characters, all of them printable."""
-    return "".join(character if character.isprintable() else NO_GLYPH for character in token[:LONGEST_LABEL])
+    """Returns a token's label: at most `MAX_LABEL` characters, all of them printable."""
+    return "".join(character if character.isprintable() else NO_GLYPH for character in token[:MAX_LABEL])
 
 
 def width(text: str) -> int:

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL, CELL_OF_HEAD, WIDEST_CELL = 0.18, 0.02, 0.36
+CELL, HEAD_CELL, MAX_CELL = 0.18, 0.02, 0.36
 """Inches between neighboring words on a line: smallest distance, inches added for each head, and largest distance. If
 one line has fewer words, its words are farther apart."""
-LEAST_WIDTH = 3.0
-"""Smallest width of a panel in inches."""
+MIN_WIDTH = 3.0
+"""Minimum width of a panel in inches."""
 FONT_SIZE = 8
 """Size of words in points."""
 LETTER = 0.075
 """Inches that a letter of a word takes, for the space between panels."""
 GAP = 0.5
 """Inches between panels, besides the words."""
-LEAST_WEIGHT = 0.02
-"""Smallest weight that gets a stroke. Weaker strokes cannot be seen, but make files larger."""
-THICKEST = 2.0
+MIN_WEIGHT = 0.02
+"""Minimum weight that gets a stroke. Weaker strokes cannot be seen, but make files larger."""
+MAX_THICKNESS = 2.0
 """Width in points of the stroke of a single head. With several heads, strokes are thinner and side by side."""
 
 
@@ -73,10 +73,10 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     from matplotlib.lines import Line2D
 
     attention = panels[0].attention
-    most = max(len(attention.queries), len(attention.keys))
+    cells = max(len(attention.queries), len(attention.keys))
     longest = [max(width(label(token)) for token in tokens) * LETTER for tokens in (attention.queries, attention.keys)]
-    cell = min(CELL + CELL_OF_HEAD * max(len(panel.attention.heads) for panel in panels), WIDEST_CELL)
-    panel_width = max(cell * most, LEAST_WIDTH)
+    cell = min(CELL + HEAD_CELL * max(len(panel.attention.heads) for panel in panels), MAX_CELL)
+    panel_width = max(cell * cells, MIN_WIDTH)
     height = float(np.clip(panel_width / 5, 1.2, 3))
     rows = -(-len(panels) // columns)
     row_gap = sum(longest) + GAP
@@ -89,7 +89,7 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     for axes in all_axes[len(panels) :]:
         axes.remove()
     heads = sorted({head for panel in panels for head in panel.attention.heads})
-    lines = [Line2D([], [], color=color(head), linewidth=THICKEST * 1.5, label=f"head {head}") for head in heads]
+    lines = [Line2D([], [], color=color(head), linewidth=MAX_THICKNESS * 1.5, label=f"head {head}") for head in heads]
     all_axes[0].legend(
         handles=lines, ncols=min(len(heads), max(2, int(columns * panel_width / 0.72))), fontsize=FONT_SIZE,
         frameon=False, loc="lower left", bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height), borderaxespad=0,
@@ -108,11 +108,11 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
         weights = attention.weights[0, number].copy()
         if panel.query is not None:
             weights[np.arange(len(weights)) != panel.query] = 0
-        queries, keys = np.nonzero(weights >= LEAST_WEIGHT)
+        queries, keys = np.nonzero(weights >= MIN_WEIGHT)
         shift = 0.8 * (number - (count - 1) / 2) / count  # so that strokes of several heads lie side by side
         lines = [((top[query] + shift, 1), (bottom[key] + shift, 0)) for query, key in zip(queries, keys, strict=True)]
         colors = [(*color(head), min(float(weight), 1.0)) for weight in weights[queries, keys]]
-        axes.add_collection(LineCollection(lines, colors=colors, linewidths=max(THICKEST / count**0.5, 0.8)))
+        axes.add_collection(LineCollection(lines, colors=colors, linewidths=max(MAX_THICKNESS / count**0.5, 0.8)))
     _write_words(axes, panel, top, bottom)
     axes.set(xlim=(0, span), ylim=(0, 1))
     axes.set_axis_off()

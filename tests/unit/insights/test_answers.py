@@ -148,8 +148,8 @@ def test_sources_that_are_refused(explored: list[ExploredModel], number: int, so
         ([EOS_ID], "self", "unknown kind of attention 'self'"),
         ([], "cross", "target_ids has 0 ids; give 1 to 103"),
         ([5] * 104, "cross", "target_ids has 104 ids; give 1 to 103"),
-        ([0], "cross", "0 is no token; give ids from 1 to 289"),
-        ([5, 290], "cross", "290 is no token; give ids from 1 to 289"),
+        ([0], "cross", "0 is not a token; give ids from 1 to 289"),
+        ([5, 290], "cross", "290 is not a token; give ids from 1 to 289"),
     ],
 )
 def test_targets_that_are_refused(

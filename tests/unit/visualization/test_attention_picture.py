@@ -18,14 +18,14 @@ from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import Attention, attention_of
 from t2t_repro.visualization.attention_picture import (
-    MOST_HEADS,
-    MOST_TOKENS,
+    MAX_HEADS,
+    MAX_TOKENS,
     Picture,
     attention_picture,
     heat_maps,
     rendered,
 )
-from t2t_repro.visualization.labels import LONGEST_LABEL
+from t2t_repro.visualization.labels import MAX_LABEL
 
 DARKEST = (8, 48, 107)
 """The color of a cell whose weight is 1."""
@@ -129,7 +129,7 @@ def test_labels_in_any_alphabet() -> None:
     tokens = SCRIPTS.split(" ")
     weights, blanks = np.zeros((1, 1, len(tokens))), [" "] * len(tokens)
     blank, written = (picture_of(weights, texts, ["t"]) for texts in (blanks, tokens))
-    assert len(tokens) <= MOST_TOKENS
+    assert len(tokens) <= MAX_TOKENS
     assert ink(pixels(written)) > ink(pixels(blank)) + 10 * len(tokens)
 
 
@@ -160,7 +160,7 @@ def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
     picture = picture_of(weights, ["s" * 300] * 200, ["t" * 300] * 300)
     (top, left), (bottom, right) = squares(picture)
     assert bottom - top == right - left == pytest.approx(39 * 16, abs=1)
-    cut = picture_of(weights[:, :40, :40], ["s" * LONGEST_LABEL] * 40, ["t" * LONGEST_LABEL] * 40)
+    cut = picture_of(weights[:, :40, :40], ["s" * MAX_LABEL] * 40, ["t" * MAX_LABEL] * 40)
     np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
     assert ink(pixels(picture)) > ink(pixels(cut))  # only `picture` has axis titles with numbers of tokens
 
@@ -172,7 +172,7 @@ def test_pictures_of_any_shape(heads: int, rows: int, columns: int) -> None:
 
 def test_only_the_first_of_many_heads_are_shown() -> None:
     """An evaluation draws this picture, so it must not fail for any model."""
-    many, most = (picture_of(np.zeros((heads, 1, 1)), ["a"], ["b"]) for heads in (128, MOST_HEADS))
+    many, most = (picture_of(np.zeros((heads, 1, 1)), ["a"], ["b"]) for heads in (128, MAX_HEADS))
     assert many == most
 
 

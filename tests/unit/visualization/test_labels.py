@@ -8,11 +8,11 @@ import matplotlib
 import pytest
 from matplotlib import font_manager
 
-from t2t_repro.visualization.labels import LONGEST_LABEL, NO_GLYPH, fonts, label, width
+from t2t_repro.visualization.labels import MAX_LABEL, NO_GLYPH, fonts, label, width
 
 
 def test_labels_are_short_and_printable() -> None:
-    assert label("a\nb") == f"a{NO_GLYPH}b" and label("x" * 99) == "x" * LONGEST_LABEL
+    assert label("a\nb") == f"a{NO_GLYPH}b" and label("x" * 99) == "x" * MAX_LABEL
     assert width("ab") == 2 and width("中a") == 3
 
 

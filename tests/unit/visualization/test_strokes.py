@@ -11,7 +11,7 @@ import pytest
 from t2t_repro.errors import UserError
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
-from t2t_repro.visualization.strokes import LEAST_WEIGHT, color, layer_panels, stroke_figure
+from t2t_repro.visualization.strokes import MIN_WEIGHT, color, layer_panels, stroke_figure
 
 
 def attention(layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z") -> Attention:
@@ -44,7 +44,7 @@ def test_each_stroke_joins_its_query_with_its_key_and_is_as_opaque_as_its_weight
     for head, lines in strokes(axes).items():
         weights = drawn.weights[0, head]
         expected = {(q, k): weights[q, k] for q, k in itertools.product(range(3), range(4))}
-        expected = {pair: weight for pair, weight in expected.items() if weight >= LEAST_WEIGHT}
+        expected = {pair: weight for pair, weight in expected.items() if weight >= MIN_WEIGHT}
         shift = next(iter(lines))[0] - min(places["abc"[q]] for q, _ in expected)
         assert abs(shift) < 0.5
         ends = [(places["abc"[q]] + shift, places["wxyz"[k]] + shift) for q, k in expected]
@@ -72,7 +72,7 @@ def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
         assert axes.get_title() == f"layer {layer + 1}"
         for head, lines in strokes(axes).items():
             weights = drawn.weights[layer, head, 1]
-            np.testing.assert_allclose(list(lines.values()), weights[weights >= LEAST_WEIGHT], rtol=1e-6)
+            np.testing.assert_allclose(list(lines.values()), weights[weights >= MIN_WEIGHT], rtol=1e-6)
             assert len({above for above, _ in lines}) == 1
         assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["b"]
         assert [text.get_text() for text in axes.texts if text.get_color() == "gray"] == ["a", "c"]
@@ -104,7 +104,7 @@ def test_figure_3_has_all_heads_of_layer_5_for_one_word() -> None:
     (axes,) = paper_figure(3, drawn).axes
     position = drawn.queries.index("making")
     assert [len(lines) for lines in strokes(axes).values()] == [
-        (drawn.weights[4, head, position] >= LEAST_WEIGHT).sum() for head in range(8)
+        (drawn.weights[4, head, position] >= MIN_WEIGHT).sum() for head in range(8)
     ]
     assert axes.get_title() == 'layer 5, "making"'
 
@@ -113,9 +113,9 @@ def test_figure_4_has_a_whole_head_and_two_heads_for_one_word() -> None:
     drawn = paper_attention(6, 8, FIGURES[4].source)
     upper, lower = paper_figure(4, drawn).axes
     position = drawn.queries.index("its")
-    assert [len(lines) for lines in strokes(upper).values()] == [(drawn.weights[4, 4] >= LEAST_WEIGHT).sum()]
+    assert [len(lines) for lines in strokes(upper).values()] == [(drawn.weights[4, 4] >= MIN_WEIGHT).sum()]
     assert [len(lines) for lines in strokes(lower).values()] == [
-        (drawn.weights[4, head, position] >= LEAST_WEIGHT).sum() for head in (4, 5)
+        (drawn.weights[4, head, position] >= MIN_WEIGHT).sum() for head in (4, 5)
     ]
     assert upper.get_position().y0 > lower.get_position().y1
 
