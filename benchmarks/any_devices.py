@@ -45,9 +45,9 @@ def cluster(processes: int) -> list[dict[str, str]]:
     if processes == 1:
         return [dict(os.environ)]
     sockets = [socket.create_server(("localhost", 0)) for _ in range(processes)]
-    workers = [f"localhost:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    workers = [f"localhost:{worker_socket.getsockname()[1]}" for worker_socket in sockets]
+    for worker_socket in sockets:
+        worker_socket.close()
     tasks = ({"type": "worker", "index": index} for index in range(processes))
     return [{**os.environ, "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})} for task in tasks]
 
@@ -68,10 +68,11 @@ def train(devices: int, processes: int, limit: int, rate: float) -> tuple[np.nda
             "--log_step_count_steps=1", f"--max_tokens_per_replica={limit}",
         ]  # fmt: skip
         program = f"import sys\nsys.argv = {arguments}\n{PROGRAM.format(devices)}"
-        started = [subprocess.Popen([sys.executable, "-c", program], env=each) for each in cluster(processes)]
-        exit_codes = [process.wait() for process in started]
+        command = [sys.executable, "-c", program]
+        workers = [subprocess.Popen(command, env=environment) for environment in cluster(processes)]
+        exit_codes = [worker.wait() for worker in workers]
         if any(exit_codes):
-            sys.exit(f"{folder}: the training failed")
+            sys.exit(f"{folder}: training failed")
     weights = read_checkpoint(str(checkpoint)).weights
     losses = [line["train_loss"] for line in read_metrics(folder) if "train_loss" in line]
     return np.concatenate([weights[name].reshape(-1) for name in sorted(weights)]), np.array(losses)
@@ -88,16 +89,8 @@ def main(argv: list[str]) -> None:
             other_weights, other_losses = train(*run, rate)
             difference, loss = np.abs(other_weights - weights), np.abs(other_losses / losses - 1).max()
             devices, processes, limit = run
-            cells = [
-                rate,
-                processes,
-                devices,
-                limit,
-                f"{difference.max():.1e}",
-                (difference > 1e-6).sum(),
-                f"{loss:.1e}",
-            ]
-            rows.append(f"| {' | '.join(map(str, cells))} |")
+            differences = f"{difference.max():.1e} | {(difference > 1e-6).sum()} | {loss:.1e}"
+            rows.append(f"| {rate} | {processes} | {devices} | {limit} | {differences} |")
     print(f"{len(weights):,} weights, {STEPS.value} steps\n")
     print(
         "| dropout | processes | devices of each | positions of a micro-batch, at most "

@@ -34,7 +34,7 @@ def milliseconds(m: int, k: int, n: int, dtype: tf.DType) -> list[float]:
 
 
 def main() -> None:
-    """Prints a line for each product and number type."""
+    """Prints a line for each product and dtype."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     for shape in SHAPES:
         for dtype in (tf.float32, tf.bfloat16):

@@ -32,7 +32,7 @@ def run(program: str, *arguments: str) -> tuple[str, str]:
 def run_trainer(model: str | Path, *arguments: str) -> list[dict[str, Any]]:
     """Runs t2t-trainer for the model folder `model`. Returns the lines of metrics.jsonl that are evaluations.
 
-    Exits if a signal stopped the training before its last step, because t2t-trainer then has exit code 0.
+    Exits if a signal stopped the run before its last step, because t2t-trainer then has exit code 0.
     """
     run("trainer", f"--output_dir={model}", *arguments)
     train_steps = json.loads((Path(model) / "hparams.json").read_text())["train_steps"]

@@ -77,9 +77,9 @@ def shortest(profiles: list[Durations]) -> dict[str, tuple[int, float]]:
 
 def describe(name: str) -> str:
     """Returns the operation's type and the part of decoding to which it belongs."""
-    node, _, kind = name.rpartition(":")
+    node, _, operation_type = name.rpartition(":")
     part = "search" if node.startswith("while/") else "encoder"
-    return f"{kind.removeprefix('_Mkl')}, {part}"
+    return f"{operation_type.removeprefix('_Mkl')}, {part}"
 
 
 def main(argv: list[str]) -> None:
@@ -107,18 +107,18 @@ def main(argv: list[str]) -> None:
         run()
         cpu.append((time.process_time() - start) * 1e3)
         profiles.append(profile(run))
-    total, operations = float(np.median(cpu)), defaultdict[str, list[tuple[int, float, str]]](list)
+    total, operations = float(np.median(cpu)), defaultdict[str, list[tuple[int, float]]](list)
     for name, (runs, duration) in shortest(profiles).items():
-        operations[describe(name)].append((runs, duration, name))
-    sums = {kind: sum(duration for _, duration, _ in members) for kind, members in operations.items()}
+        operations[describe(name)].append((runs, duration))
+    sums = {label: sum(duration for _, duration in members) for label, members in operations.items()}
     print(f"{len(lines)} lines, beam {BEAM_SIZE.value}, {PRECISION.value}: {total:,.0f} CPU-ms\n")
     print("| operation | runs | ms | share | largest single operation, ms |\n| --- | ---: | ---: | ---: | ---: |")
-    for kind in sorted(sums, key=lambda kind: -sums[kind])[: ROWS.value]:
-        members = operations[kind]
-        runs, largest = sum(runs for runs, _, _ in members), max(duration for _, duration, _ in members)
-        print(f"| {kind} | {runs:,} | {sums[kind]:,.0f} | {sums[kind] / total:.0%} | {largest:,.0f} |")
-    rest = total - sum(sorted(sums.values())[-ROWS.value :])
-    print(f"| all else | | {rest:,.0f} | {rest / total:.0%} | |")
+    for label in sorted(sums, key=lambda label: -sums[label])[: ROWS.value]:
+        members = operations[label]
+        runs, longest = sum(runs for runs, _ in members), max(duration for _, duration in members)
+        print(f"| {label} | {runs:,} | {sums[label]:,.0f} | {sums[label] / total:.0%} | {longest:,.0f} |")
+    remainder = total - sum(sorted(sums.values())[-ROWS.value :])
+    print(f"| all else | | {remainder:,.0f} | {remainder / total:.0%} | |")
 
 
 if __name__ == "__main__":

@@ -139,8 +139,8 @@ class Run:
             The loss; the loss with each source replaced by its neighbour in the batch; and for each decoder layer, the
             entropy of the attention over the source, divided by the entropy of uniform attention.
         """
-        loss, other, entropy = self._measured(sources, targets)
-        return float(loss), float(other), entropy.numpy()
+        loss, other_loss, entropy = self._measured(sources, targets)
+        return float(loss), float(other_loss), entropy.numpy()
 
     def layers(self, sources: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
         """Returns figures of each sub-layer, by name, without dropout, for sources [B, S] and targets [B, T].
@@ -156,8 +156,8 @@ class Run:
         with tf.GradientTape() as tape:
             loss = smoothed_cross_entropy(self.model(sources, targets), targets, 0.0) / (targets != 0).sum()
         gradients = tape.gradient(loss, [weight.value for weight in self.model.trainable_variables])
-        for layer, kept in zip(layers, residuals, strict=True):
-            object.__setattr__(layer, "residuals", kept)
+        for layer, layer_residuals in zip(layers, residuals, strict=True):
+            object.__setattr__(layer, "residuals", layer_residuals)
         norms: dict[str, float] = {}
         for weight, gradient in zip(self.model.trainable_variables, gradients, strict=True):
             if "/layer_" in weight.path and len(weight.shape) == 2:
@@ -183,18 +183,18 @@ class Run:
 def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
     """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
     tokens = sum(int((targets != 0).sum()) for _, targets, _ in dev)
-    loss, other, entropy = (
+    loss, other_loss, entropy = (
         sum(values) / tokens for values in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
     )
     return {
         "loss": round(loss, 3),
-        "rise": round(other - loss, 3),
+        "rise": round(other_loss - loss, 3),
         "entropy": [round(float(layer), 3) for layer in entropy],
     }
 
 
 def train(name: str, data: str) -> list[dict[str, Any]]:
-    """Trains a variant of VARIANTS_BY_NAME. Returns its measurements and prints them during the training."""
+    """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns them."""
     variant, lines = VARIANTS_BY_NAME[name], []
     hparams = override(override(HParams(), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
@@ -224,13 +224,13 @@ def print_table(results: dict[str, list[dict[str, Any]]]) -> None:
     print("| variant | steps | dev loss | rise with another source | entropy, first to last layer | CPU minutes |")
     print("| --- | ---: | --- | --- | --- | ---: |")
     for name in VARIANTS_BY_NAME:
-        trained = [line for line in results.get(name, []) if line["step"]]
-        for line in trained[-1:]:
-            losses = ", ".join(f"{line['loss']:.2f}" for line in trained)
-            rises = ", ".join(f"{line['rise']:.2f}" for line in trained)
-            entropies = ", ".join(f"{entropy:.2f}" for entropy in line["entropy"])
-            minutes = line["cpu_seconds"] / 60
-            print(f"| {name} | {line['step']} | {losses} | {rises} | {entropies} | {minutes:.1f} |")
+        lines = [line for line in results.get(name, []) if line["step"]]
+        if lines:
+            losses = ", ".join(f"{line['loss']:.2f}" for line in lines)
+            rises = ", ".join(f"{line['rise']:.2f}" for line in lines)
+            entropies = ", ".join(f"{entropy:.2f}" for entropy in lines[-1]["entropy"])
+            minutes = lines[-1]["cpu_seconds"] / 60
+            print(f"| {name} | {lines[-1]['step']} | {losses} | {rises} | {entropies} | {minutes:.1f} |")
 
 
 def print_layers(results: dict[str, list[dict[str, Any]]], names: Sequence[str]) -> None:

@@ -264,10 +264,10 @@ def comparison(results: dict[str, Any]) -> str:
     for name in itertools.chain(*pairs):
         if isinstance(results[name], dict) and "error" in results[name]:
             return f"{name}: {results[name]['error']}"
-    same = sum(ours == theirs for ours, theirs in zip(gpu["outputs"], cpu["outputs"], strict=True))
+    equal = sum(gpu_output == cpu_output for gpu_output, cpu_output in zip(gpu["outputs"], cpu["outputs"], strict=True))
     lines = [
         f"loss: {gpu['loss']:.6f} ({gpu['device']}), {cpu['loss']:.6f} ({cpu['device']})",
-        f"equal outputs of a search with beam 4: {same} of {len(cpu['outputs'])}",
+        f"equal outputs of a search with beam 4: {equal} of {len(cpu['outputs'])}",
     ]
     for name, (first, second) in zip(REPEATED, runs, strict=True):
         lines.append(f"two runs of {STEPS} steps in {name}: {'equal' if first == second else 'not equal'} bit by bit")

@@ -190,24 +190,24 @@ def kill_and_compare(work: Path) -> bool:
     start_time = time.monotonic()
     run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))
     seconds = time.monotonic() - start_time
-    trainings, stages, is_same = 1, collections.Counter[str](), True
+    runs, stages, is_same = 1, collections.Counter[str](), True
     while (kills := stages.total()) < KILLS.value:
-        model = work / f"killed_{trainings}"
+        model = work / f"killed_{runs}"
         start = newest(model)
-        by_clock = ["--save_checkpoints_secs=1"] * draw.randrange(2)
+        save_flags = ["--save_checkpoints_secs=1"] * draw.randrange(2)
         moment = at_saving(model, draw.randrange(1, 5)) if kills % 3 == 2 else after(draw.uniform(0.0, seconds))
-        was_killed, messages = killed(model, [*flags_of(model, TRAIN_STEPS.value), *by_clock], moment)
+        was_killed, messages = killed(model, [*flags_of(model, TRAIN_STEPS.value), *save_flags], moment)
         if was_killed:
             task = stage(model, messages, start)
             stages[task] += 1
             print(f"kill {kills + 1}, of a run from step {start}, latest checkpoint {newest(model)}: while {task}")
         else:
             is_same &= compare(model, unbroken)
-            trainings += 1
-    model = work / f"killed_{trainings}"
+            runs += 1
+    model = work / f"killed_{runs}"
     run("trainer", *flags_of(model, TRAIN_STEPS.value))
     is_same &= compare(model, unbroken)
-    print(f"{KILLS.value} kills in {trainings} trainings: {'nothing differs' if is_same else 'SOMETHING DIFFERS'}")
+    print(f"{KILLS.value} kills in {runs} training runs: {'nothing differs' if is_same else 'SOMETHING DIFFERS'}")
     for task, count in stages.most_common():
         print(f"  {count:3} while {task}")
     return is_same

@@ -40,7 +40,7 @@ MODELS: dict[str, Any] = {"convs2s": pytorch_convs2s.Model, "gnmt": pytorch_gnmt
 def micro_batches(tokens: int) -> list[MicroBatch]:
     """Returns two micro-batches of random pairs of similar lengths, each with about `tokens` target tokens."""
     draw = np.random.default_rng(1)
-    result = []
+    batches = []
     for mean in (12, 18):
         lengths = np.sort(draw.normal(mean, 1, (2, tokens // mean)).astype(int), axis=1)
         sides = []
@@ -50,8 +50,8 @@ def micro_batches(tokens: int) -> list[MicroBatch]:
             ids[positions == side[:, None] - 1] = 1
             sides.append(np.where(positions < side[:, None], ids, 0).astype(np.int64))
         inputs, targets = sides
-        result.append(MicroBatch(inputs, targets, np.arange(len(inputs), dtype=np.uint32)))
-    return result
+        batches.append(MicroBatch(inputs, targets, np.arange(len(inputs), dtype=np.uint32)))
+    return batches
 
 
 def ours(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int) -> Callable[[], None]:

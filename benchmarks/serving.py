@@ -130,13 +130,13 @@ def main(argv: list[str]) -> None:
     for _ in range(REPETITIONS.value):
         for name, engine in engines.items():
             speeds[name].append(measure(engine, lines)[1:])
-    first = next(iter(engines))
+    reference = next(iter(engines))
     print("| | lines per CPU second | of the first row | lines per second of wall time | equal lines |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, pairs in speeds.items():
         cpu, wall = zip(*pairs, strict=True)
-        ratios = [ours / reference for ours, (reference, _) in zip(cpu, speeds[first], strict=True)]
-        equal = np.mean([ours == theirs for ours, theirs in zip(outputs[name], outputs[first], strict=True)])
+        ratios = [speed / reference_speed for speed, (reference_speed, _) in zip(cpu, speeds[reference], strict=True)]
+        equal = np.mean([ours == theirs for ours, theirs in zip(outputs[name], outputs[reference], strict=True)])
         print(f"| {name} | {spread(cpu)} | {spread(ratios, 2)} | {spread(wall)} | {equal:.1%} |")
     if not SERVER.value:
         print(f"\n{len(lines) * REPETITIONS.value / batches.numpy():.1f} lines in a batch of the server, on average")

@@ -147,9 +147,9 @@ def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float
     with ThreadPoolExecutor(THREADS.value) as pool:
         for start in range(0, REQUESTS.value, ROUND):
             numbers = range(start, min(start + ROUND, REQUESTS.value))
-            for number, wrong in zip(numbers, pool.map(send, numbers), strict=True):
-                if wrong:
-                    sys.exit(f"request {number}: {wrong}")
+            for number, fault in zip(numbers, pool.map(send, numbers), strict=True):
+                if fault:
+                    sys.exit(f"request {number}: {fault}")
             yield numbers[-1] + 1, resident_mb()
 
 
@@ -163,8 +163,8 @@ def main(argv: list[str]) -> None:
     for count, size in memory_after_rounds(send):
         memory[count] = size
         print(f"{count:,} requests, {time.monotonic() - start_time:.0f} s: {size:.0f} MB", flush=True)
-    first = next(size for count, size in memory.items() if count >= REQUESTS.value / 10)
-    growth = size / first - 1
+    early_size = next(size for count, size in memory.items() if count >= REQUESTS.value / 10)
+    growth = size / early_size - 1
     print(f"growth: {growth:+.1%}")
     sys.exit(0 if abs(growth) <= TOLERANCE else 1)
 

@@ -5,7 +5,7 @@
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
 test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, steps, precision,
-search and score. For each family, the script tries the learning rates in `FACTORS` in short trainings, and trains with
+search and score. For each family, the script tries the learning rates in `FACTORS` in short runs, and trains with
 the rate of the lowest dev loss, twice with different seeds. It also tries the higher rates in `ALL_FACTORS`. If one of
 them has the lowest dev loss of all trials, the script trains the family with that rate, too, once. It writes each run
 to the results file, by default results.json in the work folder, and skips runs that this file has. So the same command
@@ -119,7 +119,7 @@ def measure(name: str, factor: float, seed: str) -> dict[str, Any]:
     """Trains a family with a learning rate, and scores it.
 
     Returns its dev loss, BLEU on val and on test_2016_flickr, [step, BLEU on val] of each decoded checkpoint, the CPU
-    minutes of the training (None if another process did a part of it), and the CPU seconds of decoding the test set.
+    minutes of training (None if another process did a part of it), and the CPU seconds of decoding the test set.
     """
     model = f"{WORK.value}/{name}_{factor}_seed_{seed}"
     is_new, before = not Path(model).exists(), cpu_seconds()

@@ -100,8 +100,8 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
     """
     figures = {}
     for row in ROWS:
-        if of_row := [runs[name] for name in runs if name.startswith(f"{row}, seed ")]:
-            figures[row] = list(zip(*of_row, strict=True))
+        if row_runs := [runs[name] for name in runs if name.startswith(f"{row}, seed ")]:
+            figures[row] = list(zip(*row_runs, strict=True))
     perplexity, bleu = PAPER["base"].perplexity, PAPER["base"].bleu_dev
     assert perplexity and bleu
     print(
@@ -113,8 +113,8 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
         cells = ["not run", *[""] * 5]
         if row in figures:
             means = [f"{statistics.mean(values):.2f}" for values in figures[row]]
-            by_seed = [", ".join(f"{value:.2f}" for value in values) for values in figures[row]]
-            cells = [*means, *by_seed, "", ""]
+            seed_figures = [", ".join(f"{value:.2f}" for value in values) for values in figures[row]]
+            cells = [*means, *seed_figures, "", ""]
         if row in figures and row != "base":
             ours, base = figures[row], figures["base"]
             printed = PAPER[name].perplexity or 0.0, PAPER[name].bleu_dev or 0.0
