@@ -36,10 +36,9 @@ class Embedding(Layer):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits of all V tokens, float32 [..., V], for decoder outputs x [..., D]."""
-        kernel = self.transposed
-        if kernel is None:  # casts before transposing, because a table in 16 bits is half as large
-            kernel = ops.transpose(ops.cast(self.table, self.compute_dtype))
-        return float32(self.product(x, kernel))
+        if self.transposed is not None:
+            return float32(self.product(x, self.transposed))
+        return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))
 
     def store_transposed(self) -> None:
         """Stores the transposed table in a second variable, which takes as much memory and makes `logits` faster.
