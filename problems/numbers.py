@@ -13,7 +13,7 @@ from t2t_repro.metrics.score import Score, exact_matches
 from t2t_repro.problem import Problem, setting
 
 DEV_SIZE = 500
-LARGEST = 999_999
+MAX_NUMBER = 999_999
 
 
 @registry.register_problem
@@ -47,7 +47,7 @@ class NumbersEnde(Problem):
         for position in range(DEV_SIZE + self.settings.train_size):
             number = -1
             while number in used or number < 0:
-                number = random_numbers.randrange(10_000 if position % 2 and len(used) < 10_000 else LARGEST + 1)
+                number = random_numbers.randrange(10_000 if position % 2 and len(used) < 10_000 else MAX_NUMBER + 1)
             used.add(number)
             if (position < DEV_SIZE) == (split == "dev"):
                 yield {"inputs": num2words(number, lang="en"), "targets": num2words(number, lang="de")}
@@ -63,5 +63,5 @@ class NumbersEnde(Problem):
     def check(self) -> None:
         """Raises UserError if --train_size or another setting is out of range."""
         super().check()
-        if not 1 <= self.settings.train_size <= LARGEST - DEV_SIZE:
-            raise UserError(f"--train_size={self.settings.train_size} must be in 1 .. {LARGEST - DEV_SIZE}")
+        if not 1 <= self.settings.train_size <= MAX_NUMBER - DEV_SIZE:
+            raise UserError(f"--train_size={self.settings.train_size} must be in 1 .. {MAX_NUMBER - DEV_SIZE}")

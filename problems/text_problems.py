@@ -6,7 +6,7 @@ A user directory of tensor2tensor needs other import lines here (docs/from_tenso
     from t2t_repro.problems import text_problems, translate
 
 A subclass defines `generate_samples`, and may override the other attributes and methods of the class. If it overrides
-an attribute of tensor2tensor that does nothing here, the definition of the class ends in an error.
+an attribute of tensor2tensor that has no effect here, the definition of the class ends in an error.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ NOT_SUPPORTED = {
     "decode_hooks": ONLY_SCORES,
     "datatypes_to_clean": "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
 }
-"""Advice for each attribute of tensor2tensor's problems that does nothing here, by name."""
+"""Advice for each attribute of tensor2tensor's problems that has no effect here, by name."""
 
 
 class VocabType:
@@ -107,10 +107,11 @@ class Text2TextProblem(Problem):
         self.symbols = tuple(self.additional_reserved_tokens)
 
     def __init_subclass__(cls) -> None:
-        """Raises UserError if a subclass overrides an attribute that does nothing here."""
+        """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__()
-        for name in vars(cls).keys() & NOT_SUPPORTED.keys():
-            raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor does nothing here: {NOT_SUPPORTED[name]}")
+        for name in sorted(vars(cls).keys() & NOT_SUPPORTED.keys()):
+            advice = NOT_SUPPORTED[name]
+            raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
 
     @property
     def dataset_splits(self) -> list[dict[str, Any]]:

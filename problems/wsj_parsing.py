@@ -158,7 +158,7 @@ class WsjParsing(Problem):
 
         The tagging accuracy is one of them only with --word_symbol=tag. Otherwise, the model writes no tags of words.
 
-        Raises UserError if a line of the references is no tree.
+        Raises UserError if a line of the references is not a tree.
         """
         if self.was_reversed:
             return super().scores(outputs, references)

@@ -80,12 +80,12 @@ def read_checkpoint(path: str) -> Checkpoint:
     """Returns the content of a checkpoint; raises UserError if the checkpoint is missing or damaged."""
     with open_checkpoint(path) as reader:
         prefix, suffix = "weights/", _key("")
-        types = {key: kind for key, kind in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
-        if others := [key for key, kind in types.items() if kind != "float32"]:
-            raise ValueError(f"{others[0]} has other numbers than float32")
+        dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
+        if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
+            raise ValueError(f"{wrong_keys[0]} is not float32")
         return Checkpoint(
             weights={
-                _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in types
+                _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes
             },
             step=int(reader.get_tensor(_key("step"))),
             vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
@@ -140,7 +140,7 @@ def open_checkpoint(path: str) -> Iterator[Any]:
         with plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
     except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-        if not Path(f"{path}.index").exists():  # whoever deletes or replaces a checkpoint deletes its index file first
+        if not Path(f"{path}.index").exists():  # a run that deletes or replaces a checkpoint deletes the index first
             raise UserError(
                 f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
             ) from None

@@ -42,7 +42,7 @@ def convolution_layers(hparams: HParams) -> tuple[ConvolutionLayer, ...]:
         )
     if hparams.kernel_height != type(hparams).kernel_height:
         raise UserError(
-            f"kernel_height={hparams.kernel_height} does nothing with convolutions={hparams.convolutions}, which has "
+            f"kernel_height={hparams.kernel_height} has no effect with convolutions={hparams.convolutions}, which has "
             "the kernel widths; omit one of them"
         )
     return tuple(layers)

@@ -172,7 +172,7 @@ class HParams:
         self._check_relative()
         if self.shared_embedding and self.shared_embedding_and_softmax_weights:
             raise UserError(
-                "shared_embedding=true does nothing with shared_embedding_and_softmax_weights=true, which shares all "
+                "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true, which shares all "
                 "three matrices; set one of them to false"
             )
         for factor in self.learning_rate_schedule.split("*"):
@@ -181,7 +181,7 @@ class HParams:
         check_model_hparams(self)
 
     def _check_relative(self) -> None:
-        """Raises UserError if one of the hparams of relative self-attention does nothing without the other."""
+        """Raises UserError if one of the hparams of relative self-attention has no effect without the other."""
         is_relative, k = self.self_attention_type == "dot_product_relative", self.max_relative_position
         if is_relative != (k > 0):
             raise UserError(
@@ -258,7 +258,7 @@ class DecodeHParams:
 
     well_formed: bool = False
     """True to allow only outputs that are trees over exactly the words of the input, for parsers (docs/parsing.md).
-    False for the paper's way: a free search, after which t2t-decoder repairs outputs that are no trees."""
+    False for the paper's way: a free search, after which t2t-decoder repairs outputs that are not trees."""
     coverage_penalty: float = 0.0
     """beta: strength of the coverage penalty (Wu et al. 2016, equation 14); 0 disables the penalty."""
     repeat_ngram_size: int = 0
@@ -292,7 +292,7 @@ class DecodeHParams:
         if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
             raise UserError(
                 f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
-                "one does nothing without the other; give both or none"
+                "one has no effect without the other; give both or none"
             )
         if self.well_formed and self.repeat_ngram_penalty == math.inf:
             raise UserError(
@@ -343,7 +343,7 @@ def refuse_decode_hparams(
     defaults = defaults or DecodeHParams()
     for name in names:
         if getattr(values, name) != getattr(defaults, name):
-            raise UserError(f"decode_hparams: {name}={getattr(values, name)} does nothing here: {why}")
+            raise UserError(f"decode_hparams: {name}={getattr(values, name)} has no effect here: {why}")
 
 
 def override(values: T, text: str) -> T:

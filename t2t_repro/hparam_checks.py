@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
 
 MAX_FLOAT = 1e38
-"""Maximum value of a hyper-parameter that is no integer. The largest numbers of float32 are three times as large."""
+"""Maximum value of a hyper-parameter that is a float. The largest numbers of float32 are three times as large."""
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
@@ -80,6 +80,6 @@ def check_schedule(hparams: HParams) -> None:
         value, default = getattr(hparams, name), getattr(type(hparams), name)
         if value != default and not set(users) & set(factors):
             raise UserError(
-                f"{name}={value} does nothing with learning_rate_schedule={hparams.learning_rate_schedule}; add the "
+                f"{name}={value} has no effect with learning_rate_schedule={hparams.learning_rate_schedule}; add the "
                 f'factor {users[0]}, e.g. "{users[0]}*{hparams.learning_rate_schedule}", or give {name}={default}'
             )

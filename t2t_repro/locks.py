@@ -17,7 +17,7 @@ def locked(path: Path, refusal: str, delete: bool = False) -> Iterator[None]:
     """Returns a context in which this process holds the lock file `path`. Creates the file if it does not exist.
 
     The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
-    does not stop a later process. If the file system has no locks, the context does nothing.
+    does not stop a later process. If the file system has no locks, the context has no effect.
 
     Args:
         path: the lock file. Its folder must exist.

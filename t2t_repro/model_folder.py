@@ -78,7 +78,7 @@ class Origin:
     warm_start_from: str = ""
     """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
     data_dir: str = ""
-    """Absolute path of the data directory in the last training; "" if an older version wrote the file."""
+    """Absolute path of the data directory of the last training run; "" if an older version wrote the file."""
     source_vocabulary: str = ""
     """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
 
@@ -211,15 +211,15 @@ class ModelFolder:
 
         The hparams in `MAY_DIFFER` may have other values; for example, a larger train_steps continues the training.
         """
-        before, now = self.origin, origin
+        old = self.origin
         traits: list[tuple[str, Any, Any]] = [
-            ("on problem ", repr(before.problem), repr(now.problem)),
+            ("on problem ", repr(old.problem), repr(origin.problem)),
             ("with the vocabulary of fingerprint ", self.vocabulary.fingerprint, vocabulary.fingerprint),
-            ("on data of fingerprint ", before.data_fingerprint, now.data_fingerprint),
+            ("on data of fingerprint ", old.data_fingerprint, origin.data_fingerprint),
+            ("with --random_seed=", old.random_seed, origin.random_seed),
+            ("with --precision=", old.precision, origin.precision),
+            ("with --warm_start_from=", old.warm_start_from or None, origin.warm_start_from or None),
         ]
-        for name in ("random_seed", "precision"):
-            traits.append((f"with --{name}=", getattr(before, name), getattr(now, name)))
-        traits.append(("with --warm_start_from=", before.warm_start_from or None, now.warm_start_from or None))
         changed = [name for name, value in vars(hparams).items() if value != getattr(self.hparams, name)]
         for name in (name for name in changed if name not in MAY_DIFFER):
             old_value, new_value = (
@@ -243,8 +243,8 @@ class ModelFolder:
         if vocabulary.fingerprint != self.vocabulary.fingerprint:
             flags = ("--vocab_file", "--source_vocab_file")
             files = [shlex.quote(str(self.path / name)) for name in self.origin.vocabularies]
-            given = " ".join(f"{flag}={file}" for flag, file in zip(flags, files, strict=False))
-            return f"; to begin with this model's weights, make the data with t2t-datagen {given}"
+            arguments = " ".join(f"{flag}={file}" for flag, file in zip(flags, files, strict=False))
+            return f"; to begin with this model's weights, make the data with t2t-datagen {arguments}"
         return ", with --warm_start_from to begin with this model's weights"
 
     def checkpoints(self) -> list[str]:
@@ -273,7 +273,7 @@ class ModelFolder:
         """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
         Args:
-            checkpoint: path of the checkpoint, whose weights have float32. They are converted to the model's types.
+            checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
             precision: a precision of training or of decoding (see `Layer`).
 
         Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
@@ -356,17 +356,17 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     if len(paths) != len(dirs):
         raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
     folders = [ModelFolder(path) for path in dirs]
-    first = folders[0]
+    first_folder = folders[0]
     for folder in folders[1:]:
-        if folder.vocabulary.fingerprint != first.vocabulary.fingerprint:
+        if folder.vocabulary.fingerprint != first_folder.vocabulary.fingerprint:
             raise UserError(
-                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {first.path}, "
-                f"{first.vocabulary.fingerprint}; models that decode together need the same"
+                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {first_folder.path}, "
+                f"{first_folder.vocabulary.fingerprint}; models that decode together need the same"
             )
-        if folder.origin.problem != first.origin.problem:
+        if folder.origin.problem != first_folder.origin.problem:
             raise UserError(
-                f"{folder.path}: trained on problem {folder.origin.problem!r}, but {first.path} on "
-                f"{first.origin.problem!r}; models that decode together need the same problem and direction"
+                f"{folder.path}: trained on problem {folder.origin.problem!r}, but {first_folder.path} on "
+                f"{first_folder.origin.problem!r}; models that decode together need the same problem and direction"
             )
         # Imported models may have the same problem, t2t_text, in which the languages are settings.
         languages, first_languages = folder.problem.languages, first.problem.languages

@@ -47,7 +47,7 @@ def check_model_hparams(hparams: HParams) -> None:
     for field in dataclasses.fields(hparams):
         if not uses(hparams, field.name) and getattr(hparams, field.name) != field.default:
             raise UserError(
-                f"{field.name}={getattr(hparams, field.name)} does nothing in the model {hparams.model}; omit it, or "
+                f"{field.name}={getattr(hparams, field.name)} has no effect in the model {hparams.model}; omit it, or "
                 "choose an hparams set of this model (--registry_help lists them)"
             )
     if uses(hparams, "moe_k") and not 0 < hparams.moe_k < hparams.moe_num_experts:

@@ -34,10 +34,10 @@ Input = tuple[str, FileId]
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the path of the file to which symbolic links lead, or `path` itself if it is no link.
+    """Returns the path of the file to which symbolic links lead, or `path` itself if it is not a link.
 
     A link to an open file, such as /dev/stdout, leads to a path in /proc, e.g. /proc/123/fd/1. The function returns
-    that path, although it is a link itself, because its target may be no path.
+    that path, although it is a link itself, because its target may not be a path.
 
     Raises OSError if the links form a loop.
     """
@@ -108,7 +108,7 @@ def put_in_place(temporary: str | Path, target: Path) -> None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises UserError if a temporary file exists and is not a regular file, but e.g. a link or a folder."""
+    """Raises UserError if the path of a temporary file exists but is not a regular file, e.g. a link or a folder."""
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise UserError(f"{path} is not a regular file; move it away or choose another output file")
 

@@ -146,7 +146,7 @@ class Problem:
     def tree_symbols(self) -> TreeSymbols | None:
         """The symbols of the trees that a parser writes, for the decode hparam `well_formed`.
 
-        None if the model's outputs are no trees.
+        None if the model's outputs are not trees.
         """
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from t2t_repro.errors import UserError, unknown
 
 
-def _each(names: str, reply: str) -> dict[str, str]:
+def _answers(names: str, reply: str) -> dict[str, str]:
     """Returns a dictionary in which each name in `names`, separated by spaces, has the value `reply`."""
     return dict.fromkeys(names.split(), reply)
 
@@ -27,7 +27,7 @@ HPARAMS = {
     "learning_rate": "write learning_rate_constant, a factor of learning_rate_schedule; with tensor2tensor's schedule "
     "legacy, 0.2 was the factor 2.0 of constant*noam",
     "learning_rate_decay_scheme": "write learning_rate_schedule=constant*noam for the scheme noam",
-    **_each(
+    **_answers(
         "learning_rate_decay_steps learning_rate_decay_rate learning_rate_decay_staircase "
         "learning_rate_cosine_cycle_steps learning_rate_minimum learning_rate_boundaries learning_rate_multiples",
         "learning_rate_schedule has no factor that uses it; omit it (linear_decay ends at train_steps)",
@@ -37,13 +37,13 @@ HPARAMS = {
     "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
     "accumulated automatically; omit it",
     "optimizer_zero_grads": ONLY_ADAM,
-    **_each("optimizer_momentum_momentum optimizer_momentum_nesterov", ONLY_ADAM),
-    **_each(
+    **_answers("optimizer_momentum_momentum optimizer_momentum_nesterov", ONLY_ADAM),
+    **_answers(
         "optimizer_adafactor_beta1 optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold "
         "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent",
         ONLY_ADAM,
     ),
-    **_each("clip_grad_norm grad_noise_scale weight_decay weight_noise", "0 is its only value here; omit it"),
+    **_answers("clip_grad_norm grad_noise_scale weight_decay weight_noise", "0 is its only value here; omit it"),
     "layer_preprocess_sequence": "write norm_before=true for n (pre-norm), norm_before=false for none (post-norm)",
     "layer_postprocess_sequence": "write norm_before=true for da (pre-norm), norm_before=false for dan (post-norm)",
     "norm_type": "layer norm is the only type; omit it",
@@ -52,51 +52,51 @@ HPARAMS = {
     "multiply_embedding_mode": "embeddings are always multiplied by sqrt(hidden_size); omit it",
     "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
     "symbol_dropout": NOT_SUPPORTED,
-    **_each(
+    **_answers(
         "attention_dropout_broadcast_dims relu_dropout_broadcast_dims layer_prepostprocess_dropout_broadcast_dims",
         "each element has its own dropout; omit it",
     ),
-    **_each(
+    **_answers(
         "parameter_attention_key_channels parameter_attention_value_channels hard_attention_k gumbel_noise_weight "
         "proximity_bias unidirectional_encoder causal_decoder_self_attention heads_share_relative_embedding "
         "add_relative_to_values position_features nbr_decoder_problems prepend_mode conv_first_kernel "
         "area_key_mode area_value_mode num_area_layers max_area_width max_area_height memory_height vocab_divisor",
         NOT_SUPPORTED,
     ),
-    **_each(
+    **_answers(
         "scheduled_sampling_prob scheduled_sampling_gold_mixin_prob scheduled_sampling_method "
         "scheduled_sampling_num_passes scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps",
         NOT_SUPPORTED,
     ),
-    **_each(
+    **_answers(
         "attention_variables_3d daisy_chain_variables factored_logits force_full_predict no_data_parallelism "
         "pad_batch symbol_modality_num_shards use_custom_ops use_pad_remover tpu_enable_host_call",
         SAME_SPEED,
     ),
-    **_each(
+    **_answers(
         "activation_dtype weight_dtype gpu_automatic_mixed_precision mixed_precision_optimizer_init_loss_scale "
         "mixed_precision_optimizer_loss_scaler",
         "write the flag --precision, e.g. --precision=mixed_bfloat16",
     ),
-    **_each("batch_shuffle_size length_bucket_step min_length_bucket", BATCHES),
+    **_answers("batch_shuffle_size length_bucket_step min_length_bucket", BATCHES),
     "use_fixed_batch_size": "batch_size always counts target tokens; omit it",
     "pack_dataset": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
     "moe_hidden_sizes": "write filter_size, the inner width of each expert",
     "min_length": "drop short pairs from the text; omit it",
-    **_each(
+    **_answers(
         "max_input_seq_length max_target_seq_length",
         "texts are not truncated in training: pairs longer than max_length are dropped; write max_length",
     ),
     "eval_drop_long_sequences": "the dev loss is computed on the whole dev split; omit it",
     "eval_run_autoregressive": "each evaluation also decodes dev lines; the flag --eval_decode_lines sets how many",
     "schedule": "t2t-trainer always trains and evaluates; omit it",
-    **_each("eval_steps warm_start_from", "it is a flag of t2t-trainer, not an hparam"),
+    **_answers("eval_steps warm_start_from", "it is a flag of t2t-trainer, not an hparam"),
     "eval_freq_in_steps": "write local_eval_frequency",
-    **_each("model_dir data_dir", "it is a flag, not an hparam: --output_dir or --data_dir"),
-    **_each("warm_start_from_second pretrained_model_dir", "write the flag --warm_start_from"),
-    **_each("summarize_grads summarize_vars", "metrics.jsonl and TensorBoard have the norms of gradients; omit it"),
-    **_each("sampling_method sampling_temp sampling_keep_top_k", SEARCH),
-    **_each(
+    **_answers("model_dir data_dir", "it is a flag, not an hparam: --output_dir or --data_dir"),
+    **_answers("warm_start_from_second pretrained_model_dir", "write the flag --warm_start_from"),
+    **_answers("summarize_grads summarize_vars", "metrics.jsonl and TensorBoard have the norms of gradients; omit it"),
+    **_answers("sampling_method sampling_temp sampling_keep_top_k", SEARCH),
+    **_answers(
         "bottom top loss name weights_fn compress_steps kernel_width mlperf_mode eval_timeout_mins "
         "overload_eval_metric_name moe_overhead_eval "
         "moe_overhead_train split_targets_chunk_length split_targets_max_chunks split_targets_strided_training "
@@ -125,14 +125,14 @@ DECODE_HPARAMS = {
     "decode_in_memory": "name the input with --decode_from_file; omit it",
     "shards_start_offset": "write the flags --shards and --shard_id",
     "shard_google_format": "write the flags --shards and --shard_id; the names of their files have that format",
-    **_each("log_results summaries_log_dir", "outputs are only written to --decode_to_file; omit it"),
+    **_answers("log_results summaries_log_dir", "outputs are only written to --decode_to_file; omit it"),
     "decode_timeout_mins": "t2t-decoder does not wait for checkpoints; omit it",
     "export_extra_infer_outputs": "the signatures of an exported model are fixed (docs/serving.md); omit it",
-    **_each(
+    **_answers(
         "block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel",
         "no model here decodes several tokens at once; omit it",
     ),
-    **_each(
+    **_answers(
         "multiproblem_task_id save_images display_decoded_images frames_per_second border_percent max_display_outputs "
         "max_display_decodes vgg_ckpt_path mlperf_decode_step mlperf_threshold mlperf_success",
         OTHER_MODELS,
@@ -144,7 +144,7 @@ SCHEDULE_FACTORS = {
     "legacy": "the schedule legacy with the scheme noam is constant*noam, with learning_rate_constant = 10 * "
     "tensor2tensor's learning_rate",
     "rsqrt_normalized_decay": "write rsqrt_decay, and multiply learning_rate_constant by sqrt(warmup steps)",
-    **_each("cosdecay single_cycle_cos_decay multi_cycle_cos_decay exp_decay", "write rsqrt_decay or linear_decay"),
+    **_answers("cosdecay single_cycle_cos_decay multi_cycle_cos_decay exp_decay", "write rsqrt_decay or linear_decay"),
 }
 """Answers to factors of learning_rate_schedule, by name."""
 

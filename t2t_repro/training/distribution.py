@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line
 from t2t_repro.progress import say
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
@@ -56,7 +56,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
         if "server" not in error.message.lower():
             raise lost(error) from None
         raise UserError(
-            f"TF_CONFIG: cannot listen on {addresses[index]} ({_first_line(error)}); end the process that uses this "
+            f"TF_CONFIG: cannot listen on {addresses[index]} ({first_line(error)}); end the process that uses this "
             "port, or give another"
         ) from None
 
@@ -235,14 +235,10 @@ def lost(error: tf.errors.OpError) -> UserError:
         error: one of the errors in `LOST`.
     """
     cause = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
-    reason = cause[1].rstrip(":") if cause else _first_line(error)
+    reason = cause[1].rstrip(":") if cause else first_line(error)
     if "joining a group with size" in reason:
         return UserError("the machines of TF_CONFIG have different numbers of GPUs; give each --worker_gpu=N")
     return UserError(
         f"lost the connection to the other workers ({reason}); read their last lines, then start all again with the "
         "same command: they resume from the last checkpoint"
     )
-
-
-def _first_line(error: tf.errors.OpError) -> str:
-    return str(error.message.strip().partition("\n")[0])

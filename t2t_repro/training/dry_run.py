@@ -94,15 +94,15 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
         hardware: devices of the training run.
     """
     epoch, lengths = pipeline.first_epoch, pipeline.lengths
-    cuts = Cuts.of(pipeline)
+    micro_batches = MicroBatchShapes.of(pipeline)
     largest = max(
-        cuts.at_once(),
+        micro_batches.at_once(),
         key=lambda shapes: sum(size.activations(hparams, vocab_size, shape, hardware.precision) for shape in shapes),
     )
-    accumulates = cuts.rounds > ROUNDS_AT_ONCE
+    accumulates = micro_batches.rounds > ROUNDS_AT_ONCE
     memory = size.step_memory(hparams, parameters, vocab_size, largest, hardware.precision, accumulates)
     tokens = np.add.reduceat(lengths[1, epoch.order], epoch.ends[:-1], dtype=np.int64)[epoch.shuffle].sum(axis=1)
-    sample = f" of the first {len(cuts.steps):,} steps" if len(cuts.steps) < epoch.steps else ""
+    sample = f" of the first {len(micro_batches.steps):,} steps" if len(micro_batches.steps) < epoch.steps else ""
     facts = {
         "model": f"{hparams.model}, {parameters:,} parameters",
         "trained on": str(hardware),
@@ -112,12 +112,12 @@ def describe(hparams: HParams, vocab_size: int, parameters: int, pipeline: Pipel
         f"{hparams.train_steps / epoch.steps:,.1f} epochs",
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
         "learning rate": _learning_rates(hparams),
-        "padding": f"{cuts.padding:.1%} of all positions{sample}",
+        "padding": f"{micro_batches.padding:.1%} of all positions{sample}",
         "micro-batches": f"at most {pipeline.max_tokens:,} positions (--max_tokens_per_replica)",
     }
     width = max(map(len, facts))
     lines = [f"{name.ljust(width)}  {value}" for name, value in facts.items()]
-    tables = [cuts.table(sample), _memory_table(memory, largest, hardware, size.described_model(hparams))]
+    tables = [micro_batches.table(sample), _memory_table(memory, largest, hardware, size.described_model(hparams))]
     return "\n".join([*lines, "", to_text(tables, COLUMNS)])
 
 
@@ -136,8 +136,8 @@ def _learning_rates(hparams: HParams) -> str:
 
 
 @dataclass(frozen=True)
-class Cuts:
-    """The micro-batches of the first epoch's steps; if there are many, of the first `batching.COUNTED_STEPS` steps."""
+class MicroBatchShapes:
+    """Shapes of the micro-batches of the first epoch's steps, of at most the first `batching.COUNTED_STEPS` steps."""
 
     steps: list[list[Shape]]
     """For each step, the shape of each micro-batch: number of examples (it may be 0), source length, target length."""
@@ -147,7 +147,7 @@ class Cuts:
     """Number of padding positions divided by the number of all positions."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Cuts:
+    def of(cls, pipeline: Pipeline) -> MicroBatchShapes:
         """Returns the micro-batches of a pipeline's first epoch."""
         epoch, lengths = pipeline.first_epoch, pipeline.lengths
         steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)

@@ -39,12 +39,12 @@ def test_the_papers_layers() -> None:
         ("convolutions=8x3*99999999999", "99999999999 in '8x3*99999999999' must be at most 1000"),
         ("convolutions=9999999x3*3", "9999999 in '9999999x3*3' must be at most 1048576"),
         ("convolutions=8x1001*3", "1001 in '8x1001*3' must be at most 1000"),
-        ("kernel_height=5", "kernel_height=5 does nothing with convolutions=8x3*2+12x1"),
+        ("kernel_height=5", "kernel_height=5 has no effect with convolutions=8x3*2+12x1"),
         ("kernel_height=0", "kernel_height=0 must be 1 or more"),
         ("kernel_height=1001", "kernel_height=1001 must be at most 1000"),
         ("output_embedding_size=8", "output_embedding_size=8 differs from hidden_size=512"),
         ("output_embedding_size=-1", "output_embedding_size=-1 must be 0 or more; 0 is hidden_size"),
-        ("num_heads=4", "num_heads=4 does nothing in the model convs2s"),
+        ("num_heads=4", "num_heads=4 has no effect in the model convs2s"),
     ],
 )
 def test_wrong_sizes_are_refused(text: str, message: str) -> None:
@@ -55,6 +55,6 @@ def test_wrong_sizes_are_refused(text: str, message: str) -> None:
 
 def test_only_convs2s_has_these_hparams() -> None:
     for text in ("convolutions=8x3*6", "kernel_height=5", "output_embedding_size=64"):
-        with pytest.raises(UserError, match="does nothing in the model transformer"):
+        with pytest.raises(UserError, match="has no effect in the model transformer"):
             override(HParams(), text)
     assert override(CONVS2S, "hidden_size=100").hidden_size == 100  # num_heads need not divide it

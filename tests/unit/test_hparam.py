@@ -104,7 +104,7 @@ def test_a_string_is_not_parsed() -> None:
             "self_attention_type=dot_product_relative,max_relative_position=9,self_attention_neighborhood=4",
             "self_attention_neighborhood=4 cannot be combined with self_attention_type=dot_product_relative",
         ),
-        ("shared_embedding=true", "shared_embedding=true does nothing with shared_embedding_and_softmax_weights=true"),
+        ("shared_embedding=true", "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true"),
         (
             "learning_rate_schedule=constant*noan",
             "unknown factor of learning_rate_schedule 'noan'; did you mean 'noam'?",
@@ -134,8 +134,8 @@ def test_values_out_of_range_are_refused(text: str, message: str) -> None:
         ("coverage_penalty=-0.1", "coverage_penalty=-0.1 must be 0 or more"),
         ("coverage_penalty=inf", "coverage_penalty=inf must be at most 1000"),
         ("coverage_penalty=nan", "coverage_penalty=nan"),
-        ("repeat_ngram_size=2", "repeat_ngram_size=2 and repeat_ngram_penalty=0.0: one does nothing without the other"),
-        ("repeat_ngram_penalty=inf", "repeat_ngram_size=0 and repeat_ngram_penalty=inf: one does nothing"),
+        ("repeat_ngram_size=2", "repeat_ngram_size=2 and repeat_ngram_penalty=0.0: one has no effect without the"),
+        ("repeat_ngram_penalty=inf", "repeat_ngram_size=0 and repeat_ngram_penalty=inf: one has no effect"),
         ("repeat_ngram_size=-1", "repeat_ngram_size=-1 must be 0 or more"),
         ("repeat_ngram_size=2,repeat_ngram_penalty=-1", "repeat_ngram_penalty=-1.0 must be 0 or more"),
         ("repeat_ngram_size=2,repeat_ngram_penalty=nan", "repeat_ngram_penalty=nan"),
@@ -203,10 +203,10 @@ def test_decode_hparams_print_the_main_fields_and_those_that_differ_from_the_def
 def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
     names = ["prefix_file", "n"]
     refuse_decode_hparams(DecodeHParams(beam_size=7), names, "it writes one")
-    with pytest.raises(UserError, match="n=2 does nothing here: it writes one"):
+    with pytest.raises(UserError, match="n=2 has no effect here: it writes one"):
         refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one")
     refuse_decode_hparams(DecodeHParams(n=2), names, "it writes one", defaults=DecodeHParams(n=2))
-    with pytest.raises(UserError, match="n=0 does nothing here"):
+    with pytest.raises(UserError, match="n=0 has no effect here"):
         refuse_decode_hparams(DecodeHParams(), names, "it writes one", defaults=DecodeHParams(n=2))
 
 
@@ -215,12 +215,12 @@ def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
     [
         (
             "learning_rate_schedule=noam,learning_rate_constant=0.5",
-            "learning_rate_constant=0.5 does nothing with learning_rate_schedule=noam; add the factor constant, "
+            "learning_rate_constant=0.5 has no effect with learning_rate_schedule=noam; add the factor constant, "
             'e.g. "constant*noam", or give learning_rate_constant=1.0',
         ),
         (
             "learning_rate_schedule=constant,learning_rate_warmup_steps=8000",
-            "learning_rate_warmup_steps=8000 does nothing with learning_rate_schedule=constant; add the factor "
+            "learning_rate_warmup_steps=8000 has no effect with learning_rate_schedule=constant; add the factor "
             'linear_warmup, e.g. "linear_warmup*constant", or give learning_rate_warmup_steps=4000',
         ),
     ],

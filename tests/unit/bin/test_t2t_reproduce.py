@@ -29,7 +29,7 @@ from programs import error
             "flag --local_eval_frequency=-1: -1 is not a non-negative integer",
         ),
         (["--row=base", "--inter_op_parallelism_threads=100000"], "flag --inter_op_parallelism_threads=100000: "),
-        (["--row=base", "--decode_hparams=n=2"], "decode_hparams: n=2 does nothing here: one output of each "),
+        (["--row=base", "--decode_hparams=n=2"], "decode_hparams: n=2 has no effect here: one output of each "),
     ],
 )
 def test_wrong_flags_are_reported(arguments: list[str], message: str) -> None:

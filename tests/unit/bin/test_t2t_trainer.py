@@ -57,7 +57,7 @@ def test_a_constant_that_the_schedule_does_not_use_is_refused() -> None:
     t2t_trainer.define_flags(values)
     arguments = ("--problem=text_files", "--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
     values(["t2t-trainer", *arguments])
-    with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 does nothing"):
+    with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 has no effect"):
         t2t_trainer.read_hparams(values)
 
 

@@ -150,8 +150,7 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
 def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "y.unfinished").mkdir()
-    unusable = ((tmp_path / "file" / "x", ": cannot be written"), (tmp_path / "y", " is not a regular file"))
-    for output, problem in unusable:
+    for output, problem in ((tmp_path / "file" / "x", ": cannot be written"), (tmp_path / "y", " is not a regular")):
         with pytest.raises(UserError, match=f"{output}.unfinished{problem}"):
             Journal(output, SETTINGS, resume=False)
     with largest_file(10), pytest.raises(UserError, match="cannot be written"):
@@ -170,9 +169,7 @@ def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> N
     else:
         path.write_text(contents[kind])
     for resume in (False, True):
-        with pytest.raises(
-            UserError, match=r"unfinished is (not a journal|not a regular file).*; move it away or choose"
-        ):
+        with pytest.raises(UserError, match=r"unfinished is not a (journal|regular file).*; move it away or choose"):
             Journal(output, SETTINGS, resume)
     if kind in contents:
         assert path.read_text() == contents[kind]

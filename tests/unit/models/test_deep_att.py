@@ -134,8 +134,8 @@ def test_the_context_has_the_published_width() -> None:
     [
         ({"shared_embedding_and_softmax_weights": True}, "embedding_size=6 differs from hidden_size=8"),
         ({"embedding_size": -1}, "embedding_size=-1 must be 0 or more"),
-        ({"filter_size": 10}, "filter_size=10 does nothing in the model deep_att"),
-        ({"model": "gnmt"}, "embedding_size=6 does nothing in the model gnmt"),
+        ({"filter_size": 10}, "filter_size=10 has no effect in the model deep_att"),
+        ({"model": "gnmt"}, "embedding_size=6 has no effect in the model gnmt"),
     ],
 )
 def test_contradicting_hparams_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -121,5 +121,5 @@ def test_the_published_model_has_about_the_published_size() -> None:
 
 
 def test_hparams_of_the_transformer_are_refused() -> None:
-    with pytest.raises(UserError, match="num_heads=4 does nothing in the model gnmt"):
+    with pytest.raises(UserError, match="num_heads=4 has no effect in the model gnmt"):
         replace(HPARAMS, num_heads=4)

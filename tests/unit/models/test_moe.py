@@ -177,8 +177,8 @@ def test_the_published_model_has_the_published_size() -> None:
     [
         ({"moe_k": 4}, "moe_k=4 must be at least 1 and less than moe_num_experts=4"),
         ({"cell_size": -1}, "cell_size=-1 must be 0 or more"),
-        ({"num_heads": 4}, "num_heads=4 does nothing in the model moe"),
-        ({"model": "gnmt"}, "does nothing in the model gnmt"),
+        ({"num_heads": 4}, "num_heads=4 has no effect in the model moe"),
+        ({"model": "gnmt"}, "has no effect in the model gnmt"),
     ],
 )
 def test_contradicting_hparams_are_refused(changes: dict[str, Any], message: str) -> None:

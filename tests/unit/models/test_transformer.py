@@ -224,7 +224,7 @@ USED_ELSEWHERE = {
     "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "optimizer_adam_beta1",
     "optimizer_adam_beta2", "optimizer_adam_epsilon", "optimizer_adafactor_multiply_by_parameter_scale",
     "initializer_gain",  # changes only the initial weights, see the test above
-    "max_relative_position",  # does nothing without self_attention_type
+    "max_relative_position",  # has no effect without self_attention_type
 }  # fmt: skip
 CHANGES: dict[str, Any] = {
     "num_hidden_layers": 3,
@@ -252,7 +252,7 @@ BEFORE: dict[str, dict[str, Any]] = {
     "max_length": {"pos": "emb"},
     "shared_embedding": {"shared_embedding_and_softmax_weights": False},
 }
-"""For an hparam that does nothing with the defaults, other values of other hparams."""
+"""For an hparam that has no effect with the defaults, other values of other hparams."""
 WITH: dict[str, dict[str, Any]] = {"self_attention_type": {"max_relative_position": 2}}
 """For an hparam whose other value needs another hparam, that hparam's value."""
 

@@ -86,7 +86,7 @@ def test_operations_grow_with_the_experts_that_are_used_and_not_with_those_that_
         ("moe_k=0", "moe_k=0 must be at least 1"),
         ("moe_num_experts=0", "less than moe_num_experts=0"),
         ("moe_loss_coef=-1", "moe_loss_coef=-1.0 must be 0 or more"),
-        ("model=transformer", "moe_num_experts=4 does nothing in the model transformer; omit it, or choose an hparams"),
+        ("model=transformer", "moe_num_experts=4 has no effect in the model transformer; omit it, or choose an"),
     ],
 )
 def test_wrong_hparams_are_refused(changes: str, message: str) -> None:

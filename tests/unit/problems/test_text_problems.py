@@ -104,7 +104,7 @@ def test_attributes_of_tensor2tensor_have_their_effect() -> None:
 
 @pytest.mark.parametrize("name", sorted(text_problems.NOT_SUPPORTED))
 def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor does nothing here: [\w-]+ "):
+    with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor has no effect here: [\w-]+ "):
         type("Mine", (translate.TranslateProblem,), {name: None})
 
 
