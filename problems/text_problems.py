@@ -149,8 +149,8 @@ class Text2TextProblem(Problem):
     @property
     def vocab_filename(self) -> str:
         """Name of the vocabulary's file in a data directory of tensor2tensor."""
-        if other := self.use_vocab_from_other_problem:
-            return other.vocab_filename
+        if vocabulary_problem := self.use_vocab_from_other_problem:
+            return vocabulary_problem.vocab_filename
         if self.vocab_type == VocabType.SUBWORD:
             return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
         return (

@@ -46,8 +46,8 @@ class TranslateProblem(Text2TextProblem):
             if missing and not url:
                 raise UserError(f"problem {self.name}: {Path(tmp_dir, missing[0])} does not exist; copy the file there")
             folder = unpack({Archive(url): files}, tmp_dir) if missing else Path(tmp_dir)
-            read = segments if all(file.endswith(".sgm") for file in files) else read_lines
-            for pair in read_pairs(folder / files[0], folder / files[1], read):
+            reader = segments if all(file.endswith(".sgm") for file in files) else read_lines
+            for pair in read_pairs(folder / files[0], folder / files[1], reader):
                 yield {side: text.strip() for side, text in pair.items()}
 
 

@@ -98,10 +98,10 @@ class WsjParsing(Problem):
         """Raises UserError if a split has no files or two splits share a file."""
         super().check()
         for position, split in enumerate(SPLITS):
-            for other in SPLITS[:position]:
-                if shared := self._numbers(split) & self._numbers(other):
+            for other_split in SPLITS[:position]:
+                if shared_files := self._numbers(split) & self._numbers(other_split):
                     raise UserError(
-                        f"--{split}_sections and --{other}_sections both have file {min(shared):04}; "
+                        f"--{split}_sections and --{other_split}_sections both have file {min(shared_files):04}; "
                         "put each file into one split"
                     )
 

@@ -113,7 +113,7 @@ class ExploredModel:
                 self._hypothesis(hypothesis, path)
                 for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True)
             ],
-            "search": dataclasses.asdict(settings) | self._search(tree),
+            "search": dataclasses.asdict(settings) | self._describe_search(tree),
         }
 
     def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class ExploredModel:
             "has_end": hypothesis.ids[-1] == EOS_ID,
         }
 
-    def _search(self, tree: SearchTree) -> dict[str, Any]:
+    def _describe_search(self, tree: SearchTree) -> dict[str, Any]:
         """Returns the steps of a search and why it ended."""
         outputs = {node: index for index, node in enumerate(tree.outputs)}
         labels = self.translator.vocabulary.pieces

@@ -19,8 +19,10 @@ PAPER_BLEU_REMARK = (
 )
 
 
-def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, search: DecodeHParams) -> str:
-    """Returns the report of a model that was trained with `hparams_set` and decoded with `search`, in Markdown."""
+def report(
+    folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, decode_hparams: DecodeHParams
+) -> str:
+    """Returns the report, in Markdown, of a model that was trained with `hparams_set`."""
     settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
     defaults = registry.hparams(hparams_set)
     hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(defaults, name)]
@@ -33,7 +35,7 @@ def report(folder: ModelFolder, hparams_set: str, scores: Scores, results: Resul
 Trained{time}{machine}, in {folder.origin.precision}{start}; seed {folder.origin.random_seed}; data
 {folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
 settings of the problem: {", ".join(settings) or "none"}; changed hparams: {", ".join(hparams) or "none"}.
-Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {search}.
+Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {decode_hparams}.
 
 {_figures(folder, hparams_set, scores, results)}
 {_remarks(folder, hparams_set, scores)}"""

@@ -35,7 +35,7 @@ Scores = dict[str, list[Score]]
 
 
 def evaluate(
-    folder: ModelFolder, data_dir: str, tmp_dir: str, search: DecodeHParams | None = None
+    folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams | None = None
 ) -> tuple[Scores, Results]:
     """Returns the scores of a model's outputs on the test sets, and the model's results. Writes results.json.
 
@@ -45,12 +45,12 @@ def evaluate(
         folder: the model folder.
         data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
         tmp_dir: folder of downloads. Test sets that are missing in data_dir are extracted from these.
-        search: settings of the beam search; by default, the problem's decode_hparams.
+        decode_hparams: settings of decoding; by default, the problem's decode_hparams.
 
     Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
     """
     with ModelFolder.locked(folder.path):
-        decoder = _Decoder(folder, averaged(folder), search or folder.problem.decode_hparams)
+        decoder = _Decoder(folder, averaged(folder), decode_hparams or folder.problem.decode_hparams)
         scores: Scores = {}
         for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
             sources, references = (list(read_lines(str(path))) for path in paths)
@@ -112,12 +112,12 @@ class _Decoder:
         changes: decode_hparams that affect outputs and differ from the problem's own, as "name=value".
     """
 
-    def __init__(self, folder: ModelFolder, averaged: str, search: DecodeHParams) -> None:
-        self.averaged, self._folder, self._search = averaged, folder, search
+    def __init__(self, folder: ModelFolder, averaged: str, decode_hparams: DecodeHParams) -> None:
+        self.averaged, self._folder, self._decode_hparams = averaged, folder, decode_hparams
         defaults = folder.problem.decode_hparams
         self.changes = [
             f"{name}={value}"
-            for name, value in vars(search).items()
+            for name, value in vars(decode_hparams).items()
             if value != getattr(defaults, name) and name != "batch_size"  # the batch size affects no output
         ]
         self._translator = functools.cache(self._load)
@@ -139,7 +139,7 @@ class _Decoder:
     def _decode(self, checkpoint: str, test_set: str, sources: list[str], path: Path) -> None:
         """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
         translator = self._translator(checkpoint)
-        settings = (path.name, replace(self._search, batch_size=1))  # lets a run with another batch size resume
+        settings = (path.name, replace(self._decode_hparams, batch_size=1))  # lets a run with another batch size resume
         with Journal(path, settings, resume=True, strict=False) as journal:
             translations = translate_all(
                 len(sources),
@@ -157,8 +157,8 @@ class _Decoder:
             journal.delete()
 
     def _load(self, checkpoint: str) -> Translator:
-        say(f"{checkpoint}: {self._search}")
-        return Translator.from_folders([self._folder], [checkpoint], self._search)
+        say(f"{checkpoint}: {self._decode_hparams}")
+        return Translator.from_folders([self._folder], [checkpoint], self._decode_hparams)
 
 
 def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:

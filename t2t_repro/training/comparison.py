@@ -22,7 +22,7 @@ from t2t_repro.training.evaluation import (
     DevDecoder,
     Evaluation,
     Evaluator,
-    dev_search,
+    dev_decode_hparams,
 )
 
 
@@ -78,8 +78,8 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
     evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, limits.batches), None
     if limits.lines and not model.missing_methods:
         problem = folder.problem
-        search, max_length = dev_search(problem), folder.hparams.max_length
-        translator = Translator(model, folder.vocabulary, search, max_length, problem.tree_symbols)
+        decode_hparams, max_length = dev_decode_hparams(problem), folder.hparams.max_length
+        translator = Translator(model, folder.vocabulary, decode_hparams, max_length, problem.tree_symbols)
         decoder = DevDecoder(translator, problem, records, limits.lines)
     results: list[Measured] = []
     for checkpoint in checkpoints:

@@ -182,10 +182,9 @@ class Decoded:
     """The first decoded lines, at most `SAMPLES`."""
 
 
-def dev_search(problem: Problem) -> DecodeHParams:
+def dev_decode_hparams(problem: Problem) -> DecodeHParams:
     """Returns the settings with which an evaluation decodes: those of the problem, with a beam of at most 4."""
-    search = problem.decode_hparams
-    return replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
+    return replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
 
 
 class DevDecoder:

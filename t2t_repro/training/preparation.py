@@ -25,7 +25,7 @@ from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
-from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_search
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decode_hparams
 from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
@@ -266,7 +266,7 @@ def _dev_decoder(run: Run, model: Model) -> DevDecoder:
     as_decoding_model(model, "give --eval_decode_lines=0")
     problem = run.data.problem
     translator = Translator(
-        model, run.data.vocabulary, dev_search(problem), run.hparams.max_length, problem.tree_symbols
+        model, run.data.vocabulary, dev_decode_hparams(problem), run.hparams.max_length, problem.tree_symbols
     )
     return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
 

@@ -132,8 +132,9 @@ class Tokens:
 
     def shifted(self, length: int) -> Tokens:
         """Returns what the decoder reads at `length` positions: `START`, and the tokens or words before the last."""
-        read = [(label, start + 1) for label, start in zip(self.labels, self.starts, strict=True) if start + 1 < length]
-        return Tokens((START, *(label for label, _ in read)), (0, *(start for _, start in read)))
+        pairs = zip(self.labels, self.starts, strict=True)
+        inputs = [(START, 0), *((label, start + 1) for label, start in pairs if start + 1 < length)]
+        return Tokens(tuple(label for label, _ in inputs), tuple(start for _, start in inputs))
 
 
 def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
@@ -181,12 +182,12 @@ def attention_of(
     tokens = Tokens.words if merge_subwords else Tokens.pieces
     source, target = tokens(vocabulary.sources, inputs.tolist()), tokens(vocabulary, targets.tolist())
     sides = {"encoder": (source, source), "decoder": (target, target.shifted(len(targets))), "cross": (target, source)}
-    result = {}
+    kinds = {}
     for kind, weights in attention_weights(model, inputs, targets).items():
         queries, keys = sides[kind]
         layers, heads = (tuple(range(1, count + 1)) for count in weights.shape[:2])
-        result[kind] = Attention(kind, queries.labels, keys.labels, merged(weights, queries, keys), layers, heads)
-    return result
+        kinds[kind] = Attention(kind, queries.labels, keys.labels, merged(weights, queries, keys), layers, heads)
+    return kinds
 
 
 def merged(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:

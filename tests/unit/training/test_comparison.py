@@ -21,7 +21,7 @@ from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
 from t2t_repro.training.comparison import Limits, Measured, measure, verdict
-from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_search
+from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_decode_hparams
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -117,5 +117,5 @@ def test_an_evaluation_decodes_with_a_small_beam() -> None:
     class Wide(Problem):
         decode_hparams = DecodeHParams(beam_size=21, alpha=0.3)
 
-    assert dev_search(Wide({})) == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
-    assert dev_search(Quick({})) == Quick.decode_hparams
+    assert dev_decode_hparams(Wide({})) == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
+    assert dev_decode_hparams(Quick({})) == Quick.decode_hparams
