@@ -5,7 +5,7 @@ from __future__ import annotations
 from t2t_repro.errors import unknown
 
 PRECISIONS = ("float32", "bfloat16")
-"""Number types of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
+"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
 
 
 def check_precision(precision: str) -> None:

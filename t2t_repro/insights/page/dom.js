@@ -40,7 +40,7 @@ export function probability(logProb) {
   return value >= 0.1 ? value.toFixed(2) : value >= 0.001 ? value.toFixed(3) : "below 0.001";
 }
 
-/** Returns `value` rounded and limited to low..high; `otherwise` if it is no number. */
+/** Returns `value` rounded and limited to low..high; `otherwise` if it is not a number. */
 export function clamp(value, low, high, otherwise = low) {
   return Number.isFinite(value) ? Math.min(Math.max(Math.round(value), low), high) : otherwise;
 }
