@@ -369,11 +369,11 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
                 f"{first_folder.origin.problem!r}; models that decode together need the same problem and direction"
             )
         # Imported models may have the same problem, t2t_text, in which the languages are settings.
-        languages, first_languages = folder.problem.languages, first.problem.languages
+        languages, first_languages = folder.problem.languages, first_folder.problem.languages
         if languages != first_languages and all(languages + first_languages):
             raise UserError(
-                f"{folder.path}: translates {languages[0]} to {languages[1]}, but {first.path} {first_languages[0]} to "
-                f"{first_languages[1]}; models that decode together need the same languages"
+                f"{folder.path}: translates {languages[0]} to {languages[1]}, but {first_folder.path} "
+                f"{first_languages[0]} to {first_languages[1]}; models that decode together need the same languages"
             )
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
