@@ -175,7 +175,7 @@ def _with_home(argument: str) -> str:
 def _define_settings(values: flags.FlagValues) -> None:
     """Defines a flag for each setting of the problem that --problem names.
 
-    Does nothing without --problem, and in programs that read no data: t2t-decoder only compares --problem with the
+    Has no effect without --problem, or in programs that do not read data: t2t-decoder only compares --problem with the
     model folder.
     """
     if "tmp_dir" not in values or not values.problem:

@@ -101,7 +101,7 @@ def unpack(
 
     Raises:
         UserError: if `find` raises it for an archive, an archive is damaged or lacks one of the files, or one of the
-            paths leads out of the folder or is no regular file in its archive.
+            paths leads out of the folder or is not a regular file in its archive.
     """
     target = Path(folder, EXTRACTED)
     for archive, paths in files.items():

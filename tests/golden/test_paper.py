@@ -154,4 +154,4 @@ def test_products_are_a_plausible_share_of_the_papers_cost() -> None:
 
 def test_the_docs_have_the_tables_that_the_program_prints() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
-    assert docs.read_text("utf-8").endswith(output("paper", "--format=markdown"))
+    assert output("paper", "--format=markdown") in docs.read_text("utf-8")

@@ -150,7 +150,7 @@ def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.
 
     Args:
         hparams: the model and its sizes.
-        precision: number type of weights and products.
+        precision: dtype of weights and products.
         spread: standard deviation of random numbers that are added to all initial weights, so that no part of the model
             does almost nothing.
         options: further arguments of `make_model`.
