@@ -53,7 +53,7 @@ class Cleaning:
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
                 continue
-            text = f"{pair['inputs']}\n{pair['targets']}\n".encode()
+            text = _text(pair)
             self._digest.update(text)
             if self._drops_duplicates:
                 # Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
@@ -70,14 +70,23 @@ class Cleaning:
         self._hashes = array.array("Q")
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
 
-    def next_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep, without repeated pairs. `first_pass` must have read the same `pairs` before."""
-        candidates = (pair for pair in pairs if not self._reason(pair))
-        if not self._drops_duplicates:
-            return candidates
-        # If the text has grown since the first pass, also yield the new pairs. So the caller can detect the change.
-        is_repeat = itertools.chain(self._is_repeat, itertools.repeat(np.False_))
-        return itertools.compress(candidates, (not repeat for repeat in is_repeat))
+    def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
+        """Yields the pairs to keep, without repeated pairs.
+
+        Args:
+            pairs: the pairs that `first_pass` has read.
+            error: exception to raise after the last pair if `pairs` are other pairs than in the first pass. Pairs that
+                are dropped in both passes may differ, unless they are repeats.
+        """
+        digest = hashlib.sha256()
+        # If the text has grown since the first pass, there are more pairs than entries of `_is_repeat`.
+        is_repeat = itertools.chain(self._is_repeat, itertools.repeat(False))
+        for pair, is_repeated in zip(itertools.filterfalse(self._reason, pairs), is_repeat, strict=False):
+            digest.update(_text(pair))
+            if not is_repeated:
+                yield pair
+        if digest.hexdigest() != self.fingerprint:
+            raise error
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
@@ -90,3 +99,8 @@ class Cleaning:
             if self._max_ratio and more > self._max_ratio * fewer:
                 return "length ratio"
         return ""
+
+
+def _text(pair: Pair) -> bytes:
+    """Returns the bytes of a pair from which hashes are computed."""
+    return f"{pair['inputs']}\n{pair['targets']}\n".encode()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,15 +22,12 @@ from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import SPLITS, Job, Options
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.shard_writing import HashedPairs, TextChangedError
+from t2t_repro.data.shard_writing import TextChangedError
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabularies
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import progress, say
-
-FEW_PAIRS = 50_000
-"""Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
 
 def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options: Options | None = None) -> Description:
@@ -72,7 +67,7 @@ def _generate(job: Job) -> Description:
         return finished
     vocab, state = _resume_or_start(job, text)
     try:
-        _write_shards(job, text, vocab, state)
+        shard_writing.write_shards(job, text.cleaning, vocab, state)
     except TextChangedError:  # Nobody knows which shards hold the earlier text and which hold the later text.
         jobs.delete_output(job)
         raise
@@ -94,8 +89,6 @@ class Text:
 
     cleaning: dict[str, Cleaning]
     """For each split, the rules that select pairs, and the counts of kept and dropped pairs."""
-    hashes: dict[str, int] = field(default_factory=dict)
-    """Hash of all pairs of each split. If the hash of the second reading differs, the text has changed meanwhile."""
     sample: list[str] = field(default_factory=list)
     """Texts from which the run learns the vocabulary. Empty if the user supplied a vocabulary."""
     fingerprint: str = ""
@@ -108,15 +101,14 @@ def _read_all(job: Job) -> Text:
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
     check = TextCheck(job.problem.tree_symbols)
-    sources = {split: HashedPairs(job.problem.generate(split, job.tmp_dir)) for split in SPLITS}
-    _read_pairs(job, text.cleaning["dev"].first_pass(check.dev(sources["dev"])))
-    train = progress(text.cleaning["train"].first_pass(check.train(sources["train"])), "reading", None, "pairs")
+    train, dev = (job.problem.generate(split, job.tmp_dir) for split in SPLITS)
+    _read_pairs(job, text.cleaning["dev"].first_pass(check.dev(dev)))
+    train = progress(text.cleaning["train"].first_pass(check.train(train)), "reading", None, "pairs")
     if job.user_vocabulary:
         _read_pairs(job, train)
     else:
         text.sample = vocabulary.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
     for split, cleaning in text.cleaning.items():
-        text.hashes[split] = sources[split].hash
         if not cleaning.pairs_kept:
             reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
             raise UserError(
@@ -155,8 +147,7 @@ def _finished(job: Job, text: Text) -> Description | None:
         has_vocabulary = _saved_vocabulary(job).fingerprint == description.vocabulary_fingerprint
         state = _state_of(description)
         if has_vocabulary and state.fingerprint == text.fingerprint:
-            sizes = [shard_writing.shard_sizes(job, split, text.cleaning[split].pairs_kept) for split in SPLITS]
-            if all(map(state.has, itertools.chain(*sizes))):
+            if not shard_writing.missing_shards(job, text.cleaning, state):
                 return description
             say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; writing them again")
     return None
@@ -244,15 +235,6 @@ def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocab
             return vocab
     say(f"learning a vocabulary from {len(sample):,} texts")
     return vocabulary.train(sample, job.settings.vocab_size, job.problem.symbols)
-
-
-def _write_shards(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> None:
-    """Reads all text again, and writes the shards that are not yet finished according to `state`."""
-    pairs = sum(cleaning.pairs_kept for cleaning in text.cleaning.values())
-    processes = job.options.processes or (1 if pairs < FEW_PAIRS else len(os.sched_getaffinity(0)))
-    with shard_writing.ShardWriter(job, vocab, state, processes) as writer:
-        for split, cleaning in text.cleaning.items():
-            writer.write(split, cleaning, text.hashes[split])
 
 
 def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:

@@ -9,10 +9,9 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -49,57 +48,39 @@ class Encoded(NamedTuple):
     its ids that each stand for a single byte."""
 
 
-class Encoder:
-    """Encodes text as records. Use an Encoder in a `with` statement, which starts and ends the processes.
+def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) -> Generator[Encoded, None, None]:
+    """Yields the encoded portions, in the order of `portions`.
+
+    Close the generator (see `contextlib.closing`) to end the processes if you may stop before the last portion.
 
     Args:
         processes: number of processes that encode. If it is 1, the calling process encodes.
+
+    Raises:
+        WorkerLostError: if one of the processes died.
     """
-
-    def __init__(self, vocabulary: Vocabulary, processes: int) -> None:
-        self._vocabulary, self._processes = vocabulary, processes
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> Encoder:
-        if self._processes == 1:
-            _load(self._vocabulary)
-        else:
-            # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
-            self._pool = ProcessPoolExecutor(
-                self._processes, multiprocessing.get_context("spawn"), _start_process, (self._vocabulary,)
-            )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def encode(self, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Yields the encoded portions, in the order of `portions`.
-
-        Raises:
-            WorkerLostError: if one of the encoding processes died.
-        """
-        return map(_encode, portions) if self._pool is None else self._in_processes(self._pool, portions)
-
-    def _in_processes(self, pool: ProcessPoolExecutor, portions: Iterable[Portion]) -> Iterator[Encoded]:
-        """Yields encoded portions from the pool. Submits few portions in advance, to limit the use of memory."""
-        pending: collections.deque[Future[Encoded]] = collections.deque()
-        try:
-            for portion in portions:
-                pending.append(_submit(pool, portion))
-                if len(pending) > 3 * self._processes:
-                    yield pending.popleft().result()
-            while pending:
+    if processes == 1:
+        _load(vocabulary)
+        yield from map(_encode_portion, portions)
+        return
+    # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_process, (vocabulary,))
+    pending: collections.deque[Future[Encoded]] = collections.deque()
+    try:
+        for portion in portions:
+            pending.append(_submit(pool, portion))
+            if len(pending) > 3 * processes:  # Submitting more portions would only need more memory.
                 yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise WorkerLostError(
-                "a process that encoded text died, probably for lack of memory; finished shards are kept: run "
-                f"t2t-datagen again with --num_concurrent_processes={max(1, self._processes // 2)} (in a script, "
-                'call it under if __name__ == "__main__")'
-            ) from None
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise WorkerLostError(
+            "a process that encoded text died, probably for lack of memory; finished shards are kept: run "
+            f"t2t-datagen again with --num_concurrent_processes={max(1, processes // 2)} (in a script, "
+            'call it under if __name__ == "__main__")'
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
@@ -110,7 +91,7 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        return pool.submit(_encode, portion)
+        return pool.submit(_encode_portion, portion)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
@@ -120,7 +101,7 @@ _is_byte: list[np.ndarray]
 
 
 def _load(vocabulary: Vocabulary) -> None:
-    """Sets the vocabularies that `_encode` uses in this process."""
+    """Sets the vocabularies that `_encode_portion` uses in this process."""
     global _vocabulary, _is_byte
     _vocabulary = vocabulary
     _is_byte = [_vocabulary.sources.is_byte, _vocabulary.is_byte]
@@ -138,7 +119,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(portion: Portion) -> Encoded:
+def _encode_portion(portion: Portion) -> Encoded:
     sides = list(zip(*portion, strict=True))
     # One thread per process: together, the processes use all cores.
     ids = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -13,6 +14,13 @@ from hypothesis import given
 from properties import few
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.cleaning import Cleaning
+
+
+class TextChangedError(Exception):
+    """The error that the tests give to `Cleaning.next_pass`."""
+
+
+CHANGED = TextChangedError()
 
 
 def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
@@ -63,8 +71,8 @@ def test_pairs_and_counts_equal_those_of_a_naive_implementation(words: int, rati
         for _ in cleaning.first_pass(pairs):
             pass
         assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (300, len(clean_pairs), dropped)
-        assert list(cleaning.next_pass(pairs)) == clean_pairs
-        assert list(cleaning.next_pass(pairs)) == clean_pairs
+        assert list(cleaning.next_pass(pairs, CHANGED)) == clean_pairs
+        assert list(cleaning.next_pass(pairs, CHANGED)) == clean_pairs
 
 
 def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
@@ -73,21 +81,21 @@ def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
     first_pass = list(cleaning.first_pass(iter(pairs)))
     once = {str(pair): pair for pair in first_pass}  # different pairs, in the order of their first occurrences
     assert 0 < len(once) < len(first_pass)
-    assert list(cleaning.next_pass(iter(pairs))) == list(once.values())
+    assert list(cleaning.next_pass(iter(pairs), CHANGED)) == list(once.values())
 
 
 def test_only_empty_sides_are_dropped_by_default() -> None:
     pairs = pairs_of(("a", "b"), ("a", "b"), ("a " * 1000, "b"), ("", "b"), ("a", "\u3000"), (" ", "\t"))
     cleaning = Cleaning()
-    assert list(cleaning.first_pass(pairs)) == list(cleaning.next_pass(pairs)) == pairs[:3]
+    assert list(cleaning.first_pass(pairs)) == list(cleaning.next_pass(pairs, CHANGED)) == pairs[:3]
     assert cleaning.dropped == {"empty side": 3}
 
 
 def test_pairs_at_the_limits_are_kept() -> None:
     pairs = pairs_of(("a b c", "a"), ("a", "a b c"), ("a b c d", "a b"), ("a b", "a b c d"), ("a b c d", "a"))
-    assert len(list(Cleaning(max_words=4, max_ratio=3.0).next_pass(pairs))) == 4
-    assert len(list(Cleaning(max_words=3).next_pass(pairs))) == 2
-    assert len(list(Cleaning(max_ratio=2.9).next_pass(pairs))) == 2
+    assert len(list(Cleaning(max_words=4, max_ratio=3.0).first_pass(pairs))) == 4
+    assert len(list(Cleaning(max_words=3).first_pass(pairs))) == 2
+    assert len(list(Cleaning(max_ratio=2.9).first_pass(pairs))) == 2
 
 
 def test_only_the_first_of_equal_pairs_is_kept() -> None:
@@ -95,7 +103,7 @@ def test_only_the_first_of_equal_pairs_is_kept() -> None:
     numbered = [pair | {"number": str(number)} for number, pair in enumerate(pairs)]
     cleaning = Cleaning(drops_duplicates=True)
     assert len(list(cleaning.first_pass(numbered))) == 8
-    assert [pair["number"] for pair in cleaning.next_pass(numbered)] == list("012345")
+    assert [pair["number"] for pair in cleaning.next_pass(numbered, CHANGED)] == list("012345")
     assert cleaning.dropped == {"duplicate": 2}
 
 
@@ -108,17 +116,38 @@ def test_reasons_without_pairs_are_not_listed() -> None:
 
 def test_an_empty_text_has_no_pairs() -> None:
     cleaning = Cleaning(drops_duplicates=True)
-    assert list(cleaning.first_pass([])) == list(cleaning.next_pass([])) == []
+    assert list(cleaning.first_pass([])) == list(cleaning.next_pass([], CHANGED)) == []
     assert (cleaning.pairs_read, cleaning.pairs_kept) == (0, 0)
 
 
+OTHER_TEXTS: dict[str, Callable[[list[Pair]], list[Pair]]] = {
+    "grown": lambda pairs: pairs + pairs_of(("new", "x")),
+    "grown by a repeat": lambda pairs: pairs + pairs[:1],
+    "shrunk": lambda pairs: pairs[:-1],
+    "in another order": lambda pairs: [*pairs[1::-1], *pairs[2:]],
+    "another source": lambda pairs: [pair | {"inputs": pair["inputs"].replace("a7", "new")} for pair in pairs],
+    "another target": lambda pairs: [*pairs[:-1], pairs[-1] | {"targets": "new"}],
+    "a repeat replaced": lambda pairs: [*pairs[:10], *pairs_of(("new", "x")), *pairs[11:]],
+    "empty": lambda pairs: [],
+}
+
+
+@pytest.mark.parametrize("change", OTHER_TEXTS)
 @pytest.mark.parametrize("duplicates", [False, True])
-def test_a_text_that_grows_or_shrinks_yields_more_or_fewer_pairs(duplicates: bool) -> None:
-    pairs = pairs_of(*((f"a{number}", "b") for number in range(10)))
+def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: bool, change: str) -> None:
+    pairs = pairs_of(*((f"a{number % 10}", "b") for number in range(15)))
     cleaning = Cleaning(drops_duplicates=duplicates)
-    assert len(list(cleaning.first_pass(pairs))) == 10
-    assert len(list(cleaning.next_pass(pairs + pairs[:3]))) == 13
-    assert len(list(cleaning.next_pass(pairs[:7]))) == 7
+    assert len(list(cleaning.first_pass(pairs))) == 15
+    with pytest.raises(TextChangedError):
+        list(cleaning.next_pass(OTHER_TEXTS[change](pairs), CHANGED))
+    assert len(list(cleaning.next_pass(pairs, CHANGED))) == (10 if duplicates else 15)
+
+
+def test_other_pairs_that_are_dropped_do_not_count_as_a_change() -> None:
+    pairs = pairs_of(("a", "b"), ("", "x"), ("c", "d"))
+    cleaning = Cleaning(max_words=3)
+    assert len(list(cleaning.first_pass(pairs))) == 2
+    assert len(list(cleaning.next_pass([pairs[0], *pairs_of(("a b c d", "x")), pairs[2]], CHANGED))) == 2
 
 
 def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
@@ -156,6 +185,6 @@ def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
     first = list(cleaning.first_pass(pairs))
     kept, dropped = cleaned(pairs, words, ratio, duplicates)
     for _ in range(2):
-        assert list(cleaning.next_pass(pairs)) == kept
+        assert list(cleaning.next_pass(pairs, CHANGED)) == kept
     assert [pair for pair in first if pair in kept] == first
     assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (len(pairs), len(kept), dropped)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from folders import contents
-from t2t_repro.data import datagen, encoding, vocabulary
+from t2t_repro.data import encoding, shard_writing, vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
@@ -120,7 +120,7 @@ def test_few_pairs_are_encoded_in_one_process(
     tmp_path: Path, limit: int, starts_processes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children: list[Any] = []
-    monkeypatch.setattr(datagen, "FEW_PAIRS", limit)
+    monkeypatch.setattr(shard_writing, "FEW_PAIRS", limit)
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     generate_data(Toy(50, 10, lambda *place: children.extend(multiprocessing.active_children())), tmp_path, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records, vocabulary
-from t2t_repro.data.encoding import Encoder, portions
+from t2t_repro.data.encoding import encode, portions
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -53,9 +54,8 @@ def some_pairs(count: int) -> list[Pair]:
 
 
 def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
-    """Returns the bytes of the pairs' records, each pair's [source length, target length], and the Encoder's counts."""
-    with Encoder(vocab, processes) as encoder:
-        results = list(encoder.encode(portions(pairs)))
+    """Returns the bytes of the pairs' records, each pair's [source length, target length], and the counts."""
+    results = list(encode(portions(pairs), vocab, processes))
     chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
     lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
     return b"".join(contents for contents, _ in chunks), lengths, counts
@@ -80,9 +80,8 @@ def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, processes: int, count
 @pytest.mark.parametrize("processes", [1, 2])
 def test_odd_characters_and_very_long_lines_are_restored(vocab: Vocabulary, tmp_path: Path, processes: int) -> None:
     texts = [*ODD, "the dog " * 131_072, "ö\u2028" * 250_000, "x" * 1_000_000]
-    with Encoder(vocab, processes) as encoder:
-        pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
-        records.write_chunks(tmp_path / "shard", (result.chunk for result in encoder.encode(portions(pairs))))
+    pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
+    records.write_chunks(tmp_path / "shard", (result.chunk for result in encode(portions(pairs), vocab, processes)))
     stored = Records([tmp_path / "shard"])
     assert len(stored) == len(texts)
     for number, text in enumerate(texts):
@@ -98,19 +97,22 @@ def test_few_portions_are_read_ahead(vocab: Vocabulary) -> None:
             pairs_read += 1
             yield pair
 
-    with Encoder(vocab, 2) as encoder:
-        for done, _ in enumerate(encoder.encode(portions(pairs()))):
-            assert pairs_read - 7 * done <= 7 * (3 * 2 + 1)
+    for done, _ in enumerate(encode(portions(pairs()), vocab, 2)):
+        assert pairs_read - 7 * done <= 7 * (3 * 2 + 1)
     assert pairs_read == 1000
 
 
-def test_one_process_is_the_calling_one_and_more_end_with_the_encoder(vocab: Vocabulary) -> None:
-    for processes in (1, 2):
-        with Encoder(vocab, processes) as encoder:
-            for _ in encoder.encode(portions(some_pairs(200))):
-                pass
-            assert len(multiprocessing.active_children()) == (2 if processes == 2 else 0)
-        assert not multiprocessing.active_children()
+@pytest.mark.parametrize("stops_early", [False, True])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_process_is_the_calling_one_and_more_end_with_the_generator(
+    vocab: Vocabulary, processes: int, stops_early: bool
+) -> None:
+    with contextlib.closing(encode(portions(some_pairs(200)), vocab, processes)) as results:
+        next(results)
+        assert len(multiprocessing.active_children()) == (2 if processes == 2 else 0)
+        if not stops_early:
+            assert len(list(results)) == 28
+    assert not multiprocessing.active_children()
 
 
 def test_an_error_in_the_text_ends_the_processes(vocab: Vocabulary) -> None:
@@ -175,8 +177,7 @@ def test_the_calling_process_receives_interrupts(vocab: Vocabulary) -> None:
 
 
 def test_the_index_of_a_chunk_counts_from_its_first_byte(vocab: Vocabulary) -> None:
-    with Encoder(vocab, 2) as encoder:
-        chunks = [result.chunk for result in encoder.encode(portions(some_pairs(20)))]
+    chunks = [result.chunk for result in encode(portions(some_pairs(20)), vocab, 2)]
     assert [len(index) for _, index in chunks] == [7, 7, 6]
     assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in chunks)
     assert all(np.all(np.diff(index["offset"]) > 0) for _, index in chunks)
