@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from t2t_repro.corpora.parallel import Pair
+from t2t_repro.data.text_rules import refuse_surrogates
 
 
 class Cleaning:
@@ -102,5 +103,13 @@ class Cleaning:
 
 
 def _text(pair: Pair) -> bytes:
-    """Returns the bytes of a pair from which hashes are computed."""
-    return f"{pair['inputs']}\n{pair['targets']}\n".encode()
+    """Returns the bytes of a pair from which hashes are computed.
+
+    Raises UserError if the pair has a lone surrogate, which UTF-8 cannot encode.
+    """
+    try:
+        return f"{pair['inputs']}\n{pair['targets']}\n".encode()
+    except UnicodeEncodeError:
+        refuse_surrogates(pair["inputs"])
+        refuse_surrogates(pair["targets"])
+        raise

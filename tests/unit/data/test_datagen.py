@@ -150,6 +150,16 @@ def test_the_train_split_is_cleaned_and_the_dev_split_is_not(tmp_path: Path) -> 
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_lone_surrogate_is_an_error_of_one_line(tmp_path: Path, split: str) -> None:
+    problem = Toy()
+    problem.pairs[split][3]["targets"] = "a\ud800b"
+    assert failure(problem, tmp_path) == (
+        r"'a\ud800b': not UTF-8 text, because character 2 is a lone surrogate; remove it"
+    )
+    assert contents(tmp_path) == {}
+
+
 @pytest.mark.parametrize(("train", "dev", "split"), [(0, 5, "train"), (5, 0, "dev")])
 def test_a_split_without_text_is_an_error(tmp_path: Path, train: int, dev: int, split: str) -> None:
     assert f"problem toy: no pair is left in its {split} split (read 0);" in failure(Toy(train, dev), tmp_path)
