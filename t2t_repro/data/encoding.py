@@ -129,5 +129,5 @@ def _encode_portion(portion: Portion) -> Encoded:
     byte_pieces = 0
     for is_byte, lists in zip(_is_byte, ids, strict=True):
         byte_pieces += int(is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
-    counts = Counter(text_bytes=sum(len(text.encode()) for texts in sides for text in texts), byte_pieces=byte_pieces)
+    counts = Counter(text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces)
     return Encoded(records.chunk(zip(*ids, strict=True)), counts)
