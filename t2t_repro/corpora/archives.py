@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line
 from t2t_repro.progress import Progress, say
 from t2t_repro.textfile import whole_file
 
@@ -71,12 +71,12 @@ def find(archives: Iterable[Archive], folder: str | Path, others: Iterable[Archi
         UserError: if an archive's size or checksum differs from the published value, or the disk is full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
-    absent = [archive for archive, path in paths.items() if not path.exists()]
+    missing = [archive for archive, path in paths.items() if not path.exists()]
     for archive, path in paths.items():
-        if archive not in absent:
+        if archive not in missing:
             _check(path, archive)
-    for position, archive in enumerate(absent):
-        to_error = functools.partial(_missing, absent=absent[position:], folder=folder, others=others)
+    for position, archive in enumerate(missing):
+        to_error = functools.partial(_download_error, missing=missing[position:], folder=folder, others=others)
         _download(archive, paths[archive], to_error)
         try:
             _check(paths[archive], archive)
@@ -110,60 +110,62 @@ def unpack(
                 raise UserError(f"{archive.name}: {path} would be unpacked outside of {target}; use another archive")
     packed = _packed(files, target)
     archives = find(packed, folder, _packed(others or {}, target))
-    for (archive, names), archive_path in zip(packed.items(), archives, strict=True):
-        say(f"unpacking {', '.join(names)} from {archive_path}")
-        absent = _extract(archive_path, names, target)
-        if absent:
-            raise UserError(f"{archive_path}: {'; '.join(absent.values())}; get it again from {archive.url}")
+    for (archive, paths), archive_path in zip(packed.items(), archives, strict=True):
+        say(f"unpacking {', '.join(paths)} from {archive_path}")
+        reasons = _extract(archive_path, paths, target)
+        if reasons:
+            raise UserError(f"{archive_path}: {'; '.join(reasons)}; get it again from {archive.url}")
     return target
 
 
 def _packed(files: Mapping[Archive, Sequence[str]], target: Path) -> dict[Archive, list[str]]:
-    """Returns the files that the folder `target` lacks, by archive. Omits archives whose files are all there."""
+    """Returns the files that the folder `target` lacks, by archive. Omits archives whose files all exist."""
     packed = {archive: [path for path in paths if not (target / path).is_file()] for archive, paths in files.items()}
     return {archive: paths for archive, paths in packed.items() if paths}
 
 
-def _missing(
-    error: Exception, absent: list[Archive], folder: str | Path, others: Iterable[Archive]
+def _download_error(
+    error: Exception, missing: list[Archive], folder: str | Path, others: Iterable[Archive]
 ) -> MissingArchiveError:
-    """Returns the error for `absent` archives. `error` is the exception from downloading the first absent archive."""
+    """Returns the error for `missing` archives. `error` is the exception from downloading the first one."""
     later = [str(other) for other in others if not Path(folder, other.name).exists()]
     return MissingArchiveError(
-        f"cannot download {absent[0].url} ({getattr(error, 'reason', error)}); get these files and put "
-        f"them into {folder}: {', '.join(map(str, absent))}{'; also needed: ' if later else ''}{', '.join(later)}"
+        f"cannot download {missing[0].url} ({getattr(error, 'reason', error)}); get these files and put "
+        f"them into {folder}: {', '.join(map(str, missing))}{'; also needed: ' if later else ''}{', '.join(later)}"
     )
 
 
-def _extract(archive: Path, paths: Iterable[str], target: Path) -> dict[str, str]:
-    """Unpacks the files `paths` to the folder `target`. Returns the reason for each path that is not unpacked."""
-    absent = {path: f"has no {path}" for path in paths}
+def _extract(archive: Path, paths: Iterable[str], target: Path) -> list[str]:
+    """Unpacks the files `paths` to the folder `target`. Returns a reason for each file that it could not unpack."""
+    reasons = {path: f"has no {path}" for path in paths}
 
     def to_error(error: Exception) -> UserError:
+        # If the archive is of an unknown kind, the error also has a line for each kind that Python tried.
+        detail = first_line(error).rstrip(":")
         return UserError(
-            f"{archive}: not a whole tar archive ({error}); get it again, or if it is an archive of another kind, such "
-            f"as zip, unpack it in {archive.parent}"
+            f"{archive}: cut off or damaged tar archive ({detail}); get it again, or if it is an archive of another "
+            f"kind, such as zip, unpack it in {archive.parent}"
         )
 
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
                 path = member.name.removeprefix("./")
-                if path not in absent:
+                if path not in reasons:
                     continue
                 # A link could lead to any file. A sparse file could fill the disk.
                 contents = tar.extractfile(member) if member.isreg() and not member.issparse() else None
                 if contents is None:
-                    absent[path] = f"{path} is not a regular file there"
+                    reasons[path] = f"{path} is not a regular file there"
                     continue
                 with whole_file(target / path) as file:
                     file.writelines(_read_all(contents.read, to_error))
-                del absent[path]
-                if not absent:
+                del reasons[path]
+                if not reasons:
                     break
     except UNREADABLE as error:
         raise to_error(error) from None
-    return absent
+    return list(reasons.values())
 
 
 def _download(archive: Archive, path: Path, to_error: Callable[[Exception], UserError]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import http.server
 import os
@@ -251,13 +252,23 @@ def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, sh
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * 60_000)])
     files = {Archive(f"{NOWHERE}/{name}"): list(texts)}
-    with pytest.raises(UserError, match=rf"{name}: (not a whole tar archive \(|has no )"):
+    with pytest.raises(UserError, match=rf"{name}: (cut off or damaged tar archive \(|has no )"):
         unpack(files, tmp_path)
     for inside in files_in(tmp_path / EXTRACTED):
         assert (tmp_path / EXTRACTED / inside).read_bytes() == texts[inside]
     path.write_bytes(whole)
     folder = unpack(files, tmp_path)
     assert {inside: (folder / inside).read_bytes() for inside in files_in(folder)} == texts
+
+
+@pytest.mark.parametrize(
+    "contents", [b"", b"<html>", b"PK\x03\x04", gzip.compress(b"text"), gzip.compress(b"text")[:-9]]
+)
+def test_a_file_that_is_no_archive_is_an_error_of_one_line(tmp_path: Path, contents: bytes) -> None:
+    path = tmp_path / "a.tgz"
+    path.write_bytes(contents)
+    message = user_error(unpack, {Archive(f"{NOWHERE}/a.tgz"): ["a"]}, tmp_path)
+    assert message.startswith(f"{path}: cut off or damaged tar archive (") and "\n" not in message
 
 
 def test_a_full_disk_while_unpacking_is_an_error(tmp_path: Path) -> None:
