@@ -172,7 +172,7 @@ def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
 def _cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
     """Returns the boundaries of micro-batches in a block: as few as possible, of at most `limit` positions per side.
 
-    Ends with a rest of any size after `max_count` micro-batches.
+    After `max_count` micro-batches, a last one of any size holds the remaining examples.
     """
     cuts, sizes = [0], np.arange(1, len(lengths) + 1)
     while max_count is None or len(cuts) <= max_count:

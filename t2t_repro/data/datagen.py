@@ -19,8 +19,8 @@ from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import job as jobs
 from t2t_repro.data import shard_writing, summary, test_set_files, vocabulary
 from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.data.description import Description
-from t2t_repro.data.job import SPLITS, Job, Options
+from t2t_repro.data.description import SPLITS, Description
+from t2t_repro.data.job import Job, Options
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import TextChangedError
 from t2t_repro.data.text_check import TextCheck

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from t2t_repro import registry
-from t2t_repro.data.description import Description, description_path, load_problem
+from t2t_repro.data.description import SPLITS, Description, description_path, load_problem
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.t2t_data import describe, has_t2t_data, load_t2t_records, load_t2t_vocabulary
 from t2t_repro.data.vocabulary import Vocabulary
@@ -35,7 +35,7 @@ def has_data(data_dir: str, problem_name: str) -> bool:
 def load_data(data_dir: str, problem_name: str) -> Data:
     """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
 
-    If there is no description, but shards of tensor2tensor's t2t-datagen, returns their data.
+    If the directory has no description, but has shards of tensor2tensor's t2t-datagen, returns their data.
 
     Raises:
         UserError: if the data is missing or damaged.
@@ -53,7 +53,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
             problem.was_reversed,
             (vocabulary.sources.size, vocabulary.size),
         )
-        for split in ("train", "dev")
+        for split in SPLITS
     }
     for split, split_records in records.items():
         if len(split_records) != description.pairs[split]:

@@ -19,6 +19,8 @@ from t2t_repro.errors import UserError, shortened
 from t2t_repro.json_file import JsonFile
 from t2t_repro.problem import Problem
 
+SPLITS = ("train", "dev")
+
 
 @dataclass(frozen=True)
 class Description(JsonFile):
@@ -50,7 +52,7 @@ class Description(JsonFile):
     def __post_init__(self) -> None:
         """Raises UserError if `shards`, `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
         check_shards(self.shards)
-        if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in ("train", "dev")):
+        if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in SPLITS):
             raise UserError(
                 f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
             )
@@ -66,8 +68,8 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
     """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
-    others = sorted(other.stem for other in Path(data_dir).glob("*.json") if other.name != summary.FILE_NAME)
-    contents = f" (it holds {', '.join(others)})" if others else ""
+    problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
+    contents = f" (it holds {', '.join(problems)})" if problems else ""
     missing = f"{data_dir}: no data of problem {problem.base_name!r}{contents}"
     if problem.replaced_by:
         return UserError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -68,11 +68,11 @@ class GraphSubwordVocabulary(tf.Module):
 
     def __init__(self, vocabulary: SubwordVocabulary) -> None:
         super().__init__()
-        self._changes = tf.constant(_changes(str.isalnum), tf.int32)
+        self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
         self._piece_of = _pieces_table(vocabulary)
         self._id_of = _table(vocabulary.id_of, tf.string, tf.int64, -1)
         self._escapes = _escapes(vocabulary.alphabet)
-        # For tokens without matches, because a character of theirs is in the alphabet but is no subtoken.
+        # For tokens without matches, because one of their characters is in the alphabet but is not a subtoken.
         has_others = not vocabulary.alphabet <= vocabulary.single_characters
         self._other_escapes = _escapes(vocabulary.single_characters) if has_others else None
         self._matcher = tensorflow_text.WordpieceTokenizer(
@@ -193,7 +193,7 @@ def _unescaped(tokens: Any) -> Any:
     texts = parts.flat_values
     digits = tf.strings.regex_replace(texts, r"^\\0*([0-9]+);$", r"\1")
     is_code = tf.strings.regex_full_match(texts, r"\\[0-9]+;")
-    # A number with more than seven digits is no character.
+    # A number with more than seven digits is not a character.
     is_short = is_code & (tf.strings.length(digits) <= len(str(sys.maxunicode)))
     codes = tf.strings.to_number(tf.where(is_short, digits, str(sys.maxunicode + 1)), tf.int32)
     codes = tf.where(codes > sys.maxunicode, ord(UNDEFINED), codes)
@@ -204,7 +204,7 @@ def _unescaped(tokens: Any) -> Any:
 
 
 @functools.cache
-def _changes(is_member: Callable[[str], bool]) -> list[int]:
-    """Returns the codes of characters at which a function becomes true or false, in ascending order."""
-    flags = [is_member(chr(code)) for code in range(sys.maxunicode + 1)] + [False]
+def _alphanumeric_changes() -> list[int]:
+    """Returns the codes of characters at which `str.isalnum` becomes true or false, in ascending order."""
+    flags = [chr(code).isalnum() for code in range(sys.maxunicode + 1)] + [False]
     return [code for code, flag in enumerate(flags) if flag != flags[code - 1]]

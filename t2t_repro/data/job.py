@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records, summary, test_set_files
-from t2t_repro.data.description import Description, description_path
+from t2t_repro.data.description import SPLITS, Description, description_path
 from t2t_repro.data.resume_state import ResumeState, state_path
-from t2t_repro.data.t2t_data import own_vocabulary
+from t2t_repro.data.t2t_data import existing_vocabulary
 from t2t_repro.data.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.output_files import Input, refuse_overwriting
 from t2t_repro.problem import Problem, is_label
 
-SPLITS = ("train", "dev")
 LOCK = ".datagen.lock"
 """Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
 
@@ -83,7 +82,7 @@ class Job:
         fields = dataclasses.fields(self.settings)
         return {field.name: getattr(self.settings, field.name) for field in fields if not is_label(field)}
 
-    def shards(self) -> list[Path]:
+    def shard_files(self) -> list[Path]:
         """Returns the paths of the existing shards and their indexes."""
         return [path for split in SPLITS for path in records.find_files(self.data_dir, self.name, split)]
 
@@ -108,13 +107,13 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
                 f"problem {problem.name}, for example {missing[0]}; use a vocabulary that was learned with these "
                 "symbols"
             )
-    elif user_vocabulary := own_vocabulary(data_dir, problem):
+    elif user_vocabulary := existing_vocabulary(data_dir, problem):
         sources, targets = (data_dir / name for name in problem.t2t_vocabularies)
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
         default_size = type(problem)({}).settings.vocab_size
         if settings.vocab_size not in (default_size, user_vocabulary.size):
             raise UserError(
-                f"--vocab_size={settings.vocab_size} does nothing, because {targets} determines the size; omit it, or "
+                f"--vocab_size={settings.vocab_size} has no effect, because {targets} determines the size; omit it, or "
                 "choose another --data_dir to learn a vocabulary"
             )
     if user_vocabulary:
@@ -157,7 +156,7 @@ def source_files(problem: Problem) -> list[Input]:
 def refuse_to_overwrite_sources(job: Job) -> None:
     """Raises UserError if a file from which the problem reads its text is one that the run writes or deletes."""
     outputs = [
-        *job.shards(),
+        *job.shard_files(),
         *(job.description_path, job.state_path, job.vocabulary_path, job.data_dir / summary.FILE_NAME),
         *filter(None, [job.source_vocabulary_path]),
         *test_set_files.all_paths(job.problem, job.data_dir),
@@ -170,15 +169,15 @@ def only_run(data_dir: Path) -> Iterator[None]:
     """Returns a context in which no other t2t-datagen writes to a data directory. Creates the directory if necessary.
 
     Raises:
-        UserError: if another t2t-datagen is at work there, or the directory cannot be written.
+        UserError: if another t2t-datagen is using it, or the directory cannot be written.
     """
     is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
-    with contextlib.ExitStack() as at_end:
+    with contextlib.ExitStack() as stack:
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            at_end.callback(_delete_if_empty, data_dir, is_new)
-            at_end.enter_context(locked(data_dir / LOCK, refusal, delete=True))
+            stack.callback(_delete_if_empty, data_dir, is_new)
+            stack.enter_context(locked(data_dir / LOCK, refusal, delete=True))
         except OSError as error:
             raise UserError(f"{data_dir}: cannot be written ({error.strerror}); choose another --data_dir") from None
         yield
@@ -212,7 +211,7 @@ def refuse_to_replace(job: Job) -> None:
 
     Does nothing if the user gave --overwrite.
     """
-    if job.options.overwrite or not (files := job.shards()):
+    if job.options.overwrite or not (files := job.shard_files()):
         return
     if job.description_path.exists():
         raise _refusal(job, "that was made from another text, with another vocabulary or by an older version")
@@ -234,7 +233,7 @@ def start_over(job: Job) -> None:
     copy of the dev split, which is the test set of a problem that defines none, is always deleted.
     """
     job.description_path.unlink(missing_ok=True)
-    for path in job.shards():
+    for path in job.shard_files():
         path.unlink()
     if job.options.overwrite or not job.problem.test_sets:
         test_set_files.delete(job.problem, job.data_dir)
@@ -243,9 +242,9 @@ def start_over(job: Job) -> None:
 def delete_output(job: Job) -> None:
     """Deletes all data of the problem, except the user's vocabulary files if they lie in the data directory."""
     start_over(job)
-    given = {Path(file).resolve() for file in (job.options.vocab_file, job.options.source_vocab_file) if file}
+    user_files = {Path(file).resolve() for file in (job.options.vocab_file, job.options.source_vocab_file) if file}
     for path in (job.vocabulary_path, job.source_vocabulary_path, job.state_path):
-        if path and path.resolve() not in given:
+        if path and path.resolve() not in user_files:
             path.unlink(missing_ok=True)
 
 

@@ -107,20 +107,21 @@ class Pipeline:
         """
         local_replicas = range(self.replicas) if local_replicas is None else local_replicas
         with ThreadPoolExecutor(1) as builder:
-            ahead = builder.submit(list[Batch])  # returns no batches
-            for first in range(start, stop, TOGETHER):
-                batches = ahead.result()
-                ahead = builder.submit(self._build, range(first, min(first + TOGETHER, stop)), local_replicas)
+            next_batches = builder.submit(list[Batch])  # returns no batches
+            for first_step in range(start, stop, TOGETHER):
+                batches = next_batches.result()
+                steps = range(first_step, min(first_step + TOGETHER, stop))
+                next_batches = builder.submit(self._build, steps, local_replicas)
                 yield from batches
-            yield from ahead.result()
+            yield from next_batches.result()
 
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
         blocks = [self._blocks(step) for step in steps]
         groups = [batching.micro_batches(self.lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
         local_groups = [
-            group if place % self.replicas in local_replicas else group[:0]
+            group if position % self.replicas in local_replicas else group[:0]
             for step_groups in groups
-            for place, group in enumerate(step_groups)
+            for position, group in enumerate(step_groups)
         ]
         micro_batches = iter(pad(self._records, local_groups))
         return [

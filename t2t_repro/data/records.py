@@ -28,10 +28,8 @@ from t2t_repro.untrusted import require_regular
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
 
-
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
-
 
 PARSED_TOGETHER = 1024
 """Maximum number of records that are parsed at once. Parsing more at once is not faster, and needs more memory."""
@@ -269,14 +267,13 @@ class Records:
         self, paths: list[Path], was_reversed: bool = False, vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31)
     ) -> None:
         self._paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
-        indexes = [read_index(path) for path in paths]
-        self._starts = np.cumsum([0] + [len(index) for index in indexes])
+        self._indexes = [read_index(path) for path in paths]
+        self._starts = np.cumsum([0] + [len(index) for index in self._indexes])
         self._contents = list(map(_contents, paths))
-        self._indexes = indexes
         self.lengths = np.empty((2, len(self)), np.int32)
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
         sides = ("target", "source") if was_reversed else ("source", "target")
-        for index, start in zip(indexes, self._starts, strict=False):
+        for index, start in zip(self._indexes, self._starts[:-1], strict=True):
             for row, side in zip(self.lengths, sides, strict=True):
                 row[start : start + len(index)] = index[side]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.data.job import SPLITS, Job
+from t2t_repro.data.description import SPLITS
+from t2t_repro.data.job import Job
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError

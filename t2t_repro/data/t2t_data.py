@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from t2t_repro.data.description import Description
+from t2t_repro.data.description import SPLITS, Description
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
 from t2t_repro.data.resume_state import state_path
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary
@@ -18,7 +18,6 @@ from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 
-SPLITS = ("train", "dev")
 CURE = "copy it here from the folder in which tensor2tensor's t2t-datagen wrote it"
 
 
@@ -43,21 +42,24 @@ def load_t2t_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary:
 
     Raises UserError if a file is missing or damaged.
     """
-    sources, targets = (_load(data_dir, name) for name in vocabulary_names(problem))
-    return targets.with_sources(sources)
+    return _load_both(data_dir, vocabulary_names(problem))
 
 
-def own_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary | None:
-    """Returns the vocabulary with which t2t-datagen encodes a problem of tensor2tensor; None if it must learn one.
+def existing_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary | None:
+    """Returns the vocabulary in the data directory with which t2t-datagen encodes a problem of tensor2tensor.
 
-    As in tensor2tensor, a vocabulary file in the data directory is used.
+    Returns None if t2t-datagen must learn a vocabulary. As in tensor2tensor, an existing file is used.
 
     Raises UserError if the problem needs such a file, which is missing or damaged.
     """
     names = problem.t2t_vocabularies
-    is_there = all(name and (Path(data_dir) / name).is_file() for name in names)
-    if problem.learns_vocabulary and not is_there:
+    if problem.learns_vocabulary and not all(name and (Path(data_dir) / name).is_file() for name in names):
         return None
+    return _load_both(data_dir, names)
+
+
+def _load_both(data_dir: str | Path, names: tuple[str, str]) -> Vocabulary:
+    """Returns the vocabulary of the targets, together with that of the sources. `names` are those of their files."""
     sources, targets = (_load(data_dir, name) for name in names)
     return targets.with_sources(sources)
 
@@ -75,7 +77,7 @@ def load_t2t_records(data_dir: str | Path, problem: Problem, vocabulary: Vocabul
     """Returns the examples of each split, under "train" and "dev". At first use, writes an index beside each shard.
 
     Raises:
-        UserError: a shard is missing or damaged, or has packed examples.
+        UserError: if a shard is missing or damaged, or has packed examples.
     """
     shards = {}
     for split in SPLITS:

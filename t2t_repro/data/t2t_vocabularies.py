@@ -24,7 +24,7 @@ ESCAPE_CHARACTERS = "\\_u;0123456789"
 """Characters with which a subword vocabulary escapes others. Each must be a subtoken, so that all text has ids."""
 ESCAPE = re.compile(r"\\u|\\\\|\\([0-9]+);")
 UNDEFINED = "\u3013"
-"""Text of an escape whose number is no character, as in tensor2tensor."""
+"""Text of an escape whose number is not a character, as in tensor2tensor."""
 UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
 """A token vocabulary encodes a word that it lacks as the first of these words that it has."""
 MAX_PIECE_LENGTH = 1000
@@ -76,7 +76,7 @@ class SubwordVocabulary(_T2TVocabulary):
     characters outside the alphabet and adds "_". Then it repeatedly takes the longest subtoken with which the rest of
     the token begins. Decoding restores every text. It returns a lone surrogate if the ids spell the escape of one.
 
-    If a character is in the alphabet but is no subtoken by itself, tensor2tensor fails on some tokens with that
+    If a character is in the alphabet but is not a subtoken by itself, tensor2tensor fails on some tokens with that
     character. This class escapes all such characters of the token instead.
     """
 
@@ -251,13 +251,13 @@ class TokenVocabulary(_T2TVocabulary):
         """Returns the ids of a text. Raises UserError if the vocabulary lacks a word and has no `unknown_id`."""
         words = text.split()
         ids = [self.id_of.get(word, self.unknown_id) for word in words]
-        known_ids = [number for number in ids if number is not None]
-        if len(known_ids) < len(ids):
+        word_ids = [number for number in ids if number is not None]
+        if len(word_ids) < len(ids):
             raise UserError(
                 f"{self.source}: has no word {shortened(repr(words[ids.index(None)]))}; change the text, or use a "
                 f"vocabulary that has {UNKNOWN_WORDS[0]} for unknown words"
             )
-        return known_ids
+        return word_ids
 
     def check(self, text: str) -> None:
         if self.unknown_id is None:

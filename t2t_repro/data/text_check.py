@@ -21,9 +21,8 @@ class TextCheck:
     def __init__(self, tree_symbols: TreeSymbols | None = None) -> None:
         self._labels, self._words = (tree_symbols.labels, tree_symbols.words) if tree_symbols else ((), ())
         self._symbols = {*(bracket + label for label in self._labels for bracket in "()"), *self._words}
-        self._other_symbols: set[str] = set()
+        self._unlisted_symbols: set[str] = set()
         """The labels, and symbols of words, of the trees in the train split that `tree_symbols` lacks."""
-        self._dev_size = 0
         self._unseen: set[int] = set()
         """Hashes of the dev pairs that have not yet occurred in the train split."""
         self._has_different_sides = False
@@ -33,7 +32,6 @@ class TextCheck:
         for pair in pairs:
             self._unseen.add(hash((pair["inputs"], pair["targets"])))
             yield pair
-        self._dev_size = len(self._unseen)
 
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the train split's pairs unchanged, and compares them with the dev pairs. Read all of `dev` first."""
@@ -42,18 +40,20 @@ class TextCheck:
             self._unseen.discard(hash((source, target)))
             self._has_different_sides = self._has_different_sides or source != target
             if self._labels:
-                others = {token for token in target.split() if token not in self._symbols}
-                self._other_symbols.update(token.lstrip("()") for token in others if token[0] in "()" or self._words)
+                unlisted = {token for token in target.split() if token not in self._symbols}
+                self._unlisted_symbols.update(
+                    token.lstrip("()") for token in unlisted if token[0] in "()" or self._words
+                )
             yield pair
 
     def warnings(self) -> list[str]:
-        """Returns the warnings, after both splits have been read."""
+        """Returns the warnings. Call it after both splits have been read; neither may be empty."""
         warnings = []
-        if self._dev_size and not self._unseen:
+        if not self._unseen:
             warnings.append("every dev pair is also a training pair, so the dev loss will not show overfitting")
         if not self._has_different_sides:
             warnings.append("in every training pair, the target text is the source text; are both sides one file?")
-        if symbols := sorted(self._other_symbols):
+        if symbols := sorted(self._unlisted_symbols):
             more = f" and {len(symbols) - SHOWN:,} more" if len(symbols) > SHOWN else ""
             warnings.append(
                 f"its trees have labels or tags that the problem does not list: {' '.join(symbols[:SHOWN])}{more}; "

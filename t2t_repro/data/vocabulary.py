@@ -64,8 +64,8 @@ class SentencePieceVocabulary(Vocabulary):
             self._processor.LoadFromSerializedProto(model)
         except (RuntimeError, OSError, ValueError):
             raise UserError(
-                f"{source}: not a SentencePiece model; make it again with t2t-datagen, or give the name of "
-                "a file of tensor2tensor the end .subwords or .tokens"
+                f"{source}: not a SentencePiece model; make it again with t2t-datagen; if it is "
+                "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
             ) from None
         if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
             raise UserError(
@@ -126,7 +126,7 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
         kind: name of the kind of vocabulary, from `KINDS`. By default, it follows from the name of the file.
 
     Raises:
-        UserError: if the file is missing, unreadable or not a vocabulary of its kind, or there is no such kind.
+        UserError: if the file is missing, unreadable or not a vocabulary of its kind, or `kind` is unknown.
     """
     if kind and kind not in KINDS:
         raise unknown("vocabulary kind", kind, KINDS)
@@ -162,7 +162,7 @@ def check_vocabulary_name(name: str) -> None:
     if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
         raise UserError(
             f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
-            f"vocab.* with an end of {', '.join(SUFFIXES)}"
+            f"vocab.* that ends with one of {', '.join(SUFFIXES)}"
         )
 
 
@@ -188,7 +188,7 @@ def _has_normalization_rules(model: bytes) -> bool:
     field 2 is the table.
 
     Raises:
-        ValueError: the model is no protobuf message, or has no pieces or more than `MAX_PIECES`.
+        ValueError: if the model is not a protobuf message, or has no pieces or more than `MAX_PIECES`.
     """
     pieces, has_rules = 0, False
     for number, contents in _fields(model):
@@ -204,7 +204,7 @@ def _has_normalization_rules(model: bytes) -> bool:
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields the field number and the bytes of each field of a protobuf message.
 
-    Raises ValueError if the message is cut off or is no protobuf.
+    Raises ValueError if the message is cut off or is not protobuf.
     """
     start = 0
     try:
@@ -227,7 +227,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
             yield tag >> 3, message[start:end]
             start = end
     except (IndexError, KeyError):
-        raise ValueError("no protobuf") from None
+        raise ValueError("not protobuf") from None
 
 
 def _varint(message: bytes, start: int) -> tuple[int, int]:
@@ -279,6 +279,7 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
 
 
 def _reason(message: str) -> str:
+    """Returns the reason why SentencePiece learned no vocabulary, from the message of its exception."""
     if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
     if "!sentences_.empty()" in message:

@@ -62,9 +62,9 @@ class Vocabulary(abc.ABC):
 
     def with_sources(self, sources: Vocabulary) -> Vocabulary:
         """Returns this vocabulary for targets, together with a vocabulary for sources. They may be the same."""
-        both = copy.copy(self)
-        both._sources = sources if sources.fingerprint != self.fingerprint else None
-        return both
+        vocabulary = copy.copy(self)
+        vocabulary._sources = sources if sources.fingerprint != self.fingerprint else None
+        return vocabulary
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. See `strips_sources`."""
@@ -78,10 +78,10 @@ class Vocabulary(abc.ABC):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits that identify the vocabulary, and also that of the sources if it is another one."""
-        own = hashlib.sha256(self._hashed()).hexdigest()[:12]
-        if not self._sources:
-            return own
-        return hashlib.sha256(f"{self._sources.fingerprint} {own}".encode()).hexdigest()[:12]
+        fingerprint = hashlib.sha256(self._hashed()).hexdigest()[:12]
+        if self._sources:
+            fingerprint = hashlib.sha256(f"{self._sources.fingerprint} {fingerprint}".encode()).hexdigest()[:12]
+        return fingerprint
 
     def _hashed(self) -> bytes:
         """Returns the bytes whose hash identifies this vocabulary."""

@@ -54,7 +54,7 @@ def test_a_folder_that_only_its_owner_can_write_is_accepted(tmp_path: Path, mode
 def test_a_folder_that_others_can_write_is_refused(
     tmp_path: Path, mode: int, cure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_folder, "_name", lambda user_id: "root")
+    monkeypatch.setattr(private_folder, "_user_name", lambda user_id: "root")
     monkeypatch.setattr(grp, "getgrgid", lambda group_id: types.SimpleNamespace(gr_name="root", gr_mem=["anna"]))
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
@@ -67,7 +67,7 @@ def test_a_folder_that_others_can_write_is_refused(
 
 
 def test_the_users_own_group_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_folder, "_name", lambda user_id: "anna")
+    monkeypatch.setattr(private_folder, "_user_name", lambda user_id: "anna")
     monkeypatch.setattr(grp, "getgrgid", lambda group_id: types.SimpleNamespace(gr_name="anna", gr_mem=["anna"]))
     tmp_path.chmod(0o775)
     make_private(tmp_path)
@@ -77,7 +77,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     owner = tmp_path.stat().st_uid or 12345
     os.chown(tmp_path, owner, -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert f"belongs to another user ({private_folder._name(owner)}), who could change its files" in user_error(
+    assert f"belongs to another user ({private_folder._user_name(owner)}), who could change its files" in user_error(
         make_private, tmp_path
     )
 

@@ -218,7 +218,7 @@ def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabul
     assert load("spm", tiny_vocabulary.model) is SentencePieceVocabulary
     with pytest.raises(UserError, match="unknown vocabulary kind 'token'; did you mean 'tokens'"):
         load("v", b"", "token")
-    with pytest.raises(UserError, match=r"words: not a SentencePiece model; .* the end \.subwords or \.tokens"):
+    with pytest.raises(UserError, match=r"words: not a SentencePiece model; .* name ends with \.subwords or \.tokens"):
         load("words", words)
 
 

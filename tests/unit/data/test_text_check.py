@@ -63,12 +63,14 @@ class Parser(Toy):
 )
 def test_trees_with_other_labels_or_tags_are_reported(symbols: TreeSymbols | None, warnings: list[str]) -> None:
     check = TextCheck(symbols)
+    list(check.dev([{"inputs": "Es schneit .", "targets": TREE}]))
     list(check.train([{"inputs": "Es schläft .", "targets": TREE}]))
     assert check.warnings() == warnings
 
 
 def test_only_five_other_labels_are_shown() -> None:
     check = TextCheck(TreeSymbols(("S",), ()))
+    list(check.dev([{"inputs": "y", "targets": "(S )S"}]))
     list(check.train([{"inputs": "x", "targets": " ".join(f"({label} ){label}" for label in "BCADEFG")}]))
     assert check.warnings() == [f"{OTHERS}A B C D E and 2 more{CANNOT}"]
 

@@ -202,7 +202,7 @@ def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) 
     file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", "x", *"\\_u;0123456789"]))
     for size in (0, 16, 17):
         assert prepare(SixteenSubwords({"vocab_size": size}), tmp_path, "", Options()).settings.vocab_size == 17
-    with pytest.raises(UserError, match=f"--vocab_size=4000 does nothing, because {file} determines the size"):
+    with pytest.raises(UserError, match=f"--vocab_size=4000 has no effect, because {file} determines the size"):
         prepare(SixteenSubwords({"vocab_size": 4000}), tmp_path, "", Options())
 
 
