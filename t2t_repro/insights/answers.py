@@ -80,11 +80,8 @@ class ExploredModel:
         Raises UserError if the checkpoint is damaged or the model cannot decode.
         """
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
-        folder_path, path = os.path.abspath(folder.path), os.path.abspath(checkpoint)
-        if os.path.commonpath([folder_path, path]) == folder_path:
-            path = os.path.relpath(path, folder_path)
-        description = f"{folder.problem.name}, {folder.hparams.model}, {path}"
-        return cls(str(folder.path), description, translator)
+        description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"
+        return cls(os.path.basename(os.path.abspath(folder.path)), description, translator)
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""

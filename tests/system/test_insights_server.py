@@ -47,7 +47,7 @@ def test_two_checkpoints_of_a_model(trained: TrainedModel) -> None:
     flags = f"--output_dir={trained.folder}", f"--compare_checkpoint_path={checkpoints[1]}"
     with server(*flags) as (process, address):
         models = get(address, "api/models")["models"]
-        descriptions = [f"text_files, transformer, model.ckpt-{step}" for step in (60, 20)]
+        descriptions = [f"text_files, transformer, {checkpoint}" for checkpoint in checkpoints]
         assert [model["description"] for model in models] == descriptions
         for model, checkpoint in enumerate(checkpoints):
             hypotheses = get(address, "api/translate", **question(model))["hypotheses"]
