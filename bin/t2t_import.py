@@ -32,7 +32,8 @@ for name, help_text in {
     "vocab": "vocabulary file of sources and targets; default: the file that fits, in the old folder or its --data_dir",
     "source_vocab": "vocabulary file of the sources, if the targets have another one",
     "target_vocab": "vocabulary file of the targets, if the sources have another one",
-    "languages": "languages of sources and targets, e.g. en,de, for the paper's BLEU",
+    "languages": "languages of sources and targets, e.g. en,de, for the paper's BLEU; default: those of the problem, "
+    "or those in a name such as translate_ende_wmt32k",
 }.items():
     flags.DEFINE_string(name, "", help_text, flag_values=FLAGS)
 flags.DEFINE_enum(
