@@ -5,8 +5,8 @@
 Both files, plain or .gz, have one tree per line. Line n of --test is scored against line n of --gold. The output has
 the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
-COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error. As
-EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.
+COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error.
+Like EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.
 """
 
 from __future__ import annotations

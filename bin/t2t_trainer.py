@@ -95,7 +95,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "precision",
         "float32",
         ["float32", "tf32", "mixed_bfloat16", "mixed_float16"],
-        "dtype of matrix products; tf32: float32 with rounded factors, faster on NVIDIA GPUs since Ampere; "
+        "precision of matrix products; tf32: float32 with rounded factors, faster on NVIDIA GPUs since Ampere; "
         "mixed_bfloat16: bfloat16, faster if the processor supports it; mixed_float16: float16 with loss scaling, for "
         "GPUs without bfloat16",
         flag_values=values,

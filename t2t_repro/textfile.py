@@ -33,7 +33,7 @@ def read_lines(path: str) -> Iterator[str]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cut off or damaged gzip file ({error}); download it again") from None
+        raise UserError(f"{path}: cut off or damaged gzip file ({error}); get it again") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 

@@ -234,7 +234,7 @@ def read_lines(path: str) -> Iterator[str]:
             file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             yield from decode_lines(file, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cut off or damaged gzip file ({error}); download it again") from None
+        raise UserError(f"{path}: cut off or damaged gzip file ({error}); get it again") from None
     except (OSError, BeamIOError) as error:
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from None
 

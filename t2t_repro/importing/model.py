@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import tempfile
 from dataclasses import dataclass, field
@@ -25,8 +26,8 @@ from t2t_repro.problem import Problem
 BYTES = 258
 """Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
 
-LANGUAGES_IN_NAME = re.compile("translate_([a-z]{2})([a-z]{2})_")
-"""Matches the beginning of tensor2tensor's names of translation problems, e.g. translate_encs_wmt32k: en to cs."""
+LANGUAGES_IN_NAME = re.compile("translate_(en)(cs|de|es|et|fr|id|mk|ro|vi|zh)_")
+"""Matches the names of tensor2tensor's translation problems, e.g. translate_encs_wmt32k: en to cs."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,11 @@ class Import:
             paths = [find_checkpoint(request.checkpoint, "--checkpoint")]
         self.checkpoints = paths
         self.variables = OldVariables(paths)
-        self.hparams, self.hparams_source = self._hparams(request)
-        """The second is the name of the set of the hparams, or the path of their file."""
+        self.hparams, self._hparams_source = self._hparams(request)
         self.weights = self.variables.weights(self.hparams)
         name = request.problem or self.folder.flags.get("problem", "")
         self.problem = self._problem(name, request.settings)
-        self.vocabulary_sources: dict[str, str] = {}
+        self._vocabulary_sources: dict[str, str] = {}
         """Path of the vocabulary of each side, "source" and "target"."""
         self.vocabulary = self._vocabulary(request, name.removesuffix(registry.REVERSED))
 
@@ -129,14 +129,14 @@ class Import:
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
         source, target = (
-            self._load(path, size, side, request.vocab_type)
+            self._load_vocabulary(path, size, side, request.vocab_type)
             if path
-            else self._search(size, side, problem, request.vocab_type)
+            else self._find_vocabulary(size, side, problem, request.vocab_type)
             for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
         )
         return target.with_sources(source)
 
-    def _load(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
+    def _load_vocabulary(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
         """Returns the vocabulary in the file that the user named."""
         vocabulary = load_vocabulary(path, kind)
         if vocabulary.size != size:
@@ -144,10 +144,10 @@ class Import:
                 f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
                 f"{size:,}; give the vocabulary of its training"
             )
-        self.vocabulary_sources[side] = path
+        self._vocabulary_sources[side] = path
         return vocabulary
 
-    def _search(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
+    def _find_vocabulary(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
         """Returns the vocabulary of `size` entries in the folders of the training."""
         files = self.folder.vocabulary_files(problem)
         fitting: dict[Path, Vocabulary] = {}
@@ -157,10 +157,10 @@ class Import:
                 fitting |= {file: vocabulary} if (vocabulary := load_vocabulary(file, kind)).size == size else {}
         if len({vocabulary.fingerprint for vocabulary in fitting.values()}) == 1:
             file, vocabulary = next(iter(fitting.items()))
-            self.vocabulary_sources[side] = str(file)
+            self._vocabulary_sources[side] = str(file)
             return vocabulary
         if not fitting and size == BYTES:
-            self.vocabulary_sources[side] = "no file"
+            self._vocabulary_sources[side] = "no file"
             return ByteVocabulary()
         names = ", ".join(str(file) for file in files) or "none"
         raise UserError(
@@ -181,16 +181,17 @@ class Import:
         if self.vocabulary.separate_source_size:
             sides = {"source": self.vocabulary.sources, **sides}
         vocabularies = " to ".join(
-            f"{vocabulary.size:,} {vocabulary.kind} ({self.vocabulary_sources[side]})"
+            f"{vocabulary.size:,} {vocabulary.kind} ({self._vocabulary_sources[side]})"
             for side, vocabulary in sides.items()
         )
+        languages = f", {' to '.join(self.problem.languages)}" if all(self.problem.languages) else ""
         return "\n".join(
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
                 f"{layers} of width {sizes.hidden_size}, {norm}",
-                f"hparams: {self.hparams_source}",
+                f"hparams: {self._hparams_source}",
                 f"vocabulary: {vocabularies}",
-                f"problem: {self.problem.name}",
+                f"problem: {self.problem.name}{languages}",
                 f"not used: {', '.join(unused) or 'nothing'}",
             ]
         )
@@ -206,9 +207,9 @@ class Import:
 
         from t2t_repro.training.checkpoint_files import keep_only, write_checkpoint
 
-        path, step = Path(output_dir).resolve(), self.variables.step
+        path, step = Path(os.path.realpath(output_dir)), self.variables.step
         # The finished folder replaces an empty one, so a shell in that one would be left without a folder.
-        if path == Path.cwd() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        if path == Path.cwd() or (os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))):
             raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")
         state = tf.train.Checkpoint(
             weights={name: tf.Variable(value) for name, value in self.weights.items()},

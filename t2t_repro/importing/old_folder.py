@@ -47,7 +47,7 @@ class OldFolder:
             return self.path / HPARAMS
         folders = self._places(self.flags.get("output_dir", ""))
         files = [folder / HPARAMS for folder in folders if (folder / HPARAMS).is_file()]
-        if len({file.read_bytes() for file in files}) > 1:
+        if len(files) > 1 and len({read_text(file) for file in files}) > 1:
             names = " and ".join(str(file) for file in files)
             raise UserError(f"{self.path}: {names} differ, and only one belongs to its training; give --hparams_json")
         return files[0] if files else None

@@ -20,7 +20,7 @@ from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport,
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
 MAX_PORT = 65535
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 """Maximum pause before a request is repeated, in seconds."""
 
 SIGNATURE_INPUTS = {"inputs": "string"}
@@ -60,7 +60,7 @@ class Client(contextlib.AbstractContextManager):
         version: version of the model; None for the latest.
         timeout_secs: maximum duration of a request, in seconds.
         retries: maximum number of times that a request is repeated while the server is unavailable.
-        first_pause: seconds before the first repetition. Each later pause is twice as long, up to `LONGEST_PAUSE`.
+        first_pause: seconds before the first repetition. Each later pause is twice as long, up to `MAX_PAUSE`.
         tell: function that is called with a message before the first repetition.
 
     Raises:
@@ -87,7 +87,7 @@ class Client(contextlib.AbstractContextManager):
         self._server = server if re.search(r":\d+$", server) else f"{server}:{port}"
         self._servable, self._signature = Servable(servable_name, version), signature_name
         self._timeout_secs, self._tell = timeout_secs, tell
-        self._pauses = [min(first_pause * 2**number, LONGEST_PAUSE) for number in range(retries)]
+        self._pauses = [min(first_pause * 2**number, MAX_PAUSE) for number in range(retries)]
         self._transport: Transport = (Rest if rest else Grpc)(self._server, timeout_secs)
 
     def __exit__(self, *error: object) -> None:

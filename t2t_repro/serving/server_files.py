@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.progress import say
 from t2t_repro.textfile import whole_file
-from t2t_repro.untrusted import read_text
 
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""
@@ -101,5 +101,5 @@ def write_configs(export_dir: Path, servable_name: str) -> None:
             with whole_file(export_dir / name, "w") as file:
                 file.write(text)
     config = export_dir / "models.config"
-    if f'"{servable_name}"' not in read_text(config):
+    if not re.search(f"""["']{re.escape(servable_name)}["']""", config.read_text("utf-8", errors="replace")):
         say(f"{config}: kept as it is, but it has no model {servable_name!r}; edit it, or delete it and export again")

@@ -25,7 +25,7 @@ from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
 
 BY_REQUEST = "saved_by_request"
-"""Name of the boolean variable that is True in checkpoints saved by request: only because a signal stopped the run."""
+"""Name of the boolean variable that is True in a checkpoint that was saved only because a signal stopped the run."""
 IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
 """Names of the fingerprints and the seed of a run. A run resumes only from a checkpoint with the same values."""
 

@@ -21,6 +21,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from programs import TrainedModel, refused, run, succeed
 from t2t_repro.decoding import Translator
+from t2t_repro.serving.versions import CTRANSLATE2, SAVED_MODEL
 
 SHORT = "extra_length=5"
 TIE = 1e-5
@@ -165,6 +166,7 @@ def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_l
 
 
 def test_the_version_says_how_it_was_made(served: Served, trained: TrainedModel) -> None:
+    assert (served.path / SAVED_MODEL).exists()
     description = json.loads((served.path / "assets.extra" / "export.json").read_text("utf-8"))
     assert (description["checkpoint"], description["precision"]) == (f"{trained.folder}/model.ckpt-60", "float32")
     assert description["decode_hparams"]["extra_length"] == 5
@@ -217,6 +219,7 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
     lines = [line for batch in batches for line in batch]
     flags = [f"--output_dir={trained.folder}", f"--export_dir={tmp_path}", "--format=ctranslate2"]
     succeed("exporter", *flags)
+    assert (tmp_path / "1" / CTRANSLATE2).exists()
     translator = ctranslate2.Translator(str(tmp_path / "1"), intra_threads=1)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "1" / "sentencepiece.model"))
     pieces = tokenizer.encode(lines, out_type=str)

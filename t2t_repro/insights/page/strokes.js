@@ -2,7 +2,7 @@
 
 import { arrowKeys, drawing, element, fitted, textWidth } from "./dom.js";
 
-const LEAST_WEIGHT = 0.02; // weaker strokes cannot be seen
+const MIN_WEIGHT = 0.02; // weaker strokes cannot be seen
 const GAP = 110; // between the lines, in pixels
 const LONGEST = 96; // longest label, in pixels
 const SHORTEST_PITCH = 26; // distance of the words if they are upright
@@ -58,7 +58,7 @@ export class Strokes {
   }
 
   stroke(query, key, weight) {
-    if (weight < LEAST_WEIGHT) {
+    if (weight < MIN_WEIGHT) {
       return null;
     }
     const [top, bottom] = [this.label + 2, this.label + GAP - 2];
@@ -105,7 +105,7 @@ export class Strokes {
     const name = isQuery ? `${this.queries[index]} attends to` : `${this.keys[index]} gets attention from`;
     const largest = others
       .map((text, other) => [text, this.weight(isQuery, index, other)])
-      .filter(([, weight]) => weight >= LEAST_WEIGHT)
+      .filter(([, weight]) => weight >= MIN_WEIGHT)
       .sort(([, first], [, second]) => second - first);
     return `${name} ${
       largest
@@ -131,7 +131,7 @@ export class Strokes {
         const weight = isOther ? this.weight(place.isQuery, place.index, index) : 0;
         word.style.setProperty("--weight", weight);
         word.classList.toggle("pointed", Boolean(place) && !isOther && index === place.index);
-        word.lastChild.textContent = weight >= LEAST_WEIGHT ? weight.toFixed(2).replace(/^0/, "") : "";
+        word.lastChild.textContent = weight >= MIN_WEIGHT ? weight.toFixed(2).replace(/^0/, "") : "";
       });
     });
   }

@@ -161,13 +161,14 @@ def test_files_are_taken_from_the_folders_above_before_the_current_one(old: Path
     [
         ("translate_encs_wmt32k", ("en", "cs")),
         ("translate_encs_wmt32k_rev", ("cs", "en")),
-        ("translate_toy", ("", "")),
+        ("translate_mini_news", ("", "")),
         ("summarize_cnn", ("", "")),
     ],
 )
 def test_the_languages_follow_from_the_name_of_the_problem(old: Path, problem: str, languages: tuple[str, str]) -> None:
-    imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
+    text = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
     assert ModelFolder(old.parent / "new").problem.languages == languages
+    assert f"problem: t2t_text{', ' if languages[0] else ''}{' to '.join(filter(None, languages))}\n" in text
 
 
 def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
@@ -249,6 +250,12 @@ def test_the_output_may_be_a_link_to_an_empty_folder_but_not_the_current_folder(
     empty.mkdir()
     result = programs.run("import", f"--t2t_model={old}", "--output_dir=.", cwd=empty)
     assert result.returncode == 2 and result.stderr == "t2t-import: --output_dir=.: exists already; give a new folder\n"
+    (empty / "loop").symlink_to("loop")
+    result = programs.run("import", f"--t2t_model={old}", "--output_dir=loop", cwd=empty)
+    assert (
+        result.returncode == 2 and result.stderr == "t2t-import: --output_dir=loop: exists already; give a new folder\n"
+    )
+    (empty / "loop").unlink()
     (old.parent / "new").symlink_to(empty)
     assert "new/model.ckpt-20: written" in imports("--t2t_model=old", cwd=old.parent)
     assert (old.parent / "new").is_symlink() and ModelFolder(empty).checkpoint()

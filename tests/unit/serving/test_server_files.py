@@ -78,6 +78,10 @@ def test_edited_files_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         f"{edited}: kept as it is, but it has no model 'second'; edit it, or delete it and export again\n"
     )
     assert {path.name for path in edited.parent.iterdir()} == {"models.config", "batching_parameters.txt"}
+    capsys.readouterr()
+    edited.write_bytes(b"# \xfc\nname: 'second'\n")  # Latin-1, and quotation marks that are also allowed
+    write_configs(tmp_path / "export", "second")
+    assert capsys.readouterr().err == ""
     edited.unlink()
     write_configs(tmp_path / "export", "second")
     (model,) = text_format.Parse(edited.read_text(), ModelServerConfig()).model_config_list.config

@@ -64,9 +64,12 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
             pass
 
 
-def test_versions_of_two_formats_are_not_mixed(tmp_path: Path) -> None:
-    (make_version(tmp_path) / SAVED_MODEL).touch()
-    (make_version(tmp_path) / SAVED_MODEL).touch()
-    with pytest.raises(UserError, match="version 1 has another --format; give"), new_version(tmp_path, CTRANSLATE2):
+@pytest.mark.parametrize("formats", [(SAVED_MODEL, CTRANSLATE2), (CTRANSLATE2, SAVED_MODEL)])
+def test_versions_of_two_formats_are_not_mixed(tmp_path: Path, formats: tuple[str, str]) -> None:
+    for _ in range(2):
+        with new_version(tmp_path, formats[0]) as (temporary, _):
+            (temporary / formats[0]).touch()
+    with pytest.raises(UserError, match="version 1 has another --format; give"), new_version(tmp_path, formats[1]):
         pass
-    assert [make_version(tmp_path).name] == ["3"]
+    with new_version(tmp_path, formats[0]) as (_, version):
+        assert version.name == "3"
