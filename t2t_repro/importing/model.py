@@ -79,9 +79,7 @@ class Import:
         self.weights = self.variables.weights(self.hparams)
         name = request.problem or self.folder.flags.get("problem", "")
         self.problem = self._problem(name, request.settings)
-        self._vocabulary_sources: dict[str, str] = {}
-        """Path of the vocabulary of each side, "source" and "target"."""
-        self.vocabulary = self._vocabulary(request, name.removesuffix(registry.REVERSED))
+        self.vocabulary, self._vocabulary_paths = self._vocabulary(request, name.removesuffix(registry.REVERSED))
 
     def _hparams(self, request: Request) -> tuple[HParams, str]:
         """Returns the hparams, and the name of their set or the path of their file."""
@@ -121,34 +119,34 @@ class Import:
             problem.check()
         return problem
 
-    def _vocabulary(self, request: Request, problem: str) -> Vocabulary:
-        """Returns the vocabulary of the targets, with that of the sources.
+    def _vocabulary(self, request: Request, problem: str) -> tuple[Vocabulary, list[str]]:
+        """Returns the vocabulary of the targets with that of the sources, and the paths of their one or two files.
 
         Raises:
             UserError: no vocabulary has one entry for each row of the embedding, or several vocabularies do.
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
-        source, target = (
+        (source, source_path), (target, target_path) = (
             self._load_vocabulary(path, size, side, request.vocab_type)
             if path
             else self._find_vocabulary(size, side, problem, request.vocab_type)
             for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
         )
-        return target.with_sources(source)
+        vocabulary = target.with_sources(source)
+        return vocabulary, [source_path, target_path] if vocabulary.separate_source_size else [target_path]
 
-    def _load_vocabulary(self, path: str, size: int, side: str, kind: str) -> Vocabulary:
-        """Returns the vocabulary in the file that the user named."""
+    def _load_vocabulary(self, path: str, size: int, side: str, kind: str) -> tuple[Vocabulary, str]:
+        """Returns the vocabulary in the file that the user named, and the file's path."""
         vocabulary = load_vocabulary(path, kind)
         if vocabulary.size != size:
             raise UserError(
                 f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
                 f"{size:,}; give the vocabulary of its training"
             )
-        self._vocabulary_sources[side] = path
-        return vocabulary
+        return vocabulary, path
 
-    def _find_vocabulary(self, size: int, side: str, problem: str, kind: str) -> Vocabulary:
-        """Returns the vocabulary of `size` entries in the folders of the training."""
+    def _find_vocabulary(self, size: int, side: str, problem: str, kind: str) -> tuple[Vocabulary, str]:
+        """Returns the vocabulary of `size` entries in the folders of the training, and the path of its file."""
         files = self.folder.vocabulary_files(problem)
         fitting: dict[Path, Vocabulary] = {}
         for file in files:
@@ -157,11 +155,9 @@ class Import:
                 fitting |= {file: vocabulary} if (vocabulary := load_vocabulary(file, kind)).size == size else {}
         if len({vocabulary.fingerprint for vocabulary in fitting.values()}) == 1:
             file, vocabulary = next(iter(fitting.items()))
-            self._vocabulary_sources[side] = str(file)
-            return vocabulary
+            return vocabulary, str(file)
         if not fitting and size == BYTES:
-            self._vocabulary_sources[side] = "no file"
-            return ByteVocabulary()
+            return ByteVocabulary(), "no file"
         names = ", ".join(str(file) for file in files) or "none"
         raise UserError(
             f"{self.folder.path}: {len(fitting) or 'no'} vocabularies have the {size:,} entries of the {side} "
@@ -177,12 +173,10 @@ class Import:
         norm = "pre-norm" if sizes.norm_before else "post-norm"
         count = sum(value.size for value in self.weights.values())
         unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
-        sides = {"target": self.vocabulary}
-        if self.vocabulary.separate_source_size:
-            sides = {"source": self.vocabulary.sources, **sides}
+        sides = [self.vocabulary.sources, self.vocabulary][-len(self._vocabulary_paths) :]
         vocabularies = " to ".join(
-            f"{vocabulary.size:,} {vocabulary.kind} ({self._vocabulary_sources[side]})"
-            for side, vocabulary in sides.items()
+            f"{vocabulary.size:,} {vocabulary.kind} ({path})"
+            for vocabulary, path in zip(sides, self._vocabulary_paths, strict=True)
         )
         languages = f", {' to '.join(self.problem.languages)}" if all(self.problem.languages) else ""
         return "\n".join(

@@ -109,7 +109,9 @@ def test_separate_vocabularies(old: Path) -> None:
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
     lines[20:30] = lines[29:19:-1]  # so that the words of the test have other ids than in the other vocabulary
     (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
-    imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8", cwd=old.parent)
+    text = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8", cwd=old.parent)
+    sources = "90 subwords (old/vocab.translate_toy.90.subwords.en)"
+    assert f"vocabulary: {sources} to 100 subwords (old/{VOCABULARY})\n" in text
     folder = ModelFolder(old.parent / "new")
     assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
     assert folder.problem.languages == ("en", "de") and folder.problem.target_space_id == 8
