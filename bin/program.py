@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import resource
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +67,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         argv: the program's name and its arguments; None for `sys.argv`.
     """
     _open_closed_streams()
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # These programs need TensorFlow. The user's environment or ~/.keras/keras.json may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     argv = list(sys.argv if argv is None else argv)
@@ -85,7 +88,9 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except OSError as error:
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
     except flags.UnrecognizedFlagError as error:
-        say(f"{name}: {t2t_flags.answer(name, error.flagname) or error}")
+        needs_problem = "tmp_dir" in values and not values.problem
+        hint = "; if it is a setting of a problem, also give --problem" if needs_problem else ""
+        say(f"{name}: {t2t_flags.answer(name, error.flagname) or error}{hint}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(str(error).split())}")
     except MemoryError:

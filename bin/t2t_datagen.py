@@ -48,6 +48,7 @@ flags.DEFINE_bool(
 
 def main(values: flags.FlagValues) -> None:
     """Generates the data that the flags describe."""
+    program.require(values, "problem", "data_dir", "tmp_dir")
     problem = program.problem(values)
     if values.vocab_file and values["vocab_size"].value is not None:
         raise UserError("--vocab_size has no effect with --vocab_file, which determines the size; omit one")

@@ -10,7 +10,7 @@ from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
 from t2t_repro.metrics.score import Score, exact_matches
-from t2t_repro.problem import Problem, setting
+from t2t_repro.problem import Problem, SpaceID, setting
 
 DEV_SIZE = 500
 MAX_NUMBER = 999_999
@@ -21,7 +21,7 @@ class NumbersEnde(Problem):
     """Numbers up to 999,999 from English to German words: "forty-two" to "zweiundvierzig". Needs no files."""
 
     num_train_shards = 1
-    target_space_id = 8  # tensor2tensor's id for text in German words
+    target_space_id = SpaceID.DE_TOK
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):

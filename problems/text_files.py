@@ -59,7 +59,9 @@ class TextFiles(StatedLanguages):
         for split in ("train", "dev"):
             for path in self._paths(split):
                 if is_stream(path):
-                    raise UserError(f"--{split}={path}: not a regular file; t2t-datagen reads it twice; copy it to one")
+                    raise UserError(
+                        f"--{split}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
+                    )
 
     def _paths(self, split: str) -> list[str]:
         value: str = getattr(self.settings, split)

@@ -36,12 +36,19 @@ class TranslateProblem(Text2TextProblem):
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields the pairs of all sources, without surrounding spaces."""
+        urls: dict[str, str] = {}
         for url, files in self.source_data_files(dataset_split):
             if len(files) != 2 or files[0] == "tmx":
                 raise UserError(
                     f"problem {self.name}: source_data_files has {files!r}; only (source file, target file) is "
                     "supported, so read other formats in generate_samples"
                 )
+            for file in files:
+                if urls.setdefault(file, url) != url:
+                    raise UserError(
+                        f"problem {self.name}: both {urls[file]} and {url} have a file {file}; unpack one of them in "
+                        "--tmp_dir under other names"
+                    )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
             if missing and not url:
                 raise UserError(f"problem {self.name}: {Path(tmp_dir, missing[0])} does not exist; copy the file there")

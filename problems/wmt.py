@@ -15,7 +15,7 @@ from typing import ClassVar
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs, unescape
-from t2t_repro.problem import Problem, setting
+from t2t_repro.problem import Problem, SpaceID, setting
 from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
@@ -126,7 +126,7 @@ class WmtEnde(Wmt14):
 
     foreign = "de"
     file_suffixes = ("en", "de")
-    target_space_id = 8  # tensor2tensor's id for text in German words
+    target_space_id = SpaceID.DE_TOK
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -141,4 +141,4 @@ class WmtEnfr(Wmt14):
 
     foreign = "fr"
     file_suffixes = ("en", "fr")
-    target_space_id = 6  # tensor2tensor's id for text in French words
+    target_space_id = SpaceID.FR_TOK

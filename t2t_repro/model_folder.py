@@ -189,13 +189,7 @@ class ModelFolder:
             f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
             "--output_dir"
         )
-        with contextlib.ExitStack() as stack:
-            try:
-                Path(path).mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(Path(path) / LOCK, refusal))
-            except OSError as error:
-                reason = error.strerror or error
-                raise UserError(f"{path}: cannot be written ({reason}); choose another --output_dir") from None
+        with locked(Path(path) / LOCK, refusal, "choose another --output_dir"):
             yield
 
     def description_files(self) -> list[Path]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from t2t_repro.errors import UserError
@@ -168,12 +167,7 @@ def only_writer(path: Path, flag: str) -> Iterator[None]:
     """
     lock = path.with_name(f".{path.name}.lock")
     refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
-    with ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(lock, refusal, delete=True))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another {flag}") from None
+    with locked(lock, refusal, f"choose another {flag}", delete=True):
         yield
 
 
@@ -185,15 +179,19 @@ def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[In
         outputs: the files that the program writes.
         inputs: the files that the program reads.
     """
-    for output, (name, path) in itertools.product(outputs, inputs):
-        if _is_same_file(output, path):
+    names = {_inode(path): name for name, path in inputs}
+    for output in outputs:
+        if (inode := _inode(output)) and inode in names:
             shown = "standard output" if isinstance(output, int) else output
-            raise UserError(f"{shown} is also an input ({name}) and would be overwritten; choose another {flag}")
+            raise UserError(
+                f"{shown} is also an input ({names[inode]}) and would be overwritten; choose another {flag}"
+            )
 
 
-def _is_same_file(output: FileId, path: FileId) -> bool:
+def _inode(file: FileId) -> tuple[int, int] | None:
+    """Returns two numbers that identify a regular file; None if `file` is missing, a stream or a folder."""
     try:
-        status = os.stat(output)
-        return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path))
-    except OSError:  # one of the files does not exist, or is a closed standard stream
-        return False
+        status = os.stat(file)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None

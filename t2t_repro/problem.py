@@ -40,7 +40,7 @@ class SpaceID:
     MK_TOK, CS_TOK, CS_CHR = 20, 21, 22
     PY_TOK, CPP_TOK = 27, 28
     COUNT = 32
-    """Number of rows in the embedding that hparams.use_target_space_embedding adds. The numbers above are below it."""
+    """Number of rows in the embedding that hparams.use_target_space_embedding adds. All numbers above are smaller."""
 
 
 def setting(default: Any, help: str = "", is_label: bool = False) -> Any:

@@ -119,23 +119,23 @@ register_model = _models.register
 def problem_class(name: str) -> type[Problem]:
     """Returns the class of the problem `name`. A suffix "_rev" of `name` is ignored."""
     base_name = name.removesuffix(REVERSED)
+    if has_problem(name):
+        return _problems.get(base_name)
     unpacked = base_name.removesuffix(PACKED)
-    if base_name != unpacked and unpacked in _problems.names():
+    if base_name != unpacked and has_problem(unpacked):
         raise UserError(
             f"problem {name}: packed data is not supported, because a batch has pairs of similar lengths; generate the "
             f"data of {unpacked} with tensor2tensor, which has the same vocabulary, and give --problem={unpacked}"
         )
     if "," in name or "*" in name:
         raise UserError(f"--problem={name}: a command works with one problem; run one command for each")
-    if base_name not in _problems.names() and base_name.startswith("translate_"):
+    error = unknown("problem", name, _problems.names())
+    if base_name.startswith("translate_"):
         raise UserError(
-            f"problem {name!r} is not registered here; give --t2t_usr_dir, the folder with its class: "
-            "docs/from_tensor2tensor.md says how to port one of tensor2tensor; to train on files, use "
-            "--problem=text_files"
+            f"{error}; for a problem of your own, give --t2t_usr_dir, the folder with its class "
+            "(docs/from_tensor2tensor.md); to train on files, use --problem=text_files"
         )
-    if base_name not in _problems.names():
-        raise unknown("problem", name, _problems.names())
-    return _problems.get(base_name)
+    raise error
 
 
 def has_problem(name: str) -> bool:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,6 @@ def _refuse_constant(name: str) -> float:
 def _dict_without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{shortened(repr(repeated))} is given twice")
     return values

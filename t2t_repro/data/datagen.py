@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,8 @@ from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import TextChangedError
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabularies
-from t2t_repro.errors import UserError
-from t2t_repro.problem import Problem
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.problem import Problem, is_label
 from t2t_repro.progress import progress, say
 
 
@@ -101,7 +101,7 @@ def _read_all(job: Job) -> Text:
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
     check = TextCheck(job.problem.tree_symbols)
-    train, dev = (job.problem.generate(split, job.tmp_dir) for split in SPLITS)
+    train, dev = (_valid_pairs(job, split) for split in SPLITS)
     _read_pairs(job, text.cleaning["dev"].first_pass(check.dev(dev)))
     train = progress(text.cleaning["train"].first_pass(check.train(train)), "reading", None, "pairs")
     if job.user_vocabulary:
@@ -119,6 +119,18 @@ def _read_all(job: Job) -> Text:
         say(f"warning: problem {job.name}: {warning}")
     text.fingerprint = _fingerprint(job, text)
     return text
+
+
+def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
+    """Yields the pairs of a split. Raises UserError if a custom problem yields something else."""
+    for pair in job.problem.generate(split, job.tmp_dir):
+        sides = [pair.get("inputs"), pair.get("targets")] if isinstance(pair, dict) else [None]
+        if not all(isinstance(side, str) for side in sides):
+            raise UserError(
+                f"problem {job.name}: generate yielded {shortened(repr(pair))}; yield a dict with the strings "
+                '"inputs" and "targets"'
+            )
+        yield pair
 
 
 def _read_pairs(job: Job, pairs: Iterable[Pair]) -> None:
@@ -162,9 +174,13 @@ def _saved_vocabulary(job: Job) -> Vocabulary:
 def _relabelled(job: Job, description: Description) -> Description:
     """Returns the description of finished data, with this run's settings in it. Saves it if the settings differ.
 
-    The settings can differ only in labels, such as the languages' names, which do not change the data.
+    The settings can differ only in labels, such as the languages' names, which do not change the data. A label that the
+    user did not give keeps its value.
     """
     settings = dataclasses.asdict(job.settings)
+    for label in filter(is_label, dataclasses.fields(job.settings)):
+        if settings[label.name] == label.default:
+            settings[label.name] = description.settings.get(label.name, label.default)
     if settings != description.settings:
         description = dataclasses.replace(description, settings=settings)
         description.save(job.description_path)

@@ -17,7 +17,7 @@ from t2t_repro.data.resume_state import check_shards
 from t2t_repro.data.vocabulary import Vocabulary, check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.json_file import JsonFile
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Problem, is_label
 
 SPLITS = ("train", "dev")
 
@@ -79,7 +79,7 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
     settings = [
         f"--{field.name}={shlex.quote(str(value)) if value != '' else '...'}"
         for field in dataclasses.fields(problem.settings)
-        if (value := getattr(problem.settings, field.name)) == "" or value != field.default
+        if (value := getattr(problem.settings, field.name)) != field.default or (value == "" and not is_label(field))
     ]
     flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={shlex.quote(str(data_dir))}"])
     return UserError(f"{missing}; run t2t-datagen {flags}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -97,6 +96,9 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
             made with --vocab_file, but the user did not give --vocab_file.
     """
     user_vocabulary, settings = None, problem.settings
+    if problem.was_reversed and options.source_vocab_file:  # the data, and so the Job, is that of the other direction
+        sources, targets = options.vocab_file, options.source_vocab_file
+        options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
     if options.vocab_file:
         user_vocabulary = load_vocabulary(options.vocab_file)
         if options.source_vocab_file:
@@ -140,10 +142,14 @@ def _has_user_vocabulary(job: Job) -> bool:
 def source_files(problem: Problem) -> list[Input]:
     """Returns the existing files that the problem's settings name.
 
-    A setting can name a file, several files separated by commas, or a folder of files.
+    A setting can name a file, several files separated by commas, or a folder of files. Labels, such as the names of
+    languages, and default values name no files.
     """
     files: list[Input] = []
-    for name, value in dataclasses.asdict(problem.settings).items():
+    labels = {field.name for field in dataclasses.fields(problem.settings) if is_label(field)}
+    for name, value in problem.changed_settings.items():
+        if name in labels:
+            continue
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
         for start, end in itertools.combinations(range(len(parts) + 1), 2):
             path = Path(",".join(parts[start:end]))
@@ -162,6 +168,10 @@ def refuse_to_overwrite_sources(job: Job) -> None:
         *test_set_files.all_paths(job.problem, job.data_dir),
     ]
     refuse_overwriting("--data_dir", outputs, source_files(job.problem))
+    if job.source_vocabulary_path:
+        sources, targets = job.options.source_vocab_file, job.options.vocab_file
+        refuse_overwriting("--data_dir", [job.vocabulary_path], [("the vocabulary of the sources", sources)])
+        refuse_overwriting("--data_dir", [job.source_vocabulary_path], [("the vocabulary of the targets", targets)])
 
 
 @contextmanager
@@ -173,20 +183,13 @@ def only_run(data_dir: Path) -> Iterator[None]:
     """
     is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
-    with contextlib.ExitStack() as stack:
-        try:
-            data_dir.mkdir(parents=True, exist_ok=True)
-            stack.callback(_delete_if_empty, data_dir, is_new)
-            stack.enter_context(locked(data_dir / LOCK, refusal, delete=True))
-        except OSError as error:
-            raise UserError(f"{data_dir}: cannot be written ({error.strerror}); choose another --data_dir") from None
-        yield
-
-
-def _delete_if_empty(folder: Path, is_new: bool) -> None:
-    if is_new:
-        with suppress(OSError):  # rmdir fails if the folder has files.
-            folder.rmdir()
+    try:
+        with locked(data_dir / LOCK, refusal, "choose another --data_dir", delete=True):
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # rmdir fails if the folder has files.
+                data_dir.rmdir()
 
 
 def refuse_other_settings(job: Job) -> None:
@@ -216,7 +219,7 @@ def refuse_to_replace(job: Job) -> None:
     if job.description_path.exists():
         raise _refusal(job, "that was made from another text, with another vocabulary or by an older version")
     shards = sum(path.suffix != ".index" for path in files)
-    raise _refusal(job, f"({shards:,} shards) that this run cannot resume: its text, settings or vocabulary differ")
+    raise _refusal(job, f"(shards: {shards:,}) that this run cannot resume: its text, settings or vocabulary differ")
 
 
 def _refusal(job: Job, reason: str) -> UserError:

@@ -105,11 +105,6 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
     return index
 
 
-def write_shard(path: Path, examples: Iterable[tuple[Ids, Ids]]) -> np.ndarray:
-    """Writes pairs of source ids and target ids as a shard, like `write_chunks`. Returns the shard's index."""
-    return write_chunks(path, map(chunk, [examples]))
-
-
 def _masked_crc(data: bytes) -> bytes:
     crc = google_crc32c.value(data)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
@@ -153,8 +148,9 @@ def read_index(path: Path) -> np.ndarray:
     except Exception:  # For damaged files, numpy raises errors of many kinds, even SyntaxError and TokenError.
         say(f"{index_path(path)}: not an index; rebuilding it")
     index = _build_index(path)
-    with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
-        _save_index(path, index)
+    if not index_path(path).is_symlink():  # otherwise a hostile link could name a file of the user
+        with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
+            _save_index(path, index)
     return index
 
 

@@ -29,7 +29,10 @@ class TextChangedError(UserError):
     """Raised if t2t-datagen reads the text of a split again and gets other text than before."""
 
     def __init__(self, job: Job, split: str) -> None:
-        super().__init__(f"problem {job.name}: its {split} text changed while it was read; run t2t-datagen again")
+        super().__init__(
+            f"problem {job.name}: its {split} text changed while it was read; run t2t-datagen again, or if the problem "
+            "is your own, let generate yield the same pairs on each call"
+        )
 
 
 def shard_sizes(job: Job, split: str, pairs: int) -> dict[Path, int]:

@@ -41,7 +41,8 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
             try:
                 if not problem.is_self_contained:
                     make_private(tmp_dir)
-                pairs = list(problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir))
+                pairs = problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir)
+                lines = [[f"{one_line(pair[side])}\n" for side in ("inputs", "targets")] for pair in pairs]
             except UserError as error:
                 say(f"test set {name} is not written: {error}")
                 continue
@@ -49,10 +50,10 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
                 reason = " ".join(str(error).split())
                 say(f"test set {name} is not written: {type(error).__name__}{': ' if reason else ''}{reason}")
                 continue
-            for side, path in zip(("inputs", "targets"), paths, strict=True):
+            for side, path in enumerate(paths):
                 with whole_file(path, "w") as file:
-                    file.writelines(f"{one_line(pair[side])}\n" for pair in pairs)
-            say(f"test set {name}: {len(pairs):,} pairs in {paths[0]} and {paths[1]}")
+                    file.writelines(pair[side] for pair in lines)
+            say(f"test set {name}: {len(lines):,} pairs in {paths[0]} and {paths[1]}")
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)
     return files

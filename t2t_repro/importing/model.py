@@ -178,7 +178,8 @@ class Import:
             f"{vocabulary.size:,} {vocabulary.kind} ({path})"
             for vocabulary, path in zip(sides, self._vocabulary_paths, strict=True)
         )
-        languages = f", {' to '.join(self.problem.languages)}" if all(self.problem.languages) else ""
+        pair = self.problem.languages[:: -1 if self.problem.was_reversed else 1]
+        languages = f", {' to '.join(pair)}" if all(pair) else ""
         return "\n".join(
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "

@@ -36,8 +36,7 @@ def new_version(export_dir: str | Path, model_file: str) -> Iterator[tuple[Path,
     temporary = ""
     refusal = f"{export_dir}: another export is at work there; wait for its end or choose another --export_dir"
     try:
-        export_dir.mkdir(parents=True, exist_ok=True)
-        with locked(export_dir / ".lock", refusal, delete=True):
+        with locked(export_dir / ".lock", refusal, "choose another --export_dir", delete=True):
             for leftover in export_dir.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             names = [path.name for path in export_dir.iterdir()]

@@ -181,5 +181,6 @@ def _user_code_forgotten() -> Iterator[None]:
         yield
     for name in set(sys.modules) - modules:
         file = getattr(sys.modules[name], "__file__", None) or ""
-        if Path(file).is_relative_to(tempfile.gettempdir()) or name == "lookup_model":
+        is_user_code = Path(file).is_relative_to(tempfile.gettempdir()) and not name.startswith("t2t_repro")
+        if is_user_code or name == "lookup_model":
             del sys.modules[name]

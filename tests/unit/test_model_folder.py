@@ -107,9 +107,9 @@ def test_a_folder_that_cannot_be_created_keeps_no_new_file(
     assert "problem.json: cannot be written" in message
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["problem.json"]
     (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "model"):
-        message = user_error(ModelFolder.locked(path).__enter__)
-        assert message.startswith(f"{path}: cannot be written (") and message.endswith("; choose another --output_dir")
+    for name, reason in (("file", "not a folder"), ("file/model", "cannot be written (Not a directory)")):
+        message = user_error(ModelFolder.locked(tmp_path / name).__enter__)
+        assert message == f"{tmp_path / name}: {reason}; choose another --output_dir"
 
 
 OF_OTHER_MODELS = set().union(*MODEL_HPARAMS.values()) - {*MODEL_HPARAMS["transformer"]}

@@ -155,7 +155,7 @@ with only_writer(pathlib.Path(sys.argv[1]), "--to"):
 def test_a_file_of_the_user_with_the_name_of_a_lock_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text("my notes")
-    with locked(path, "locked", delete=True):
+    with locked(path, "locked", "", delete=True):
         pass
     assert path.read_text() == "my notes"
 
@@ -172,10 +172,10 @@ def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", delete_first)
-    with locked(path, "locked"):
+    with locked(path, "locked", ""):
         assert len(calls) == 2 and path.exists()
         with pytest.raises(UserError, match="locked"):
-            locked(path, "locked").__enter__()
+            locked(path, "locked", "").__enter__()
 
 
 def test_a_stream_that_is_open_for_reading_is_refused_at_the_start(pipe: tuple[int, int]) -> None:
@@ -190,7 +190,7 @@ def test_a_stream_that_is_open_for_reading_is_refused_at_the_start(pipe: tuple[i
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"x: cannot be written .*; choose another --to"):
+    with pytest.raises(UserError, match=r"file: not a folder; choose another --to"):
         only_writer(tmp_path / "file" / "x", "--to").__enter__()
 
 
@@ -214,3 +214,9 @@ def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatc
     os.mkfifo("pipe")
     harmless = [("--from", "text"), ("--about", "pipe"), ("--of", "no")]
     refuse_overwriting("--to", ["other", "missing", "pipe"], harmless)
+
+
+def test_a_named_pipe_in_place_of_a_lock_file_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(UserError, match=r"cannot be written .*; choose another place"):
+        locked(tmp_path / "lock", "locked", "choose another place").__enter__()

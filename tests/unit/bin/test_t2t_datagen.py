@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from folders import contents
+from programs import error
 from t2t_repro.bin import program, t2t_datagen
 from t2t_repro.data import vocabulary
 from toys import ENGLISH, GREEK, lines
@@ -151,3 +152,10 @@ def test_help_lists_the_problems_settings(tmp_path: Path, capsys: pytest.Capture
     settings = ("[no]clean_duplicates", "clean_max_words", "clean_max_ratio")
     for flag in ("num_concurrent_processes", "vocab_file", *settings):
         assert f"--{flag}:" in text
+
+
+def test_a_setting_without_problem_is_explained(tmp_path: Path) -> None:
+    message = error("datagen", "--vocab_size=300", f"--data_dir={tmp_path}")
+    assert message.startswith("Unknown command line flag 'vocab_size'.")
+    assert message.endswith("; if it is a setting of a problem, also give --problem")
+    assert error("datagen", "--problem=numbers_ende", "--data_dir=").startswith("--data_dir is required")

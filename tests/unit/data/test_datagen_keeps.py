@@ -159,7 +159,7 @@ def test_data_without_a_record_of_its_text_is_replaced_only_with_overwrite(
 
 def test_shards_of_an_unknown_origin_are_not_deleted(tmp_path: Path) -> None:
     (tmp_path / "toy-train-00000-of-00001").write_bytes(b"tensor2tensor's")
-    assert "(1 shards) that this run cannot resume" in failure(Toy(), tmp_path)
+    assert "(shards: 1) that this run cannot resume" in failure(Toy(), tmp_path)
     assert contents(tmp_path) == {"toy-train-00000-of-00001": b"tensor2tensor's"}
 
 
@@ -187,7 +187,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         if number == 0:
             message = failure(Toy(20), tmp_path)
             assert message.startswith(f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give")
-            with locked(tmp_path / ".lock", ""):  # t2t-trainer locks this file, which must be free
+            with locked(tmp_path / ".lock", "", ""):  # t2t-trainer locks this file, which must be free
                 pass
 
     generate_data(Toy(watch=watch), tmp_path, "")
@@ -197,8 +197,8 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_data_dir_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert f"{folder}: cannot be written" in failure(Toy(), folder)
+    for folder, reason in (("file", "not a folder"), ("file/below", "cannot be written (Not a directory)")):
+        assert failure(Toy(), tmp_path / folder) == f"{tmp_path / folder}: {reason}; choose another --data_dir"
 
 
 def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) -> None:
@@ -211,4 +211,31 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
     after = contents(tmp_path / "data")
     assert json.loads(after.pop("text_files.json"))["settings"]["languages"] == "en,el"
     assert json.loads(before.pop("text_files.json"))["settings"]["languages"] == ""
+    # Without --languages, a label stays.
+    assert generate_data(text_files(tmp_path), tmp_path / "data", "") == description
     assert after == before
+
+
+def test_the_data_directory_may_have_the_name_of_a_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = text_files(tmp_path)
+    problem.settings = dataclasses.replace(problem.settings, languages="en,el")
+    description = generate_data(problem, "el", "")
+    assert generate_data(problem, "el", "") == description
+
+
+@pytest.mark.parametrize("pair", [{"inputs": "red"}, {"inputs": "red", "targets": 3}, ("red", "κόκκινο")])
+def test_a_problem_that_yields_no_pair_of_texts_is_named(tmp_path: Path, pair: Any) -> None:
+    problem = Toy()
+    problem.pairs["train"][3] = pair
+    assert failure(problem, tmp_path / "new").startswith(f"problem toy: generate yielded {pair!r}; yield a dict")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_test_set_without_targets_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Wrong(Published):
+        def test_set(self, name: str, tmp_dir: str) -> Any:
+            return iter([{"inputs": "red"}])
+
+    generate_data(Wrong(), tmp_path, "")
+    assert "test set second is not written: KeyError: 'targets'" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,29 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
         names = [data.description.source_vocabulary, data.description.vocabulary]
         assert [(tmp_path / "new" / file).read_bytes() for file in names] == [sources.model, targets.model][::order]
     assert generate_data(problem, tmp_path / "new", "", options) == description  # finished: nothing to do
+    reversed_problem = registry.problem("text_files_rev", vars(problem.settings))
+    swapped_options = Options(processes, user_file, source_vocab_file=tmp_path / "bytes.bytes")
+    assert generate_data(reversed_problem, tmp_path / "new", "", swapped_options) == description
     with pytest.raises(UserError, match="holds data of problem text_files"):
         generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
+
+
+def test_the_vocabulary_of_the_other_side_is_not_overwritten(tmp_path: Path, user_file: Path) -> None:
+    vocabulary.train(lines(60, GREEK), 300).save(tmp_path / "targets.model")
+    (source_size, target_size) = (load_vocabulary(path).size for path in (user_file, tmp_path / "targets.model"))
+    (tmp_path / "new").mkdir()
+    cases = (
+        (f"vocab.toy.{target_size}.model", user_file, "the vocabulary of the sources"),
+        (f"vocab.toy.{source_size}.source.model", tmp_path / "targets.model", "the vocabulary of the targets"),
+    )
+    for name, original, side in cases:
+        path = tmp_path / "new" / name
+        path.write_bytes(original.read_bytes())
+        files = {user_file: user_file, tmp_path / "targets.model": tmp_path / "targets.model"} | {original: path}
+        options = Options(1, files[tmp_path / "targets.model"], source_vocab_file=files[user_file])
+        with pytest.raises(UserError, match=f"{re.escape(name)} is also an input .{side}. and would be overwritten"):
+            generate_data(Toy(), tmp_path / "new", "", options)
+        path.unlink()
 
 
 def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_records(tmp_path: Path) -> None:
@@ -157,7 +179,7 @@ def test_a_run_that_learned_its_vocabulary_does_not_resume_with_a_supplied_one(t
     generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=user_file))
     with pytest.raises(KeyboardInterrupt):
         generate_data(problem, tmp_path / "again", "")
-    assert "(3 shards) that this run cannot resume" in failure(Toy(), tmp_path / "again", user_file)
+    assert "(shards: 3) that this run cannot resume" in failure(Toy(), tmp_path / "again", user_file)
     generate_data(Toy(), tmp_path / "again", "", Options(0, user_file, overwrite=True))
     assert contents(tmp_path / "again") == contents(tmp_path / "fresh")
 

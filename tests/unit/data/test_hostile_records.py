@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from shards import write_shard
 from t2t_repro.data import records
-from t2t_repro.data.records import Records, index_path, write_shard
+from t2t_repro.data.records import Records, index_path
 from t2t_repro.errors import UserError
 
 PAIRS = [([2, 3, 1], [4, 1]), ([5, 1], [6, 7, 1]), ([8, 1], [1])]
@@ -83,3 +84,12 @@ def test_a_record_larger_than_the_limit_is_refused(shard: Path, monkeypatch: pyt
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
     with pytest.raises(UserError, match="record 0 is damaged"):
         Records([shard])
+
+
+def test_a_link_in_place_of_an_index_is_not_followed(shard: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("a file of the user")
+    index_path(shard).unlink()
+    index_path(shard).symlink_to(victim)
+    assert len(Records([shard])) == len(PAIRS)
+    assert victim.read_text() == "a file of the user"

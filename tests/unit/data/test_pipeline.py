@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from shards import write_shard
 from t2t_repro.data import batching
 from t2t_repro.data import records as records_module
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
-from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.data.records import Records, shard_path
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 

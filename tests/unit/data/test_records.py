@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 
 from properties import few
+from shards import write_shard
 from t2t_repro.data import records
 from t2t_repro.data.records import (
     Records,
@@ -24,7 +25,6 @@ from t2t_repro.data.records import (
     index_path,
     shard_path,
     write_chunks,
-    write_shard,
 )
 from t2t_repro.errors import UserError
 from user_errors import user_error

@@ -45,8 +45,10 @@ def test_packed_problems_are_refused(name: str) -> None:
 
 
 def test_another_problem_of_tensor2tensor_is_answered() -> None:
-    with pytest.raises(UserError, match="'translate_enzh_wmt32k_rev' is not registered here; give --t2t_usr_dir"):
+    with pytest.raises(UserError, match=r"unknown problem 'translate_enzh_wmt32k_rev'.*a problem of your own, give"):
         registry.problem("translate_enzh_wmt32k_rev")
+    with pytest.raises(UserError, match="did you mean 'translate_ende_wmt32k'"):
+        registry.problem("translate_ende_wmt23k")
     for name in ("wmt_ende,wmt_enfr", "translate_ende_*"):
         with pytest.raises(UserError, match="a command works with one problem"):
             registry.problem(name)
@@ -79,6 +81,15 @@ def test_files_come_from_the_folder_or_from_an_archive(tmp_path: Path) -> None:
         {"inputs": "A & b", "targets": "A & b"},
         {"inputs": "c", "targets": "c"},
     ]
+
+
+def test_two_archives_with_files_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.en").write_text("one\n")
+    (tmp_path / "x.de").write_text("eins\n")
+    problem = Files()
+    problem.sources = [[f"http://host/{name}.tgz", ("x.en", "x.de")] for name in ("one", "two")]
+    with pytest.raises(UserError, match=r"both http://host/one.tgz and http://host/two.tgz have a file x.en"):
+        list(problem.generate("train", str(tmp_path)))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def test_a_killed_export_is_deleted_and_two_at_once_are_refused(tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for export_dir in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="cannot be written"), new_version(export_dir, SAVED_MODEL):
+    for name, reason in (("file", "not a folder"), ("file/below", "cannot be written")):
+        with pytest.raises(UserError, match=reason), new_version(tmp_path / name, SAVED_MODEL):
             pass
 
 

@@ -11,7 +11,8 @@ import keras
 import pytest
 
 from models import Copier, weights_of, write_checkpoint
-from t2t_repro.data.records import Records, shard_path, write_shard
+from shards import write_shard
+from t2t_repro.data.records import Records, shard_path
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.decoding import Translation
 from t2t_repro.decoding.translator import Translator

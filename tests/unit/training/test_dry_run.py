@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shards import write_shard
 from subwords import small_subwords
 from t2t_repro import devices, registry
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch, Pipeline
-from t2t_repro.data.records import Records, shard_path, write_shard
+from t2t_repro.data.records import Records, shard_path
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
