@@ -90,7 +90,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
         hint = "; if it is a setting of a problem, also give --problem" if needs_problem else ""
-        say(f"{name}: {t2t_flags.answer(name, error.flagname) or error}{hint}")
+        say(f"{name}: {t2t_flags.answer(name, error.flagname) or f'{error}{hint}'}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(str(error).split())}")
     except MemoryError:

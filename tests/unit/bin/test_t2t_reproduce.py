@@ -49,7 +49,7 @@ def test_workers_of_a_cluster_are_told_to_train_first(monkeypatch: pytest.Monkey
     [
         ("wmt_ende", "--problem=wmt_ende"),
         ("wmt_ende_rev", "--problem=wmt_ende"),
-        ("text_files", "--problem=text_files --train=... --dev=... --languages=..."),
+        ("text_files", "--problem=text_files --train=... --dev=..."),
         ("wsj_parsing_semi", "--problem=wsj_parsing_semi --parsed_trees=..."),
     ],
 )
