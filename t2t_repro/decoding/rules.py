@@ -35,7 +35,7 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
         ids: int64 [R, K, t], the tokens of the hypotheses.
         size: n, the number of tokens in an n-gram, at least 1.
     """
-    shape, length = tf.shape(logits, tf.int64), tf.shape(ids)[2]  # in int32, R * K * V could overflow
+    shape, length = tf.shape(logits), tf.shape(ids)[2]
     num_ngrams = tf.maximum(length - size + 1, 0)
     # bool [R, K, W]: true for an n-gram whose first n - 1 tokens are the hypothesis's last n - 1 tokens
     is_match = tf.ones_like(ids[:, :, :num_ngrams], tf.bool)
@@ -47,7 +47,7 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     starts = tf.reshape(tf.range(shape[0] * shape[1]) * shape[2], [shape[0], shape[1], 1])
     penalties = tf.math.unsorted_segment_max(
-        tf.where(is_match, penalty, 0.0), starts + endings, shape[0] * shape[1] * shape[2]
+        tf.where(is_match, penalty, 0.0), tf.cast(starts, tf.int64) + endings, shape[0] * shape[1] * shape[2]
     )
     return logits - tf.reshape(tf.maximum(penalties, 0.0), shape)
 
