@@ -46,8 +46,8 @@ class TranslateProblem(Text2TextProblem):
             for file in files:
                 if urls.setdefault(file, url) != url:
                     raise UserError(
-                        f"problem {self.name}: both {urls[file]} and {url} have a file {file}; unpack one of them in "
-                        "--tmp_dir under other names"
+                        f"problem {self.name}: source_data_files has {file} from both {urls[file]!r} and {url!r}; "
+                        "unpack one of them in --tmp_dir under another name, and write that name there"
                     )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
             if missing and not url:

@@ -124,8 +124,7 @@ def _read_all(job: Job) -> Text:
 def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
     """Yields the pairs of a split. Raises UserError if a custom problem yields something else."""
     for pair in job.problem.generate(split, job.tmp_dir):
-        sides = [pair.get("inputs"), pair.get("targets")] if isinstance(pair, dict) else [None]
-        if not all(isinstance(side, str) for side in sides):
+        if not (isinstance(pair, dict) and all(isinstance(pair.get(side), str) for side in ("inputs", "targets"))):
             raise UserError(
                 f"problem {job.name}: generate yielded {shortened(repr(pair))}; yield a dict with the strings "
                 '"inputs" and "targets"'

@@ -143,14 +143,13 @@ def source_files(problem: Problem) -> list[Input]:
     """Returns the existing files that the problem's settings name.
 
     A setting can name a file, several files separated by commas, or a folder of files. Labels, such as the names of
-    languages, and default values name no files.
+    languages, name no files.
     """
     files: list[Input] = []
-    labels = {field.name for field in dataclasses.fields(problem.settings) if is_label(field)}
-    for name, value in problem.changed_settings.items():
-        if name in labels:
-            continue
-        parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
+    for field in dataclasses.fields(problem.settings):
+        name, value = field.name, getattr(problem.settings, field.name)
+        is_path = isinstance(value, str) and not is_label(field)
+        parts = [part.strip() for part in value.split(",")] if is_path else []
         for start, end in itertools.combinations(range(len(parts) + 1), 2):
             path = Path(",".join(parts[start:end]))
             # Path.is_file would raise OSError for a setting that is too long to be a file name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import subprocess
 import sys
 import tty
@@ -208,3 +209,14 @@ def test_an_argument_that_is_not_utf_8_is_refused() -> None:
     assert "'--translation=out-\\udcff.de' is not UTF-8; convert" in result.stderr and result.stderr.count("\n") == 1
     result = run_program("bleu", "--translation=out-\udcc3\udcbc.de", "--reference=x.de")
     assert "is not UTF-8; Python reads arguments in another encoding: set the" in result.stderr
+
+
+def test_a_program_may_open_more_files_than_the_usual_limit() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before, 512), most))
+    try:
+        assert run(lambda values: limits.append(resource.getrlimit(resource.RLIMIT_NOFILE))) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    assert limits == [(most, most)]

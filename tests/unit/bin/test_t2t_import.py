@@ -173,6 +173,15 @@ def test_the_languages_follow_from_the_name_of_the_problem(old: Path, problem: s
     assert f"problem: t2t_text{', ' if languages[0] else ''}{' to '.join(filter(None, languages))}\n" in text
 
 
+@pytest.mark.parametrize(
+    ("problem", "direction"),
+    [("translate_ende_wmt32k", "en to de"), ("translate_ende_wmt32k_rev", "de to en")],
+)
+def test_the_report_has_the_direction_of_a_registered_problem(old: Path, problem: str, direction: str) -> None:
+    text = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
+    assert f"problem: {problem}, {direction}\n" in text
+
+
 def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
     (old.parent / "user").mkdir()
     (old.parent / "user" / "__init__.py").write_text(PORTED)

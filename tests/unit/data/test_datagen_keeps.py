@@ -224,6 +224,20 @@ def test_the_data_directory_may_have_the_name_of_a_language(tmp_path: Path, monk
     assert generate_data(problem, "el", "") == description
 
 
+def test_a_file_that_a_default_setting_names_is_not_overwritten(tmp_path: Path) -> None:
+    problem = text_files(tmp_path)
+    source = tmp_path / "text_files-train-00000-of-00001"
+    source.write_text("a text of the user")
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings(type(problem).Settings):  # type: ignore[misc]
+        extra: str = str(source)
+
+    problem.settings = Settings(**vars(problem.settings))
+    assert f"{source} is also an input (--extra)" in failure(problem, tmp_path)
+    assert source.read_text() == "a text of the user"
+
+
 @pytest.mark.parametrize("pair", [{"inputs": "red"}, {"inputs": "red", "targets": 3}, ("red", "κόκκινο")])
 def test_a_problem_that_yields_no_pair_of_texts_is_named(tmp_path: Path, pair: Any) -> None:
     problem = Toy()

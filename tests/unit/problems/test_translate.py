@@ -88,7 +88,7 @@ def test_two_archives_with_files_of_the_same_name_are_refused(tmp_path: Path) ->
     (tmp_path / "x.de").write_text("eins\n")
     problem = Files()
     problem.sources = [[f"http://host/{name}.tgz", ("x.en", "x.de")] for name in ("one", "two")]
-    with pytest.raises(UserError, match=r"both http://host/one.tgz and http://host/two.tgz have a file x.en"):
+    with pytest.raises(UserError, match=r"has x.en from both 'http://host/one.tgz' and 'http://host/two.tgz'"):
         list(problem.generate("train", str(tmp_path)))
 
 
