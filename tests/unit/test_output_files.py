@@ -19,6 +19,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.locks import locked
 from t2t_repro.output_files import is_stream, only_writer, output_file, refuse_overwriting, without_links
 from t2t_repro.textfile import whole_file
+from user_errors import user_error
 
 
 def write(path: Path | str, text: str = "new\n") -> None:
@@ -218,5 +219,9 @@ def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatc
 
 def test_a_named_pipe_in_place_of_a_lock_file_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
-    with pytest.raises(UserError, match=r"cannot be written .*; choose another place"):
-        locked(tmp_path / "lock", "locked", "choose another place").__enter__()
+    lock, messages = locked(tmp_path / "lock", "locked", "choose another place"), []
+    # In a thread, so that the test fails, and does not wait for ever, if the pipe is opened without O_NONBLOCK.
+    thread = threading.Thread(target=lambda: messages.append(user_error(lock.__enter__)), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert messages == [f"{tmp_path}: cannot be written (No such device or address); choose another place"]
