@@ -138,6 +138,7 @@ def _memory_shortage(error: Exception) -> str:
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
+    argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             cure = "convert the text, or rename the file or folder"
@@ -145,7 +146,9 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
                 os.fsencode(argument).decode("utf-8")
                 cure = "Python reads arguments in another encoding: set the environment variable PYTHONUTF8=1"
             raise UserError(f"argument {argument!a} is not UTF-8; {cure}")
-    argv = [_with_home(argument) for argument in argv]
+    for name in ("hparams", "decode_hparams"):
+        if sum(re.match(rf"--?{name}(=|$)", argument) is not None for argument in argv) > 1:
+            raise UserError(f"--{name} is given twice; join the changes with commas: --{name}=a=1,b=2")
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
@@ -264,6 +267,8 @@ def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | N
     if path in STANDARD_STREAMS:
         refuse_overwriting("--decode_to_file", [STANDARD_OUTPUT], inputs)
         yield None
+    elif path.endswith(".gz"):
+        raise UserError(f"--decode_to_file={path} would be plain text; choose a name without .gz")
     else:
         with output_file("--decode_to_file", path, suffix, inputs) as target:
             yield target

@@ -24,7 +24,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.model_folder import ModelFolder, open_folders, written_times
 from t2t_repro.output_files import UNFINISHED, Input, is_stream
 from t2t_repro.problem import Problem
 from t2t_repro.progress import Progress, say
@@ -149,6 +149,7 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
     for is_wrong, message in (
         (values.resume and not to_file, "--resume needs --decode_to_file; give the file of the interrupted run"),
         (is_sharded and not to_file, "--shards needs --decode_to_file; give it"),
+        (is_sharded and not values["shard_id"].present, "--shards needs --shard_id; start a process for each shard"),
         (is_sharded and values.decode_reference, "--decode_reference needs the output of all shards; omit it, and "
          "score the whole output with t2t-bleu or t2t-evalb"),
         (values.target_language and not values.decode_reference, "--target_language is for the scores of "
@@ -343,13 +344,12 @@ class Decoder:
 
         if self.output is None or is_stream(self.output):
             return contextlib.nullcontext()
-        written = [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in self.checkpoints]
         # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
         decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
         values, is_detailed = self.values, self.values.output_format == "jsonl"
         settings = (
-            texts, prefixes, start, self.checkpoints, written, decode_hparams, values.long_lines, values.precision,
-            is_detailed,
+            texts, prefixes, start, self.checkpoints, written_times(self.checkpoints), decode_hparams,
+            values.long_lines, values.precision, is_detailed,
         )  # fmt: skip
         return Journal(self.output, settings, values.resume)
 

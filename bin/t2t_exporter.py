@@ -129,7 +129,6 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     for names, why in (
         (["prefix_file", "write_beam_scores"], "it concerns files, but a served model reads requests"),
-        (["sampling_method"], "a served model always uses beam search"),
         (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0"),
     ):
         refuse_decode_hparams(params, names, why, folder.problem.decode_hparams)

@@ -6,6 +6,10 @@ what does the job here, or why the flag is not needed; `program.run` prints it a
 
 from __future__ import annotations
 
+import dataclasses
+
+from t2t_repro.hparam import DecodeHParams, HParams
+
 ONE_GRAPH = "TensorFlow 2 has no such setting; omit it"
 MACHINES = "describe the machines in the environment variable TF_CONFIG (docs/distributed.md); omit it"
 NO_TPU = "the programs run on CPUs and GPUs; omit it"
@@ -162,8 +166,19 @@ ANSWERS = {
 """For each program: the answers to flags of tensor2tensor's program that it does not have."""
 
 
+HPARAMS: dict[str, tuple[str, type]] = {
+    "t2t-trainer": ("hparams", HParams),
+    **dict.fromkeys(
+        ("t2t-decoder", "t2t-exporter", "t2t-reproduce", "t2t-translate-beam"), ("decode_hparams", DecodeHParams)
+    ),
+}
+"""For each program: its flag of changes of hparams, and the class of these hparams."""
+
+
 def answer(program: str, flag: str) -> str:
-    """Returns the error message for a flag of tensor2tensor that `program` does not have; "" for any other flag.
+    """Returns the error message for a flag that `program` does not have, but tensor2tensor has or an hparam is.
+
+    Returns "" for any other flag.
 
     Args:
         program: name of the program, such as "t2t-decoder".
@@ -175,4 +190,7 @@ def answer(program: str, flag: str) -> str:
     for name in (flag, flag.removeprefix("no")):
         if name in answers:
             return f"--{name} does not exist here: {answers[name]}"
+    hparams_flag, kind = HPARAMS.get(program, ("", None))
+    if kind and flag in {field.name for field in dataclasses.fields(kind)}:
+        return f"--{flag} does not exist here: write --{hparams_flag}={flag}=VALUE"
     return ""

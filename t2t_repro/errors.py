@@ -20,6 +20,13 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}..."
 
 
+def refuse_single_string(**arguments: object) -> None:
+    """Raises UserError if one of the arguments is a str, whose characters would otherwise be read as texts."""
+    for name, value in arguments.items():
+        if isinstance(value, str):
+            raise UserError(f"{name} is one string; give a list: [{shortened(value)!r}]")
+
+
 def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
     text = str(error).strip()

@@ -250,7 +250,8 @@ class DecodeHParams:
     return_beams: bool = False
     """True to return beam_size outputs for each input, False to return only the best. If `n` is not 0, `n` decides."""
     n: int = 0
-    """Number of outputs per input; 0 means beam_size if return_beams is True, else 1."""
+    """Number of outputs per input, best first, or in the order in which they were drawn if sampling_method is random.
+    0 means beam_size if return_beams is True, else 1."""
     write_beam_scores: bool = False
     """True to write each output's score and number of tokens after the output, separated by tabs."""
     prefix_file: str = ""
@@ -305,6 +306,8 @@ class DecodeHParams:
         if self.is_random:
             if self.coverage_penalty:
                 raise UserError("coverage_penalty orders a beam; sampling_method=random has none")
+            if self.return_beams:
+                raise UserError("return_beams=true returns a beam, and sampling_method=random has none; give n")
         else:
             if self.num_best > self.beam_size:
                 raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
@@ -354,7 +357,22 @@ def override(values: T, text: str) -> T:
     Raises:
         UserError: a name is unknown or repeated, a value has the wrong type, or a part of `text` is not name=value.
     """
-    return dataclasses.replace(values, **overrides(type(values), text))  # type: ignore[type-var]
+    return changed(values, overrides(type(values), text))
+
+
+def changed(values: T, changes: dict[str, Any]) -> T:
+    """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name.
+
+    Raises UserError if a name is unknown, or if `changes` has a beam_size that sampling does not use.
+    """
+    for name in changes:
+        if name not in vars(values):
+            raise unknown_hparam(f"field of {type(values).__name__}", name, vars(values))
+    copy = dataclasses.replace(values, **changes)  # type: ignore[type-var]
+    # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
+    if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
+        raise UserError(f"beam_size={copy.beam_size} has no effect with sampling_method=random; omit it, or give n")
+    return copy
 
 
 def overrides(kind: type, text: str) -> dict[str, Any]:

@@ -330,6 +330,11 @@ def _discard(folder: Path, names: Iterable[str]) -> None:
         folder.rmdir()
 
 
+def written_times(checkpoints: Iterable[str]) -> list[int]:
+    """Returns when each checkpoint was written, in nanoseconds. A checkpoint can be written again at the same path."""
+    return [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in checkpoints]
+
+
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
     """Returns the model folders that --output_dir names, and the path of the checkpoint to use in each.
 

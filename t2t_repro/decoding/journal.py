@@ -29,11 +29,11 @@ class Journal:
     Args:
         output: the output file.
         settings: everything that the translations depend on. The journal stores a hash of `repr(settings)`.
-        resume: true to read the translations in an existing journal, false to start with an empty journal.
+        resume: true to read the translations in an existing journal, false to refuse a journal that has translations.
         strict: if a journal to resume has other settings, true to raise UserError, false to start with an empty one.
 
-    Raises UserError if the journal is damaged or cannot be read or written. If `strict`, also if the journal has other
-    settings or is another program's file.
+    Raises UserError if the journal is damaged or cannot be read or written, or if it has translations and `resume` is
+    false. If `strict`, also if the journal has other settings or is another program's file.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
@@ -42,7 +42,7 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._refuse_other_file()
-            content = self._read(head) if resume and self.path.exists() else b""
+            content = self._read(head, resume) if self.path.exists() else b""
             self.done = dict(self._translations(content))
             """The finished translations. A key is the number of a text, its value the text's translation."""
             self._file: IO[bytes] = open(self.path, "ab" if content else "wb")  # noqa: SIM115, closed by __exit__
@@ -89,7 +89,7 @@ class Journal:
                     return
             raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
 
-    def _read(self, head: bytes) -> bytes:
+    def _read(self, head: bytes, resume: bool) -> bytes:
         """Returns the journal's lines, without an incomplete last line.
 
         If the first line is not `head`, the journal has other settings. Then this method returns b"" or, if `strict`,
@@ -97,13 +97,20 @@ class Journal:
         """
         content = self.path.read_bytes()
         content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
+        if not resume:
+            if content.count(b"\n") <= 1:  # a process was killed before its first translation
+                return b""
+            raise UserError(
+                f"{self.path} has translations of an interrupted run; continue it with --resume, or delete the file to "
+                "start again"
+            )
         if not content or content.startswith(head):
             return content
         if not self._strict:
             return b""
         raise UserError(
-            f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or start again "
-            "without --resume"
+            f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or delete the "
+            "file to start again"
         )
 
     def _translations(self, content: bytes) -> Iterator[tuple[int, Translation]]:
@@ -114,8 +121,9 @@ class Journal:
                     raise ValueError("no number of a text")
                 translation = _translation(fields)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                cure = "start again without --resume" if self._strict else "delete it to start again"
-                raise UserError(f"{self.path}:{line_number}: the line is damaged; {cure}") from None
+                raise UserError(
+                    f"{self.path}:{line_number}: the line is damaged; delete the file to start again"
+                ) from None
             yield number, translation
 
     def _unwritable(self, error: OSError) -> UserError:

@@ -29,8 +29,8 @@ from t2t_repro.decoding.search import Sources, generate_outputs, start_search, t
 from t2t_repro.decoding.search_tree import SearchTree, record_search
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
-from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
+from t2t_repro.errors import UserError, refuse_single_string
+from t2t_repro.hparam import DecodeHParams, changed, refuse_decode_hparams
 from t2t_repro.layers.base import packed_kernels
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
@@ -101,9 +101,9 @@ class Translator:
         the precision is unknown or not supported by this machine.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
-        changed = _replace(folders[0].problem.decode_hparams, decode_hparams)
+        decode_params = changed(folders[0].problem.decode_hparams, decode_hparams)
         devices.require_precision(precision)
-        return cls.from_folders(folders, checkpoints, changed, precision, packs_kernels)
+        return cls.from_folders(folders, checkpoints, decode_params, precision, packs_kernels)
 
     @classmethod
     def from_folders(
@@ -165,8 +165,9 @@ class Translator:
             advance: function that this method calls with the number of texts translated since the last call.
             decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
-        Raises UserError if a field is unknown or out of range, if the numbers of prefixes and texts differ, if there
-        are prefixes and `well_formed` is true, or if `long_lines` is "error" and a text is too long.
+        Raises UserError if `texts` is a str, if a field is unknown or out of range, if the numbers of prefixes and
+        texts differ, if there are prefixes and `well_formed` is true, or if `long_lines` is "error" and a text is too
+        long.
         """
         translations = {}
         for index, translation in self.stream(
@@ -195,7 +196,8 @@ class Translator:
 
         Raises UserError as `translate` does.
         """
-        decode_hparams = _replace(self.decode_hparams, changes)
+        refuse_single_string(texts=texts, prefixes=prefixes)
+        decode_hparams = changed(self.decode_hparams, changes)
         self.check(decode_hparams)
         if prefixes and decode_hparams.well_formed:
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
@@ -231,8 +233,9 @@ class Translator:
             sources, targets: one line each.
             advance: function that this method calls with the number of pairs scored since the last call.
 
-        Raises UserError if the numbers of sources and targets differ.
+        Raises UserError if the numbers of sources and targets differ, or if one of them is a str.
         """
+        refuse_single_string(sources=sources, targets=targets)
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
         source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode(targets)
@@ -278,20 +281,20 @@ class Translator:
         Raises UserError if the source is empty or too long, a field is unknown or out of range, `sampling_method` is
         random, or the model returns NaN.
         """
-        changed = _replace(self.decode_hparams, decode_hparams)
-        self.check(changed)
-        if changed.is_random:
+        params = changed(self.decode_hparams, decode_hparams)
+        self.check(params)
+        if params.is_random:
             raise UserError("sampling_method=random draws outputs without a search tree; omit it")
-        inputs, rules = self.source_ids(source, changed), self.tree_rules(changed)
+        inputs, rules = self.source_ids(source, params), self.tree_rules(params)
         words = rules.words([source]) if rules else None
-        start = start_search(self.model, changed, Sources(padded([inputs]), words=words), rules)
+        start = start_search(self.model, params, Sources(padded([inputs]), words=words), rules)
         # As a graph, the model's step takes a quarter of the time. The step does not depend on the other fields.
-        key = changed.beam_size, bool(changed.coverage_penalty)
+        key = params.beam_size, bool(params.coverage_penalty)
         with self._lock:
             if key not in self._step_graphs:
                 self._step_graphs[key] = tf.function(start.scoring.step, autograph=False, reduce_retracing=True)
         scoring = start.scoring._replace(step=self._step_graphs[key])
-        tree = record_search(scoring, start.cache, start.memory, start.limits, changed)
+        tree = record_search(scoring, start.cache, start.memory, start.limits, params)
         hypotheses = []
         for path in tree.paths():
             ids, token_scores = (tuple(getattr(node, name) for node in path) for name in ("token", "token_log_prob"))
@@ -426,11 +429,3 @@ def _zeros(width: int, dtype: str) -> tf.Tensor:
     """Returns zeros [width]. While a graph is built, they become an argument of it, so TensorFlow cannot omit them."""
     with tf.init_scope():
         return tf.zeros([width], dtype)
-
-
-def _replace(decode_hparams: DecodeHParams, changes: dict[str, Any]) -> DecodeHParams:
-    """Returns `decode_hparams` with changes. Raises UserError if a field is unknown or its value is out of range."""
-    for name in changes:
-        if name not in vars(decode_hparams):
-            raise unknown("field of DecodeHParams", name, vars(decode_hparams))
-    return dataclasses.replace(decode_hparams, **changes)

@@ -22,6 +22,8 @@ COMPOUND_LANGUAGE = "de"
 """The language for which get_ende_bleu.sh was written, and so the only one whose hyphenated words are split."""
 QUOTATION_MARKS = str.maketrans({**dict.fromkeys("„‟«»", '"'), **dict.fromkeys("‚‛‘‹›", "'")})  # noqa: RUF001
 """Quotation marks that Moses's replace-unicode-punctuation.perl leaves as they are, with their replacements."""
+MECAB_LANGUAGES = ("ja", "ko")
+"""Languages whose words sacreBLEU separates with MeCab, which is not installed."""
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
 
 
@@ -98,6 +100,8 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 def check_language(language: str) -> None:
     """Raises UserError if sacremoses has no rules for a language."""
     languages = moses_languages()
+    if language in MECAB_LANGUAGES:
+        raise UserError(_needs_mecab(language))
     if language not in languages:
         raise UserError(
             f"no Moses rules for language {language!r}, and only the paper's BLEU needs them; omit the language, or "
@@ -142,7 +146,16 @@ def reason_without_paper_bleu(scores: Sequence[Score], language: str) -> str:
     reason = "its tokens depend on the target language; give --target_language, e.g. --target_language=de"
     if language:
         reason = f"Moses has no rules for language {language!r}"
+    if language in MECAB_LANGUAGES:
+        return f"BLEU above is useless: {_needs_mecab(language)}"
     return f"BLEU, the paper's way: not computed, because {reason}"
+
+
+def _needs_mecab(language: str) -> str:
+    return (
+        f"language {language!r} needs MeCab's tokens; omit the language, and score with sacreBLEU's own program (pip "
+        f'install "sacrebleu[{language}]")'
+    )
 
 
 def _score(

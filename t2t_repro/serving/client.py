@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro.data.text_rules import is_empty, refuse_surrogates
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError, printable
 
 GRPC_PORT, REST_PORT = 8500, 8501
@@ -106,9 +106,10 @@ class Client(contextlib.AbstractContextManager):
         Raises:
             RequestError: this request failed, e.g. by a timeout. Another request may succeed.
             UserError: the server cannot be reached, the server does not have the model or the signature, the signature
-                does not have the inputs and outputs of t2t-exporter's models, or a text has a lone surrogate, which
-                UTF-8 cannot encode.
+                does not have the inputs and outputs of t2t-exporter's models, `texts` is a str, or a text has a lone
+                surrogate, which UTF-8 cannot encode.
         """
+        refuse_single_string(texts=texts)
         numbers = [number for number, text in enumerate(texts) if not is_empty(text)]
         answers = [EMPTY] * len(texts)
         if numbers:

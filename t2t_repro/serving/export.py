@@ -20,7 +20,7 @@ from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import first_line
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
 from t2t_repro.serving.versions import SAVED_MODEL, new_version
 
 
@@ -35,13 +35,14 @@ class Served(tf.Module):
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
 
     Raises:
-        UserError: `Translator.check` refuses the translator's decode_hparams for its model.
+        UserError: the translator samples, or `Translator.check` refuses its decode_hparams for its model.
     """
 
     def __init__(self, translator: Translator) -> None:
         super().__init__()
         params = translator.decode_hparams
         translator.check(params)
+        refuse_decode_hparams(params, ["sampling_method"], "a served model always uses beam search")
         self._translator = translator
         self._best_params = dataclasses.replace(params, return_beams=False, n=1)
         self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)
@@ -85,8 +86,8 @@ class Served(tf.Module):
         """Translates texts that are encoded as subword ids.
 
         Args:
-            inputs: int32 [B, S]. Each row ends at its first 1, the end token; later ids in the row are ignored. Ids
-                that are not in the vocabulary are dropped.
+            inputs: int32 [B, S]. Ids after the first 1, the end token, of a row are ignored. A row without an end
+                token gets one. Ids that are not in the vocabulary are dropped.
 
         Returns:
             "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
@@ -152,11 +153,7 @@ class Served(tf.Module):
 
     def _encode(self, vocabulary: GraphVocabulary, texts: Any) -> Any:
         """Returns the ids of strings [B] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
-        ids = vocabulary.tokenize(texts)
-        if self._max_length:
-            ids = ids[:, : self._max_length - 1]
-        ends = tf.fill([tf.shape(texts)[0], 1], EOS_ID)
-        return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
+        return self._with_ends(vocabulary.tokenize(texts))
 
     def _encode_sources(self, texts: Any) -> Any:
         """Returns the ids of texts to translate, strings [B], as `_encode` does. See `Vocabulary.strips_sources`."""
@@ -164,17 +161,17 @@ class Served(tf.Module):
         return self._encode(self._sources, graph_strip(texts) if strips else texts)
 
     def _clean(self, ids: Any) -> Any:
-        """Returns ids [B, S] without invalid ids and without the ids after the first end token of each row.
-
-        Cuts the rows to the maximum length and pads them with 0.
-        """
-        has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1, exclusive=True) > 0
+        """Returns ids [B, S] as `_encode` does, without invalid ids and without ids after a row's first end token."""
+        has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.sources.size) & ~has_ended
-        ids = tf.ragged.boolean_mask(ids, is_valid).to_tensor(PAD_ID)
+        return self._with_ends(tf.ragged.boolean_mask(ids, is_valid))
+
+    def _with_ends(self, ids: Any) -> Any:
+        """Returns ragged ids [B, S] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
         if self._max_length:
-            last = tf.where(ids[:, self._max_length - 1 :] == PAD_ID, PAD_ID, EOS_ID)[:, :1]
-            ids = tf.concat([ids[:, : self._max_length - 1], last], axis=1)
-        return ids
+            ids = ids[:, : self._max_length - 1]
+        ends = tf.fill([ids.nrows(tf.int32), 1], EOS_ID)
+        return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
 
 def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:

@@ -143,7 +143,8 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     lines_before = journal.read_bytes().count(b"\n")
     with open(journal, "ab") as file:
         file.write(b'[5, {"hypoth')  # a kill can leave an incomplete last line
-    refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "--resume")
+    refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "delete")
+    refused(run("decoder", *flags, hparams), "x.de.unfinished", "--resume")
 
     # In this run the disk is full after some more lines. The journal keeps these lines, so the next run can continue.
     with largest_file(journal.stat().st_size + 3000):
@@ -306,6 +307,7 @@ def test_a_target_language_is_never_guessed(trained: TrainedModel, tmp_path: Pat
         (["--score_file=pairs", "--long_lines=error"], ("--long_lines", "--score_file")),
         (["--score_file=pairs", "--decode_hparams=alpha=1.0"], ("alpha=1.0", "--score_file")),
         (["--shards=2"], ("--shards", "--decode_to_file")),
+        (["--shards=2", "--decode_to_file=x"], ("--shards needs --shard_id", "for each shard")),
         (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
         (["--output_attention"], ("--output_attention", "jsonl")),
         (["--output_format=jsonl", "--decode_hparams=write_beam_scores=true"], ("write_beam_scores=True", "jsonl")),
@@ -347,9 +349,11 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
             result = run("decoder", model, flag, "--decode_to_file=used", cwd=tmp_path)
             refused(result, "used: another process is writing this file; wait for its end, or choose another")
     os.mkfifo(tmp_path / "pipe")
-    for flags in (["--shards=2"], ["--resume"]):
+    for flags in (["--shards=2", "--shard_id=0"], ["--resume"]):
         result = run("decoder", model, *flags, "--decode_to_file=pipe", input="one\n", cwd=tmp_path)
         refused(result, "pipe", "regular file")
+    result = run("decoder", model, "--decode_to_file=x.gz", input="one\n", cwd=tmp_path)
+    refused(result, "--decode_to_file=x.gz would be plain text; choose a name without .gz")
     for path in (".", "new/"):
         result = run("decoder", model, f"--decode_to_file={path}", input="one\n", cwd=tmp_path)
         refused(result, f"--decode_to_file={path} is a folder; name a file")

@@ -12,6 +12,7 @@ import pytest
 
 from programs import TrainedModel, refused, run, succeed
 from t2t_repro.decoding.beam_pipeline import BeamJob, Translate, unfinished
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.model_folder import open_folders
 
@@ -112,6 +113,22 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     assert outputs == complete | {"y-00000-000000000002": b"as it was\n"}
 
 
+def test_a_run_does_not_resume_with_another_checkpoint_at_the_same_path(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("one\n")
+    checkpoint = tmp_path / "model.ckpt-1"
+    index = checkpoint.with_name("model.ckpt-1.index")
+    index.touch()
+    job, paths = BeamJob("M", str(checkpoint), DecodeHParams(), f"{tmp_path}/y", resume=True), [f"{tmp_path}/x"]
+    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
+        (tmp_path / "y-00000-000000000000").write_text("eins\n")
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
+        raise KeyboardInterrupt
+    os.utime(index, ns=(0, 0))
+    with pytest.raises(UserError, match="does not belong to an unfinished run"), unfinished(job, paths, 2):
+        pass
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -149,7 +166,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_written(
     (tmp_path / "bad").write_bytes(b"one\n\xff\n")
     (tmp_path / "old-00000-000000000000").touch()
     os.mkfifo(tmp_path / "pipe")
-    usual = [f"--decode_from_file={tmp_path}/good", f"--decode_to_file={tmp_path}/y", "--decode_hparams=beam_size=1"]
+    usual = [f"--decode_from_file={tmp_path}/good", f"--decode_to_file={tmp_path}/y"]
     flags = [flag.replace("FOLDER", str(tmp_path)) for flag in flags]
     result = run("translate-beam", f"--output_dir={trained.folder}", *usual, *flags)
     refused(result, *(word.replace("FOLDER", str(tmp_path)) for word in words))

@@ -163,6 +163,14 @@ def test_values_out_of_range_are_refused(text: str, message: str) -> None:
         ("sampling_method=random,sampling_seed=-1", "sampling_seed=-1 must be 0 or more"),
         ("sampling_method=random,sampling_seed=9223372036854775808", "sampling_seed=9223372036854775808 must be"),
         ("sampling_method=random,coverage_penalty=0.1", "coverage_penalty orders a beam; sampling_method=random has"),
+        (
+            "sampling_method=random,return_beams=true",
+            "return_beams=true returns a beam, and sampling_method",
+        ),
+        (
+            "sampling_method=random,beam_size=4",
+            "beam_size=4 has no effect with sampling_method=random",
+        ),
     ],
 )
 def test_decode_hparams_out_of_range_or_contradictory_are_refused(text: str, message: str) -> None:

@@ -138,14 +138,17 @@ def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(
     assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
 
 
-def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     values = flags.FlagValues()
     for name in ("a", "b", "c", "d"):
         flags.DEFINE_string(name, "", "", flag_values=values)
     seen = []
     arguments = ["--a=~/D,~/E,~", "-b=~", "--c=~x/D,~/E", "--d=x=~/D,~/E"]
-    assert program.run(lambda values: seen.append(values.flag_values_dict()), values, "", ["t2t-x", *arguments]) == 0
+    file = tmp_path / "flags"
+    file.write_text("\n".join(arguments[1:]))
+    command = ["t2t-x", arguments[0], f"--flagfile={file}"]
+    assert program.run(lambda values: seen.append(values.flag_values_dict()), values, "", command) == 0
     expected = ["/home/me/D,/home/me/E,/home/me", "/home/me", "~x/D,~/E", "x=~/D,~/E"]
     assert [seen[0][name] for name in ("a", "b", "c", "d")] == expected
 
@@ -220,3 +223,18 @@ def test_a_program_may_open_more_files_than_the_usual_limit() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
     assert limits == [(most, most)]
+
+
+@pytest.mark.parametrize("second", ["--hparams=b=2", "-hparams=b=2", "--flagfile=flags"])
+def test_hparams_that_are_given_twice_are_refused(
+    second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flags").write_text("--hparams=b=2")
+    values = flags.FlagValues()
+    for name in ("hparams", "hparams_set"):
+        flags.DEFINE_string(name, "", "", flag_values=values)
+    command = ["t2t-x", "--hparams=a=1", "--hparams_set=base"]
+    assert program.run(lambda values: None, values, "", command) == 0
+    assert program.run(lambda values: None, values, "", [*command, second]) == 2
+    assert capsys.readouterr().err.startswith("t2t-x: --hparams is given twice; join the changes with commas")

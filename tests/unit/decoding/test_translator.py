@@ -378,3 +378,13 @@ def test_options_that_do_not_fit_are_refused(
     with pytest.raises(UserError) as error:
         copier.translate(["the dog", "a"], **options)
     assert all(word in str(error.value) for word in words) and "\n" not in str(error.value)
+
+
+def test_a_string_in_place_of_a_list_is_refused(copier: Translator) -> None:
+    with pytest.raises(UserError, match=r"^texts is one string; give a list: \['the dog'\]$"):
+        copier.translate("the dog")
+    with pytest.raises(UserError, match=r"^prefixes is one string"):
+        copier.translate(["a", "a"], "ab")
+    for pair in (("a", ["a"]), (["a"], "a")):
+        with pytest.raises(UserError, match=r"^(sources|targets) is one string"):
+            copier.score(*pair)

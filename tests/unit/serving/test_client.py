@@ -99,6 +99,8 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask:
     assert answers[0].scores == pytest.approx([0.0], abs=1e-4)
     assert client.translate(["", " "]) == [EMPTY, EMPTY]
     assert client.translate([]) == []
+    with pytest.raises(UserError, match="texts is one string"):
+        client.translate("the dog")
     assert served.batches == [7]
 
 

@@ -155,14 +155,15 @@ def test_nbest_gives_the_translators_hypotheses(server: Server) -> None:
             assert scores.tolist() == [0, 0]
 
 
-def test_ids_after_the_end_token_are_ignored(server: Server) -> None:
+def test_ids_after_the_end_token_are_ignored_and_a_missing_end_token_is_added(server: Server) -> None:
     translations = server.translator.translate(["the dog", "a cat sat", "", "a"], n=1)
     sources = [translation.source_ids or (EOS_ID,) for translation in translations]
     length = max(map(len, sources))
     # To join requests of different lengths, a server pads each row with the row's first value.
     padded_with_first = server.ask_tokens([[*ids, *[ids[0]] * (length - len(ids))] for ids in sources])
     padded_with_zeros = server.ask_tokens([[*ids, *[PAD_ID] * (length + 2 - len(ids))] for ids in sources])
-    for answers in (padded_with_first, padded_with_zeros):
+    without_ends = server.ask_tokens([[*ids[:-1], *[PAD_ID] * (length - len(ids))] for ids in sources])
+    for answers in (padded_with_first, padded_with_zeros, without_ends):
         rows = answers["outputs"].tolist()
         assert [tuple(unpadded(row)) for row in rows] == [translation.hypotheses[0].ids for translation in translations]
         assert answers["scores"] == pytest.approx([translation.score for translation in translations], abs=1e-4)
