@@ -266,6 +266,9 @@ class ModelFolder:
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
+        The model is only for decoding and scoring: a method `fold_weights` of the model may have replaced weights by
+        what the model computes from them.
+
         Args:
             checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
             precision: a precision of training or of decoding (see `Layer`).
@@ -295,6 +298,8 @@ class ModelFolder:
                 self.vocabulary.separate_source_size,
             )
         assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
+        if hasattr(model, "fold_weights"):
+            model.fold_weights()
         return model
 
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:

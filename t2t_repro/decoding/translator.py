@@ -32,6 +32,7 @@ from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, changed, refuse_decode_hparams
 from t2t_repro.layers.base import packed_kernels
+from t2t_repro.layers.embedding import Embedding
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
@@ -128,8 +129,8 @@ class Translator:
         check_precision(precision)
         models = [folder.model(checkpoint, precision) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
         for model in models:
-            if isinstance(model, Transformer):
-                model.softmax.store_transposed()
+            if isinstance(softmax := getattr(model, "softmax", None), Embedding):
+                softmax.store_transposed()
         translator = cls(
             models[0] if len(models) == 1 else Ensemble(models),
             folders[0].vocabulary,

@@ -235,8 +235,5 @@ class AttentiveLSTM(LSTM):
         state = self.with_width(state)
         queries = ops.reshape(state.output, (*outer_shape(x), self.width))
         contexts, weights = self.attention(queries, memory)
-        sums = self.sums(ops.reshape(x, (-1, x.shape[-1])))
-        gate_inputs = ops.concatenate([ops.reshape(contexts, (-1, contexts.shape[-1])), state.output], axis=-1)
-        kernel = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
-        step = lstm_step(sums + float32(self.product(gate_inputs, kernel)), state.cell, self.cast_projection())
-        return State(step.output, step.cell), contexts, weights
+        rows = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
+        return self.next_state(self.sums_with_context(*rows), state), contexts, weights

@@ -43,7 +43,8 @@ class Embedding(Layer):
     def store_transposed(self) -> None:
         """Stores the transposed table in a second variable, which takes as much memory and makes `logits` faster.
 
-        On a CPU, greedy search takes 8% less time. If the table changes later, `logits` does not follow the change.
+        On a CPU, greedy search with a Transformer takes 8% less time; wider models gain more. If the table changes
+        later, `logits` does not follow the change.
         """
         shape, dtype = self.table.shape[::-1], self.table.dtype
         self.transposed = self.add_weight(shape=shape, initializer="zeros", dtype=dtype, trainable=False, name="copy")

@@ -31,6 +31,7 @@ class NormalizedLinear(Layer):
         self.g = self.add_weight(shape=(width_out,), initializer=self._initial_norms, name="g")
         # The bias stays in float32 in every precision, because it is added to a float32 sum.
         self.b = self.add_weight(shape=(width_out,), initializer="zeros", name="b", dtype="float32")
+        self.is_folded = False
 
     def _initial_norms(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
         """Returns the norms of the columns of v, [m]."""
@@ -38,9 +39,19 @@ class NormalizedLinear(Layer):
 
     def weight(self) -> Tensor:
         """Returns W [n, m] in the layer's compute_dtype."""
+        if self.is_folded:
+            return ops.cast(self.v, self.compute_dtype)
         v = float32(self.v)
         norms = ops.sqrt(ops.sum(ops.square(v), axis=0))
         return ops.cast(v * (float32(self.g) / norms), self.compute_dtype)
+
+    def fold(self) -> None:
+        """Replaces the values of v by W, so that decoding does not compute W at each step.
+
+        The layer can no longer be trained.
+        """
+        self.v.assign(self.weight())
+        self.is_folded = True
 
     def call(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., m], for x [..., n]."""

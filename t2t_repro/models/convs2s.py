@@ -20,6 +20,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.convolution import convolution, convolution_step, empty_cache
 from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
 from t2t_repro.layers.weight_normalization import NormalizedLinear
@@ -202,6 +203,7 @@ class ConvS2S(EncoderDecoder):
                 width = layers[hparams.decoder_layers - 1].width
                 output_width = hparams.output_embedding_size or hparams.hidden_size
                 self.decoder_out = self._linear(width, output_width, False, "out")
+            self.softmax: NormalizedLinear | Embedding = self.embedding
             if not hparams.shared_embedding_and_softmax_weights:
                 self.softmax = self._linear(output_width, vocab_size, True, "softmax")
         if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
@@ -219,6 +221,12 @@ class ConvS2S(EncoderDecoder):
         widths_in = [layers[0].width, *(layer.width for layer in layers)]
         arguments = enumerate(zip(widths_in, layers, strict=False))
         return [kind(*shapes, self.hparams, self.dtype_policy.name, f"layer_{i}") for i, shapes in arguments]
+
+    def fold_weights(self) -> None:
+        """Replaces v by the weight W in all layers with weight normalization; see `NormalizedLinear.fold`."""
+        for layer in self._flatten_layers():
+            if isinstance(layer, NormalizedLinear):
+                layer.fold()
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""
@@ -252,8 +260,8 @@ class ConvS2S(EncoderDecoder):
     def _logits(self, h: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the logits [B, T, V] of the last layer's output h [B, T, D]."""
         h = dropout(self.decoder_out(h), self.rate, seeds)
-        if self.hparams.shared_embedding_and_softmax_weights:
-            return self.embedding.logits(h) + self.softmax_bias
+        if isinstance(self.softmax, Embedding):
+            return self.softmax.logits(h) + self.softmax_bias
         return self.softmax(h)
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from models import Copier, weights_of, write_checkpoint
+from t2t_repro import registry
 from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import Sources, generate_outputs
@@ -20,6 +21,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.model_folder import ModelFolder
+from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
 
 TEXTS = ["the dog", "", "a cat sat on the dog", " ", "cat", "Ω 漢", "\t", "the cat sat on the dog and the cat", "a"]
@@ -388,3 +390,15 @@ def test_a_string_in_place_of_a_list_is_refused(copier: Translator) -> None:
     for pair in (("a", ["a"]), (["a"], "a")):
         with pytest.raises(UserError, match=r"^(sources|targets) is one string"):
             copier.score(*pair)
+
+
+@pytest.mark.parametrize(
+    "name", ["bytenet_tiny", "convs2s_tiny", "deep_att_tiny", "gnmt_tiny", "moe_tiny", "transformer_tiny"]
+)
+def test_each_model_decodes_with_a_transposed_embedding(
+    name: str, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = make_model(registry.hparams(name), folder.vocabulary.size)
+    monkeypatch.setattr(ModelFolder, "model", lambda *arguments: model)
+    Translator.from_folders([folder], ["checkpoint"], DecodeHParams())
+    np.testing.assert_array_equal(model.softmax.transposed, np.asarray(model.softmax.table).T)

@@ -24,6 +24,7 @@ from decoding_models import (
 )
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import dropout
+from t2t_repro.layers.weight_normalization import NormalizedLinear
 from t2t_repro.models.convs2s import ConvS2S, scale_gradient
 from t2t_repro.training.step import TrainStep, adam
 
@@ -202,3 +203,13 @@ def test_a_model_learns_a_batch_by_heart() -> None:
     step, batch = TrainStep(model, optimizer, 0.0, strategy), (INPUTS, TARGETS, np.arange(2, dtype=np.uint32))
     losses = [TrainStep.read(step([batch], 6, (1, number))).loss for number in range(60)]
     assert losses[-1] < 0.1 < 1 < losses[0]
+
+
+@variants
+def test_folded_weights_give_equal_logits(changes: dict[str, Any]) -> None:
+    model = build(changes)
+    expected = model(INPUTS, TARGETS)
+    model.fold_weights()
+    linears = [layer for layer in model._flatten_layers() if isinstance(layer, NormalizedLinear)]
+    assert linears and all(layer.is_folded for layer in linears)
+    np.testing.assert_array_equal(model(INPUTS, TARGETS), expected)
