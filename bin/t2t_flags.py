@@ -152,6 +152,13 @@ TRANSLATE_ALL = {
 }
 """Answers to flags of tensor2tensor's t2t-translate-all, which t2t-decoder replaces."""
 
+IMPORT = {
+    "model": "only tensor2tensor's model transformer can be imported; omit it",
+    "hparams": "t2t-import reads hparams.json: give --hparams_json, or --hparams_set if the file is lost",
+    "data_dir": "t2t-import looks for the vocabulary in the folder of the training; if it is elsewhere, give --vocab",
+}
+"""Answers to flags that a user of tensor2tensor may give to t2t-import."""
+
 LOGGING = dict.fromkeys(("alsologtostderr", "logtostderr", "verbosity", "v"), "messages go to standard error; omit it")
 
 ANSWERS = {
@@ -162,8 +169,9 @@ ANSWERS = {
     "t2t-avg-checkpoints": AVERAGE,
     "t2t-bleu": BLEU,
     "t2t-query-server": QUERY,
+    "t2t-import": IMPORT,
 }
-"""For each program: the answers to flags of tensor2tensor's program that it does not have."""
+"""For each program: the answers to flags of tensor2tensor's programs that it does not have."""
 
 
 HPARAMS: dict[str, tuple[str, type]] = {

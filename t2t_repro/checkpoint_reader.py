@@ -77,8 +77,13 @@ def default_checkpoint(folder: Path) -> str:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Returns the content of a checkpoint; raises UserError if the checkpoint is missing or damaged."""
+    """Returns the content of a checkpoint.
+
+    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor.
+    """
     with open_checkpoint(path) as reader:
+        if reader.has_tensor("global_step"):
+            raise UserError(f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import")
         prefix, suffix = "weights/", _key("")
         dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
         if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:

@@ -113,7 +113,10 @@ class ModelFolder:
             try:
                 texts[name] = read_text(self.path / name)
             except (FileNotFoundError, NotADirectoryError):
-                raise UserError(f"{path}: no {name} there, so this is not a model folder; run t2t-trainer") from None
+                cure = "run t2t-trainer"
+                if checkpoints_in(self.path):
+                    cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={path}"
+                raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
         if not problem:

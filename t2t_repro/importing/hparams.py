@@ -25,6 +25,7 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "factored_logits": (False,),
     "hard_attention_k": (0,),
     "num_area_layers": (0,),
+    "vocab_divisor": (1,),
 }
 """For each of tensor2tensor's hparams that changes what its Transformer computes: the values that can be imported."""
 NUMBERS = (

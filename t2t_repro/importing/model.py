@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -15,7 +14,7 @@ from t2t_repro import registry
 from t2t_repro.checkpoint_reader import find_checkpoint
 from t2t_repro.data.t2t_vocabularies import ByteVocabulary
 from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, first_line
 from t2t_repro.hparam import HParams
 from t2t_repro.importing import hparams as old_hparams
 from t2t_repro.importing.old_folder import OldFolder, last_checkpoints, read_hparams
@@ -75,8 +74,14 @@ class Import:
             paths = [find_checkpoint(request.checkpoint, "--checkpoint")]
         self.checkpoints = paths
         self.variables = OldVariables(paths)
-        self.hparams, self._hparams_source = self._hparams(request)
-        self.weights = self.variables.weights(self.hparams)
+        try:
+            self.hparams, self._hparams_source = self._hparams(request)
+            self.weights = self.variables.weights(self.hparams)
+        except (ValueError, IndexError, ZeroDivisionError) as error:
+            raise UserError(
+                f"{paths[-1]}: a weight has another number of dimensions than in tensor2tensor's transformer "
+                f"({first_line(error)}); it is a checkpoint of another model"
+            ) from None
         name = request.problem or self.folder.flags.get("problem", "")
         self.problem = self._problem(name, request.settings)
         self.vocabulary, self._vocabulary_paths = self._vocabulary(request, name.removesuffix(registry.REVERSED))
@@ -150,9 +155,14 @@ class Import:
         files = self.folder.vocabulary_files(problem)
         fitting: dict[Path, Vocabulary] = {}
         for file in files:
-            # A file of another problem may be of a kind that its name does not say. If it is the only file, say so.
-            with contextlib.suppress(*[UserError] * (len(files) > 1)):
-                fitting |= {file: vocabulary} if (vocabulary := load_vocabulary(file, kind)).size == size else {}
+            try:
+                vocabulary = load_vocabulary(file, kind)
+            except UserError:
+                if len(files) == 1:
+                    raise
+                continue  # this file may belong to another problem
+            if vocabulary.size == size:
+                fitting[file] = vocabulary
         if len({vocabulary.fingerprint for vocabulary in fitting.values()}) == 1:
             file, vocabulary = next(iter(fitting.items()))
             return vocabulary, str(file)
@@ -172,7 +182,7 @@ class Import:
             layers = f"{sizes.encoder_layers} encoder and {sizes.decoder_layers} decoder layers"
         norm = "pre-norm" if sizes.norm_before else "post-norm"
         count = sum(value.size for value in self.weights.values())
-        unused = [f"{number} variables {kind}" for kind, number in sorted(self.variables.unused.items())]
+        unused = [f"{kind} ({number})" for kind, number in sorted(self.variables.unused.items())]
         sides = [self.vocabulary.sources, self.vocabulary][-len(self._vocabulary_paths) :]
         vocabularies = " to ".join(
             f"{vocabulary.size:,} {vocabulary.kind} ({path})"

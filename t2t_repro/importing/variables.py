@@ -20,9 +20,11 @@ from t2t_repro.importing.hparams import stack_sizes
 SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`."""
 UNUSED = {
-    "of the optimizer": re.compile(r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power"),
-    "with averages of losses": re.compile(r"losses_avg/.*"),
-    "that count steps": re.compile(r"global_step|train_stats/.*"),
+    "optimizer variables": re.compile(
+        r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power"
+    ),
+    "averages of losses": re.compile(r"losses_avg/.*"),
+    "step counters": re.compile(r"global_step|train_stats/.*"),
 }
 """Kinds of variables that are not weights, and patterns of their names."""
 EMBEDDING = re.compile(rf"{SCOPE}(symbol_modality_\d+_\d+)/(shared|input_emb|target_emb|softmax)/weights_(\d+)")
@@ -51,6 +53,7 @@ class OldVariables:
         self.path, self.step = paths[-1], 0
         self.unused: Counter[str] = Counter()
         """Number of variables of each kind in `UNUSED`."""
+        self._dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
         self._weights = self._read(paths[0])
         for path in paths[1:]:
             other = self._read(path)
@@ -60,11 +63,12 @@ class OldVariables:
                 raise UserError(f"{path}: has other weights than {paths[0]}; average checkpoints of one training run")
             for name, value in other.items():
                 self._weights[name] += value
-        for value in self._weights.values():
-            value /= len(paths)
+        if len(paths) > 1:
+            for value in self._weights.values():
+                value /= len(paths)
 
     def _read(self, path: str) -> dict[str, np.ndarray]:
-        """Returns the weights in a checkpoint, float64, by name. Sets `step` and `unused`."""
+        """Returns the weights in a checkpoint by name. Sets `step` and `unused`."""
         weights: dict[str, np.ndarray] = {}
         self.unused.clear()
         with open_checkpoint(path) as reader:
@@ -81,7 +85,7 @@ class OldVariables:
                 if kind:
                     self.unused[kind] += 1
                 else:
-                    weights[name] = np.asarray(reader.get_tensor(name), np.float64)
+                    weights[name] = np.asarray(reader.get_tensor(name), self._dtype)
                 if name == "global_step":
                     self.step = int(reader.get_tensor(name))
         return weights
@@ -139,14 +143,14 @@ class OldVariables:
                 weights["target_embedding/table"] = self._embedding(target)
         used = {name for name in self._weights if EMBEDDING.fullmatch(name)}
         for name, old_names in self._names(hparams):
-            weights[name] = np.concatenate([self._get(old_name) for old_name in old_names], axis=-1)
+            weights[name] = _joined([self._get(old_name) for old_name in old_names], axis=-1)
             used |= {SCOPE + old_name for old_name in old_names}
         if others := sorted(self._weights.keys() - used):
             raise UserError(
                 f"{self.path}: has {len(others)} weights that no Transformer here has, such as {others[0]}; it is a "
                 "checkpoint of another model, or of a very old tensor2tensor"
             )
-        return {SCOPE + name: value.astype(np.float32) for name, value in weights.items()}
+        return {SCOPE + name: value for name, value in weights.items()}
 
     def _names(self, hparams: HParams) -> Iterator[tuple[str, list[str]]]:
         """Yields our name of each weight, except embeddings, and tensor2tensor's names of the parts that it joins."""
@@ -213,11 +217,15 @@ class OldVariables:
         return chosen
 
     def _embedding(self, embedding: tuple[str, str]) -> np.ndarray:
-        """Returns an embedding [V, D], joined from its parts in the order of their numbers."""
+        """Returns an embedding, float32 [V, D], joined from its parts in the order of their numbers."""
         parts = {}
         for name, value in self._weights.items():
             if (match := EMBEDDING.fullmatch(name)) and match.group(1, 2) == embedding:
                 parts[int(match[3])] = value
         if sorted(parts) != list(range(len(parts))):
             raise UserError(f"{self.path}: parts of the embedding {'/'.join(embedding)} are missing; copy it again")
-        return np.concatenate([parts[number] for number in range(len(parts))])
+        return _joined([parts[number] for number in range(len(parts))], axis=0)
+
+
+def _joined(parts: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    return np.concatenate(parts, axis=axis, dtype=np.float32, casting="same_kind")

@@ -50,7 +50,7 @@ def refused(*arguments: str, cwd: Path) -> str:
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
     text = imports("--t2t_model=old", cwd=old.parent)
-    assert "step 20" in text and "post-norm" in text and "1 variables that count steps" in text
+    assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
     folder = ModelFolder(old.parent / "new")
     assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
     model, expected = folder.model(folder.checkpoint()), by_our_names(weights())
@@ -196,6 +196,8 @@ def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
         ("--t2t_model=old --checkpoint=old/model.ckpt-20", "--t2t_model and --checkpoint: give one of them"),
         ("--t2t_model=old --source_vocab=v", "--source_vocab and --target_vocab: give both"),
         ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
+        ("--t2t_model=averages", "give --checkpoint, e.g. --checkpoint=averages/averaged.ckpt-0"),
+        ("--t2t_model=old --data_dir=D", "--data_dir does not exist here: t2t-import looks for the vocabulary in"),
         ("--t2t_model=.", ".: has 0 checkpoints model.ckpt-*, not 1; copy the checkpoint there"),
         (
             "--t2t_model=old --average_last=3",
@@ -219,6 +221,8 @@ def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> 
     write_vocabulary(old.parent / "small.subwords", 90)
     text = (old / VOCABULARY).read_text()
     (old.parent / "broken.subwords").write_text(text.replace("'<EOS>_'", "'<EOS>_"))
+    (old.parent / "averages").mkdir()
+    (old.parent / "averages" / "averaged.ckpt-0.index").touch()
     assert message in refused(*arguments.split(), cwd=old.parent)
 
 
@@ -240,6 +244,24 @@ def test_a_damaged_folder_is_refused(old: Path, name: str, contents: str | None,
     if contents is not None:
         (old / name).write_text(contents)
     assert message in refused("--t2t_model=old", cwd=old.parent)
+
+
+@pytest.mark.parametrize("name", ["encoder/layer_0/self_attention/multihead_attention/q", "encoder/layer_0/ffn/conv1"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_weight_with_a_wrong_number_of_dimensions_is_refused(old: Path, name: str, shape: tuple[int, ...]) -> None:
+    for file in old.glob("model.ckpt*"):
+        file.unlink()
+    write_old_checkpoint(old, weights() | {f"transformer/body/{name}/kernel": np.ones(shape, "float32")}, 20)
+    text = refused("--t2t_model=old", cwd=old.parent)
+    assert "old/model.ckpt-20: a weight has another number of dimensions than in tensor2tensor's transformer" in text
+
+
+def test_other_programs_say_that_an_old_model_must_be_imported(old: Path) -> None:
+    for program in ("decoder", "exporter", "avg-checkpoints"):
+        result = programs.run(program, "--output_dir=old", cwd=old.parent)
+        assert result.returncode == 2
+        cure = "if tensor2tensor trained the model, run t2t-import --t2t_model=old"
+        assert result.stderr == f"t2t-{program}: old: no problem.json there, so this is not a model folder; {cure}\n"
 
 
 def test_a_vocabulary_of_another_size_is_refused(old: Path) -> None:

@@ -92,6 +92,7 @@ def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dic
         ({"ffn_layer": "local_moe"}, "ffn_layer='local_moe' cannot be imported, only 'dense_relu_dense'"),
         ({"proximity_bias": True}, "proximity_bias=True cannot be imported, only False"),
         ({"pos": "timing_from_features"}, "pos='timing_from_features' cannot be imported, only 'timing' or 'emb'"),
+        ({"vocab_divisor": 8}, "vocab_divisor=8 cannot be imported, only 1"),
         ({"num_heads": "four"}, "num_heads='four' must be of type int"),
         ({"num_heads": 3}, "num_heads=3 does not divide hidden_size=32"),
         ({"norm_epsilon": True}, "norm_epsilon=True must be of type float"),

@@ -13,6 +13,7 @@ import tensorflow as tf
 from golden_model import HPARAMS, by_our_names
 from models import write_checkpoint
 from old_models import weights, write_old_checkpoint
+from t2t_repro.checkpoint_reader import read_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.importing.variables import OldVariables
 from t2t_repro.models.transformer import Transformer
@@ -34,7 +35,7 @@ def test_every_weight_of_the_golden_model_gets_our_name(tmp_path: Path) -> None:
     others = {"training/beta1_power": np.ones(()), "losses_avg/problem_0/total_loss": np.ones(())}
     old = read(tmp_path, weights() | slots | others, 250_000)
     assert old.step == 250_000
-    assert old.unused == {"of the optimizer": len(slots) + 1, "with averages of losses": 1, "that count steps": 1}
+    assert old.unused == {"optimizer variables": len(slots) + 1, "averages of losses": 1, "step counters": 1}
     found, expected = old.weights(HPARAMS), by_our_names(weights())
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -194,3 +195,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> None:
         (data if damage == "missing" else path.with_name(f"{path.name}.index")).unlink()
     with pytest.raises(UserError, match=r"model\.ckpt-0: this checkpoint is (damaged|missing)"):
         OldVariables([str(path)])
+
+
+def test_an_old_checkpoint_is_not_called_damaged_by_other_programs(tmp_path: Path) -> None:
+    path = write_old_checkpoint(tmp_path, weights())
+    with pytest.raises(UserError, match=r"ckpt-0: this checkpoint is one of tensor2tensor; import it with"):
+        read_checkpoint(path)
