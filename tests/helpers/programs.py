@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import gzip
 import importlib
+import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,7 @@ class TrainedModel:
 
 def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs t2t-PROGRAM in pytest's process. An exception that the program does not handle fails the test."""
+    arguments = last_hparams(arguments)
     name, module = f"t2t-{program}", _module(program)
     values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
     with ExitStack() as stack:
@@ -66,7 +69,15 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
 def run_process(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs t2t-PROGRAM in a new process; `options` go to subprocess.run."""
     options = {"capture_output": True, **ENCODING} | options
-    return subprocess.run([*command(program), *arguments], check=False, **options)
+    return subprocess.run([*command(program), *last_hparams(arguments)], check=False, **options)
+
+
+def last_hparams(arguments: Sequence[str | Path]) -> tuple[str, ...]:
+    """Returns the flags without each --hparams and --decode_hparams that a later one in a test's list replaces."""
+    texts = [str(argument) for argument in arguments]
+    last = {text.split("=")[0]: index for index, text in enumerate(texts)}
+    kept = [not re.match("--(decode_)?hparams=", text) or last[text.split("=")[0]] == i for i, text in enumerate(texts)]
+    return tuple(itertools.compress(texts, kept))
 
 
 def command(program: str) -> list[str]:

@@ -230,8 +230,7 @@ def test_a_model_folder_that_one_worker_does_not_see_is_refused(data: Path, tmp_
 def test_two_workers_stop_early_at_the_same_step(data: Path, tmp_path: Path) -> None:
     # The learning rate is almost 0, so no later evaluation has a lower dev loss than the first.
     flags = ["--train_steps=50", "--local_eval_frequency=3", "--early_stopping_patience=2",
-             "--save_checkpoints_secs=600", f"--hparams={HPARAMS},learning_rate_constant=1e-30",
-             "--model=transformer"]  # fmt: skip
+             "--save_checkpoints_secs=600", f"--hparams={HPARAMS},learning_rate_constant=1e-30"]  # fmt: skip
     for result in ended(*start_two(data, tmp_path / "m", *flags)):
         assert result.returncode == 0, result.stderr
     assert list(map(step_of, checkpoints_in(tmp_path / "m"))) == [9]

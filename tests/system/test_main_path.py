@@ -1,4 +1,7 @@
-"""The main sequence of programs, from raw text to a translation by a served model, and the programs' default flags."""
+"""The main sequence of programs, from raw text to a translation, and the programs' default flags.
+
+test_served.py tests the exported model.
+"""
 
 from __future__ import annotations
 
@@ -66,18 +69,6 @@ def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path
     assert outputs[1] == outputs[3] == outputs[5] == ""
     assert outputs[0] and outputs[2] and outputs[4]
     assert succeed(*decoder, input=source).stdout == "\n".join(outputs)
-
-    succeed("exporter", f"--output_dir={model}", "--decode_hparams=extra_length=5")
-    server = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-print(json.dumps([text.decode() for text in translate(inputs=tf.constant(json.loads(sys.argv[2])))["outputs"].numpy()]))
-assert not any(name.startswith(("t2t_repro", "keras")) and "t2t" in name for name in sys.modules)
-"""
-    arguments = [sys.executable, "-c", server, str(model / "export" / "1"), json.dumps(LINES)]
-    answer = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert json.loads(answer.stdout) == outputs[:-1]
 
 
 def test_the_trainer_writes_hparams_and_checkpoints(trained: TrainedModel) -> None:

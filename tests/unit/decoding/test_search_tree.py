@@ -166,7 +166,7 @@ def sentences(count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("count", "options"),
     [
-        (50, {"beam_size": 4, "n": 4}),
+        (15, {"beam_size": 4, "n": 4}),
         (10, {"beam_size": 1, "alpha": 1.0}),
         (10, {"beam_size": 4, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3}),
         (10, {"beam_size": 4, "return_beams": True, "repeat_ngram_size": 1, "repeat_ngram_penalty": 2.0}),
