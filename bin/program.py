@@ -19,6 +19,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
@@ -151,6 +152,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
             raise UserError(f"--{name} is given twice; join the changes with commas: --{name}=a=1,b=2")
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
+    flags.DEFINE_bool("version", False, "print the versions of this program, TensorFlow and Keras", flag_values=values)
     usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
     flags.DEFINE_string("t2t_usr_dir", "", usr_dir, flag_values=values)
     # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
@@ -163,6 +165,8 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         write_lines([f"{help_title}{values.get_help()}"])
     elif values.registry_help:
         write_lines([registry.help_text()])
+    elif values.version:
+        write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
     else:
         positional = values(argv)[1:]
         if positional:

@@ -119,7 +119,7 @@ def check_choices(values: flags.FlagValues) -> None:
         raise UserError("--word has no effect with --figure=5, which draws all words; omit it")
     if values.figure and len(values.layers) > 1:
         raise UserError(f"--layers={','.join(values.layers)}: --figure draws one layer; give one number")
-    for name in ("style", "attention"):
+    for name in ("style", "attention", "target", "merge_subwords"):
         if values.figure and values[name].present:
             raise UserError(f"--{name} has no effect with --figure; omit it")
     for name in ("style", "word"):

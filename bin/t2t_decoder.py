@@ -188,6 +188,8 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[Line]:
     """
     name = values.decode_from_file or "standard input"
     if values.decode_from_file in program.STANDARD_STREAMS:
+        if sys.stdin.isatty():
+            say("type lines to translate, then Ctrl-D; --decode_interactive translates each line at once")
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))

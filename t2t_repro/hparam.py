@@ -329,7 +329,7 @@ class DecodeHParams:
         fields = dataclasses.fields(self)
         shown = [field.name for field in fields[:4]]
         shown += [field.name for field in fields[4:] if getattr(self, field.name) != field.default]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 
 def refuse_decode_hparams(

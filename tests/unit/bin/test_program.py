@@ -108,7 +108,8 @@ def test_a_wrong_argument_is_one_line(argument: str, message: str, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("flag", "text"), [("-h", "Counts.\n\nFlags of t2t-counter:\n"), ("--registry_help", "problems:\n")]
+    ("flag", "text"),
+    [("-h", "Counts.\n\nFlags of t2t-counter:\n"), ("--registry_help", "problems:\n"), ("--version", "t2t_repro ")],
 )
 def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     def main(values: flags.FlagValues) -> None:

@@ -55,7 +55,7 @@ def test_files(model: str, tmp_path: Path) -> None:
 
 def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     out = tmp_path / "f"
-    flags = f"--output_dir={model}", f"--out={out}", "--target=a", "--format=svg"
+    flags = f"--output_dir={model}", f"--out={out}", "--format=svg"
     programs.succeed("attention", *flags, "--figure=4")
     text = (out / "figure4.svg").read_text("utf-8")
     assert ">application<" in text and 'layer 1, heads 1 and 2, "its"' in text.replace("&quot;", '"')
@@ -78,6 +78,8 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
         ([SOURCE, f"--layers={'1' * 5000}"], "...: not a number"),
         ([SOURCE, "--heads=1,"], "--heads=: not a number"),
         ([SOURCE, "--figure=3", "--style=lines"], "--style has no effect with --figure; omit it"),
+        ([SOURCE, "--figure=3", "--target=Hund"], "--target has no effect with --figure; omit it"),
+        ([SOURCE, "--figure=3", "--merge_subwords"], "--merge_subwords has no effect with --figure; omit it"),
         ([SOURCE, "--word=dog", "--style=heatmap"], "--word has no effect without --style=lines"),
         ([SOURCE, "--word=dog", "--figure=5"], "--word has no effect with --figure=5"),
         ([SOURCE, "--figure=3", "--layers=1,2"], "--layers=1,2: --figure draws one layer; give one number"),

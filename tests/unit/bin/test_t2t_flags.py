@@ -41,7 +41,7 @@ T2T_FLAGS = {
     "cloud_mlengine_model_name cloud_mlengine_model_version",
 }
 """For each program here, the flags of tensor2tensor's programs that it replaces."""
-ALWAYS = {"help", "registry_help", "t2t_usr_dir"}
+ALWAYS = {"help", "registry_help", "t2t_usr_dir", "version"}
 
 
 def our_flags(program: str) -> set[str]:

@@ -74,7 +74,7 @@ def test_the_papers_base_stands_beside_its_figures(make_folder: MakeFolder) -> N
         "Trained in 12.50 hours on 8 x P100, in float32; seed 7; data 0123456789ab,",
         f"vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size}",
         "changed settings of the problem: none; changed hparams: train_steps=90000. ",
-        " Averaged checkpoints: 4. Decoded with DecodeHParams(beam_size=4,",
+        " Averaged checkpoints: 4. Decoded with beam_size=4,",
         "perplexity is per piece of its own vocabulary.",
         "As released: as by tensor2tensor's script in its first version. ASCII punctuation: Unicode punctuation is",
     ):
@@ -94,7 +94,7 @@ def test_a_parsers_f1_stands_beside_the_papers(make_folder: MakeFolder) -> None:
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     words = " ".join(text.split())
     assert "\n\nTrained, in float32; seed 7;" in text  # the report omits the unknown time and hardware
-    assert "changed hparams: none. " in words and "DecodeHParams(beam_size=21, alpha=0.3, extra_length=300" in words
+    assert "changed hparams: none. " in words and "beam_size=21, alpha=0.3, extra_length=300" in words
 
 
 def test_differences_from_the_papers_experiment_are_named(make_folder: MakeFolder) -> None:
