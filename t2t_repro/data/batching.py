@@ -23,6 +23,9 @@ ROWS = 8
 """Divisor of the number of examples in a large block (a group of examples of similar length). CPUs and GPUs multiply
 matrices in groups of eight rows. On a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
 
+SLICE = 1 << 20
+"""Number of examples in one array operation on the keys of an epoch's examples."""
+
 COUNTED_STEPS = 2000
 """Maximum number of steps of an epoch from which padding is estimated. More steps hardly change the estimate."""
 
@@ -121,8 +124,8 @@ def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generato
 
 def _slices(count: int) -> Iterator[slice]:
     """Yields slices that together cover 0 .. count - 1. Callers work on one slice at a time, to keep arrays small."""
-    for start in range(0, count, 1 << 20):
-        yield slice(start, min(start + (1 << 20), count))
+    for start in range(0, count, SLICE):
+        yield slice(start, min(start + SLICE, count))
 
 
 def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:

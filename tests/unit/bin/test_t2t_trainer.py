@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
@@ -31,6 +32,21 @@ def test_only_the_default_number_of_decoded_lines_has_a_time_limit(
     assert configs == [
         RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=lines, limits_decoding=is_limited)
     ]
+
+
+def test_the_flags_for_threads_reach_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    for kind in ("intra", "inter"):
+        name = f"set_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, name, lambda count, kind=kind: calls.append((kind, count)))
+    monkeypatch.setattr(loop, "train", lambda *run: None)
+    for arguments in ([], ["--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]):
+        assert calls == []
+        values = flags.FlagValues()
+        t2t_trainer.define_flags(values)
+        values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
+        t2t_trainer.train(values, HParams(), None)
+    assert calls == [("intra", 3), ("inter", 2)]
 
 
 @pytest.mark.parametrize("num_last_checkpoints", [1, 5])

@@ -53,6 +53,14 @@ def test_an_epoch_has_each_example_once(count: int, batch_size: int) -> None:
     assert np.array_equal(np.sort(taken), np.arange(count))
 
 
+def test_a_plan_that_is_made_in_slices_has_each_example_once_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "SLICE", 7)
+    lengths = news(1000)
+    order = plan(lengths, 500, 256, seed=1, epoch=0).order
+    assert np.array_equal(np.sort(order), np.arange(1000))
+    assert np.all(np.diff(lengths[1, order]) >= 0)
+
+
 def test_examples_with_a_longer_side_are_omitted() -> None:
     lengths = np.array([[5, 11, 5, 10, 12, 1], [5, 5, 11, 10, 12, 1]])
     taken = np.concatenate(steps(plan(lengths, 10, 10, seed=1, epoch=0)))

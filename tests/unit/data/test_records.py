@@ -267,6 +267,18 @@ def test_records_read_together_equal_records_read_one_by_one(
     assert [side.tolist() for side in stored.read(numbers[:0])] == [[], []]
 
 
+@pytest.mark.parametrize("was_reversed", [False, True])
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path, was_reversed: bool, side: int) -> None:
+    pairs = [([5, 1], [6, 1]), ([9, 1], [9, 1])]
+    path = written(tmp_path, pairs)
+    sizes = [10, 10]
+    assert len(Records([path], was_reversed, (10, 10)).read(np.arange(2))[0]) == 4
+    sizes[side] = 9
+    with pytest.raises(UserError, match="record 1"):
+        Records([path], was_reversed, (sizes[0], sizes[1])).read(np.arange(2))
+
+
 def test_unusual_records_are_read_together_with_others(tmp_path: Path) -> None:
     pairs = [([5, 1], [6, 1]), ([], [7, 1]), ([2**31 - 1, 1], []), ([], []), ([8], [9])]
     stored = Records([written(tmp_path, pairs)])

@@ -209,6 +209,14 @@ def test_a_client_is_usable_after_a_failed_request(ask: Any, served: Served) -> 
     assert client.translate(["good"])[0].text == "good"
 
 
+def test_each_request_on_a_kept_connection_has_its_own_deadline(served: Served) -> None:
+    with Client(served.rest, "echo", rest=True, timeout_secs=0.5) as client:
+        for _ in range(3):
+            assert client.translate(["a"])[0].text == "a"
+            time.sleep(0.3)
+        assert served.connections == 1
+
+
 def test_rest_keeps_its_connection_open(served: Served) -> None:
     messages: list[str] = []
     with Client(served.rest, "echo", rest=True, tell=messages.append) as client:
