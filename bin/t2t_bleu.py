@@ -17,6 +17,7 @@ multi-bleu.perl. It is printed only if --target_language or --language_pair name
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from absl import flags
@@ -25,10 +26,12 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.metrics.score import score_lines
 from t2t_repro.progress import say
-from t2t_repro.textfile import read_lines
+from t2t_repro.textfile import decode_lines, read_lines
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("translation", "", "file of translated lines, plain or .gz", flag_values=FLAGS)
+flags.DEFINE_string(
+    "translation", "", "translated lines: a file, plain or .gz, or - for standard input", flag_values=FLAGS
+)
 flags.DEFINE_string("reference", "", "file of reference lines, plain or .gz", flag_values=FLAGS)
 flags.DEFINE_string(
     "test_set",
@@ -80,12 +83,12 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "translation")
     if not values.test_set:
         program.require(values, "reference")
-    translations = _lines(values.translation)
+    translations, name = _lines(values.translation), _name(values.translation)
     source = f"test set {values.test_set} ({language_pair})" if values.test_set else values.reference
     references = _published(values.test_set, language_pair, source) if values.test_set else _lines(source)
     if len(translations) != len(references):
         raise UserError(
-            f"{values.translation} has {len(translations):,} lines, {source} has {len(references):,}; "
+            f"{name} has {len(translations):,} lines, {source} has {len(references):,}; "
             "give one translation for each line of the reference"
         )
     from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
@@ -108,10 +111,15 @@ def _target(language_pair: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    lines = list(read_lines(path))
+    """Returns the lines of a file, or of standard input if the path is "-"."""
+    lines = list(decode_lines(sys.stdin.buffer, _name(path)) if path == "-" else read_lines(path))
     if not lines:
-        raise UserError(f"{path}: empty; nothing to score")
+        raise UserError(f"{_name(path)}: empty; nothing to score")
     return lines
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _published(test_set: str, language_pair: str, source: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Hides the messages that TensorFlow writes to standard error while it is imported."""
+"""Hides the log messages that TensorFlow and SentencePiece write to standard error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 MESSAGE = re.compile(
     rb"WARNING: All log messages before absl::|To enable the following instructions|"
-    rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] "
+    rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |"
+    rb"\S+\.cc\(\d+\) LOG\(INFO\) "
 )
-"""Matches the beginning of a line of TensorFlow's log, unless the line reports a fatal error."""
+"""Matches the beginning of a line of TensorFlow's or SentencePiece's log, unless the line reports a fatal error."""
 
 
 @contextmanager

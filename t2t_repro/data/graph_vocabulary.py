@@ -27,6 +27,7 @@ from t2t_repro.data.t2t_vocabularies import (
 )
 from t2t_repro.data.text_rules import WHITE_SPACE
 from t2t_repro.data.vocabulary_base import Vocabulary
+from t2t_repro.quiet import quiet_tensorflow
 
 MAX_TOKEN_BYTES = 1 << 30
 """Maximum length of a token for TensorFlow's search for the longest matches. No text is as long."""
@@ -50,9 +51,10 @@ def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
         return GraphTokenVocabulary(vocabulary)
     if isinstance(vocabulary, ByteVocabulary):
         return GraphByteVocabulary()
-    tokenizer: GraphVocabulary = tensorflow_text.SentencepieceTokenizer(
-        model=vocabulary.model, out_type=tf.int32, add_eos=False
-    )
+    with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
+        tokenizer: GraphVocabulary = tensorflow_text.SentencepieceTokenizer(
+            model=vocabulary.model, out_type=tf.int32, add_eos=False
+        )
     return tokenizer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+
+# A search begins with one position, which attends only to itself. Keras warns of such a softmax over one element.
+warnings.filterwarnings("ignore", "You are using a softmax over axis")
 
 Tensor = Any
 """A tensor of the Keras backend, or a numpy array."""

@@ -62,7 +62,7 @@ def test_commands_have_flags_that_exist(page: Path) -> None:
     commands = 0
     settings = {field.name for name in PROBLEMS for field in dataclasses.fields(registry.problem_class(name).Settings)}
     blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    for line in itertools.chain.from_iterable(block.replace("\\\n", " ").splitlines() for block in blocks):
+    for line in itertools.chain.from_iterable(re.split(r"\n| \| ", block.replace("\\\n", " ")) for block in blocks):
         if command := re.match(r"\s*(?:\w+=\S+ )?t2t-([\w-]+) (.*)", line):
             commands += 1
             program = importlib.import_module(f"t2t_repro.bin.t2t_{command[1].replace('-', '_')}")

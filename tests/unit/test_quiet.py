@@ -1,4 +1,4 @@
-"""Tests that TensorFlow's log messages at import are hidden, and nothing else is."""
+"""Tests that log messages of TensorFlow and SentencePiece are hidden, and nothing else is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ WARNING: All log messages before absl::InitializeLog() is called are written to 
 I0000 00:00:1795341160.941453   12183 port.cc:153] oneDNN custom operations are on.
 2026-11-22 10:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized.
 To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow.
+normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normalization.
 """
 
 

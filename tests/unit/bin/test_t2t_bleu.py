@@ -9,7 +9,7 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.base import Signature
 
-from programs import error, output, output_without_tensorflow, succeed, write_lines
+from programs import error, output, output_without_tensorflow, refused, run, succeed, write_lines
 from t2t_repro.metrics import bleu
 
 GERMAN = "--target_language=de"
@@ -32,6 +32,15 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     assert float(lines[2][:6]) == round(sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score, 2)
     assert all(line[50:].startswith("nrefs:1|case:") for line in lines)
     assert "-de-" in lines[4] and "-de-" in lines[5]
+
+
+def test_a_translation_may_come_from_standard_input(tmp_path: Path) -> None:
+    translation, reference = write_lines(tmp_path / "x.de", TRANSLATIONS), write_lines(tmp_path / "ref.de", REFERENCES)
+    expected = succeed("bleu", f"--translation={translation}", f"--reference={reference}").stdout
+    piped = [f"--reference={reference}", "--translation=-"]
+    assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == expected
+    refused(run("bleu", *piped, input=""), "standard input: empty; nothing to score")
+    refused(run("bleu", *piped, input="one\n"), "standard input has 1 lines, ")
 
 
 def test_the_language_selects_the_moses_rules(tmp_path: Path) -> None:
