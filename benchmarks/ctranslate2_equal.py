@@ -1,12 +1,11 @@
-"""Compares CTranslate2 with t2t-decoder: prints the speed of both, and the share of lines that they translate alike.
+"""Compares CTranslate2 with t2t-decoder: prints the share of lines that they translate alike.
 
     python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
 
-The script exports the model like t2t-exporter --format=ctranslate2. Both engines translate the same lines on one
-thread. Speed is lines per second of processor time, without the time to load the model. t2t-decoder's maximum output
-length depends on the input length, but CTranslate2 takes one maximum per call. So the script calls CTranslate2 once for
-each input length. CTranslate2 lacks t2t-decoder's length penalty. So one comparison asks CTranslate2 for several
-hypotheses, and the script picks the best one by that penalty.
+The script exports the model like t2t-exporter --format=ctranslate2. benchmarks/decode_ctranslate2.py measures speeds.
+t2t-decoder's maximum output length depends on the input length, but CTranslate2 takes one maximum per call. So the
+script calls CTranslate2 once for each input length. CTranslate2 lacks t2t-decoder's length penalty. So one comparison
+asks CTranslate2 for several hypotheses, and the script picks the best one by that penalty.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +20,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import ctranslate2
 import sentencepiece
-import tensorflow as tf
 from absl import app, flags
 
 from t2t_repro.data.text_rules import one_line
@@ -85,8 +82,6 @@ def translate(
 
 def main(argv: list[str]) -> None:
     """Translates the lines with both engines for each entry of `SEARCHES` and prints the comparison."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = ModelFolder(MODEL.value)
     checkpoint = folder.checkpoint()
     lines = list(itertools.islice((line for line in read_lines(LINES.value) if line.strip()), COUNT.value))
@@ -97,19 +92,15 @@ def main(argv: list[str]) -> None:
     print(f"{checkpoint}: {len(lines)} lines, {translator.compute_type}, CT2_USE_MKL={os.environ.get('CT2_USE_MKL')}")
     for decode_hparams, similar_options in SEARCHES:
         our_translator = Translator.from_dir(MODEL.value, checkpoint, **decode_hparams)
-        our_translator.translate(lines[:20])  # builds the TensorFlow graph before the clock starts
-        start = time.process_time()
         ours = [translation.text for translation in our_translator.translate(lines)]
-        print(f"{decode_hparams}: {len(lines) / (time.process_time() - start):.0f} lines/s")
+        print(decode_hparams)
         for options in similar_options:
-            start = time.process_time()
             pieces = translate(translator, tokenizer.encode(lines, out_type=str), decode_hparams, options)
             theirs = [one_line(text) for text in tokenizer.decode(pieces)]
-            speed = len(lines) / (time.process_time() - start)
             different = [number for number, pair in enumerate(zip(ours, theirs, strict=True), 1) if pair[0] != pair[1]]
             share = 1 - len(different) / len(lines)
             examples = f"; not lines {', '.join(map(str, different[:10]))}" if different else ""
-            print(f"  CTranslate2 {options}: {speed:.0f} lines/s, {share:.1%} equal{examples}")
+            print(f"  CTranslate2 {options}: {share:.1%} equal{examples}")
 
 
 if __name__ == "__main__":
