@@ -33,5 +33,5 @@ def answer(error: Exception, folder: Path) -> str:
         return ""
     line = (frames[-1].line or "").partition("#")[0].strip()
     module = next((name for name in re.findall(r"\w+", line) if name in IMPORTS), "")
-    advice = IMPORTS.get(module, "another line; docs/from_tensor2tensor.md says what there is")
+    advice = IMPORTS.get(module, "what docs/from_tensor2tensor.md suggests")
     return f"tensor2tensor is not used here; in place of {line!r}, write {advice}"

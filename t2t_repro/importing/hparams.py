@@ -42,8 +42,8 @@ NO_ZERO = ("max_length", "train_steps", "learning_rate_warmup_steps", "learning_
 def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParams:
     """Returns our hparams for a model that tensor2tensor trained.
 
-    A schedule of the learning rate that does not exist here becomes that of transformer_base_v3, and batch_size is
-    that of the same set: only tensor2tensor counts it in positions of one GPU.
+    A learning-rate schedule that does not exist here becomes that of transformer_base_v3. batch_size is always that of
+    transformer_base_v3, because tensor2tensor counts it in other units: padded positions on each GPU.
 
     Args:
         old: tensor2tensor's hparams, from its file hparams.json.
