@@ -290,7 +290,8 @@ def bounds(state: State, decode_hparams: DecodeHParams) -> tuple[tf.Tensor, tf.T
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
     """Returns bool [R], true for sentences at their length limit, or whose n best outputs cannot change any more."""
     best_possible, worst_of_best = bounds(state, decode_hparams)
-    return (tf.cast(state.t, tf.int64) >= state.limits) | (worst_of_best > best_possible)
+    is_dead = state.alive_log_probs[:, 0] == MISSING  # no hypothesis is alive
+    return (tf.cast(state.t, tf.int64) >= state.limits) | (worst_of_best > best_possible) | is_dead
 
 
 def remove_done(

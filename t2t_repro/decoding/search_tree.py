@@ -116,8 +116,7 @@ def record_search(
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
 
         state, parents = keep_best(state, candidates, selection)
-        # If no hypothesis is alive, `beam_search` continues to the limit, but its outputs stay the same.
-        is_done = find_done(state, decode_hparams) | (state.alive_log_probs[:, 0] == MISSING)
+        is_done = find_done(state, decode_hparams)
         if is_done.numpy().all():
             break
         state = remove_done(state, parents, is_done, decode_hparams, scoring)

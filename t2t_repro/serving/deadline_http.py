@@ -19,10 +19,6 @@ class TooLargeError(Exception):
     """An answer has more than `MAX_ANSWER_BYTES`."""
 
 
-class IncompleteError(OSError):
-    """The connection ended before the answer."""
-
-
 class DeadlineConnection(HTTPConnection):
     """An HTTP connection that stays open between requests. It follows no redirects and uses no proxy.
 
@@ -104,7 +100,7 @@ def _read_body(response: HTTPResponse) -> bytes:
             if len(body) > MAX_ANSWER_BYTES:
                 raise TooLargeError
     except IncompleteRead:
-        raise IncompleteError(INCOMPLETE) from None
+        raise OSError(INCOMPLETE) from None
     if response.length:
-        raise IncompleteError(INCOMPLETE)
+        raise OSError(INCOMPLETE)
     return bytes(body)

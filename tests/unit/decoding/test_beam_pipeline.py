@@ -141,7 +141,8 @@ def test_a_file_is_found_by_its_name_even_if_the_name_is_a_pattern(tmp_path: Pat
         assert input_files(str(tmp_path / name)) == [str(tmp_path / name)]
     paths = input_files(str(tmp_path / "a*.en"))
     assert paths == [str(tmp_path / name) for name in ("a1.en", "a[1].en")]
-    with unfinished(BeamJob("", "", DecodeHParams(), str(tmp_path / "out")), paths, 7):
+    (tmp_path / "c.index").touch()
+    with unfinished(BeamJob("", str(tmp_path / "c"), DecodeHParams(), str(tmp_path / "out")), paths, 7):
         pass
 
 

@@ -134,7 +134,9 @@ def test_an_interrupted_decode_resumes_only_in_its_precision(
 
 
 def test_an_interrupted_pipeline_resumes_only_in_its_precision(tmp_path: Path) -> None:
-    job = beam_pipeline.BeamJob("m", "m/model.ckpt-3", DecodeHParams(), f"{tmp_path}/y", resume=True)
+    (tmp_path / "model.ckpt-3.index").touch()
+    checkpoint = str(tmp_path / "model.ckpt-3")
+    job = beam_pipeline.BeamJob("m", checkpoint, DecodeHParams(), f"{tmp_path}/y", resume=True)
     with contextlib.suppress(KeyboardInterrupt), beam_pipeline.unfinished(job, [], 2):
         (tmp_path / "y-00000-000000000000").touch()
         raise KeyboardInterrupt
