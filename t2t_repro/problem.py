@@ -223,6 +223,9 @@ class Problem:
             value = getattr(self.settings, name)
             if not minimum <= value <= MAX_INT:  # also refuses NaN
                 raise UserError(f"--{name}={value} must be in {minimum} .. {MAX_INT}")
+        if 0 < self.settings.clean_max_ratio < 1:
+            ratio = self.settings.clean_max_ratio
+            raise UserError(f"--clean_max_ratio={ratio} would omit all pairs; give 1 or more, or 0 for no limit")
         if not 1 <= self.num_train_shards <= MAX_SHARDS:
             raise UserError(
                 f"problem {self.name}: num_train_shards={self.num_train_shards} must be in 1 .. {MAX_SHARDS}"

@@ -15,6 +15,9 @@ from typing import IO, Any
 from t2t_repro.errors import UserError
 from t2t_repro.output_files import is_stream, open_stream, put_in_place, without_links
 
+GZIP = b"\x1f\x8b"
+"""Bytes with which gzip files begin, and no UTF-8 text."""
+
 
 def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a plain or .gz file, without the "\\n" or "\\r\\n" at their end.
@@ -33,7 +36,9 @@ def read_lines(path: str) -> Iterator[str]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cut off or damaged gzip file ({error}); get it again") from None
+        raise UserError(
+            f"{path}: cut off or damaged gzip file ({error}); get it again, or remove .gz from its name if it is plain"
+        ) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
@@ -45,6 +50,8 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
     """
     for number, line in enumerate(file, 1):
         if number == 1:
+            if line.startswith(GZIP):
+                raise UserError(f"{source}: compressed with gzip; unpack it, or give it a name that ends in .gz")
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode("utf-8")

@@ -82,6 +82,15 @@ def test_a_truncated_or_damaged_gz_is_an_error(tmp_path: Path) -> None:
         assert f"{path}: cut off or damaged gzip file" in failure(path)
 
 
+def test_a_compressed_file_with_another_name_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "text.en"
+    path.write_bytes(gzip.compress(b"a line\n"))
+    assert failure(path) == f"{path}: compressed with gzip; unpack it, or give it a name that ends in .gz"
+    path = tmp_path / "text.gz"
+    path.write_bytes(b"a line\n")
+    assert failure(path).endswith("get it again, or remove .gz from its name if it is plain")
+
+
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
     with whole_file(path) as file:
@@ -173,6 +182,6 @@ def test_any_bytes_are_read_or_refused(contents: bytes) -> None:
     try:
         lines = list(decode_lines(io.BytesIO(contents), "x"))
     except UserError as error:
-        assert re.match(r"x:\d+: not UTF-8", str(error))
+        assert re.match(r"x:\d+: not UTF-8|x: compressed with gzip", str(error))
     else:
         assert [line.encode() for line in lines] == [line.removesuffix(b"\r") for line in expected]
