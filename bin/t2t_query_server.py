@@ -70,11 +70,11 @@ def main(values: flags.FlagValues) -> None:
     """Translates the text that the flags select: --inputs_once, a file, standard input or typed lines."""
     program.require(values, "server", "servable_name")
     for name in ("decode_from_file", "decode_to_file"):
-        if values.inputs_once and values[name].value:
+        if values["inputs_once"].present and values[name].value:
             raise UserError(f"--{name} has no effect with --inputs_once; omit one")
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else None
-    inputs = [] if values.inputs_once else program.file_inputs(values, "decode_from_file")
+    inputs = [] if values["inputs_once"].present else program.file_inputs(values, "decode_from_file")
     with program.output(values.decode_to_file, PARTIAL, inputs) as output:
         run_mode(values, lines, output)
 
@@ -101,7 +101,7 @@ def run_mode(values: flags.FlagValues, lines: Sequence[str] | None, output: Path
         retries=values.retries,
         tell=say,
     ) as client:
-        if values.inputs_once:
+        if values["inputs_once"].present:
             write(client.translate([values.inputs_once]), values)
         elif lines is not None:
             translate(client, lines, Output(output, len(lines)), values)

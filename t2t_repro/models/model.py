@@ -193,7 +193,7 @@ def make_model(
     try:
         registered = registry.model(name)(hparams, vocab_size, target_space_id, precision, **source_option)
         model = registered if isinstance(registered, Model) else KerasModel(registered, name, vocab_size)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"model {name!r} does not fit the hparams set ({_describe(error)}); correct it there, or give the set that "
             "it was made for"

@@ -104,6 +104,7 @@ def test_standard_streams_and_compressed_files(flags: list[str], tmp_path: Path)
     assert succeed("query-server", *flags, output, input=text).stdout == ""
     assert read_lines(tmp_path / "new" / "x.de") == COPIED
     assert succeed("query-server", *flags, "--inputs_once=the  Ω").stdout == "the  Ω\n"
+    assert succeed("query-server", *flags, "--inputs_once=", input="not read\n").stdout == "\n"
     assert run("query-server", *flags, input="").stdout == ""
 
 

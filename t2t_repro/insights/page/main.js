@@ -233,7 +233,7 @@ function report(problem) {
   status.textContent = "";
   const earlier = sides.length ? " Below are the results of an earlier sentence." : "";
   if (problem instanceof ServerStopped) {
-    const command = `t2t-insights --output_dir=${models[0]?.folder ?? "M"} --port=${location.port}`;
+    const command = `t2t-insights --output_dir=${models[0]?.folder ?? "M"} --port=${location.port || 80}`;
     error.textContent =
       `The server has stopped. Start it again in a terminal with the same command, such as ${command}, ` +
       `and translate again.` +

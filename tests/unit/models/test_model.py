@@ -189,6 +189,8 @@ class Misfit(Embedded):
             r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); correct it",
         ),
         (lambda hparams: None, r"does not fit the hparams set \(.*: TypeError: .*\); correct it there"),
+        (lambda *arguments: 1 // 0, r"does not fit the hparams set \(.*: ZeroDivisionError: .*\); correct it there"),
+        (lambda *arguments: [][0], r"does not fit the hparams set \(.*: IndexError: .*\); correct it there"),
         (
             Failing,
             r"'mine' fails at its first call \(.*test_model.py:\d+: \w+: [^\n]*16 values[^\n]*\); correct it there$",
