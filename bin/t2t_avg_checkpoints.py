@@ -10,7 +10,6 @@ It reads the data directory of the training, or --data_dir. It works on the CPU.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from absl import flags
 
@@ -59,13 +58,16 @@ def main(values: flags.FlagValues) -> None:
     devices.hide_gpus()  # a training run may be using all their memory
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{average}: the mean of {', '.join(paths)}")
-    if records is not None and len(paths) > 1:
+    if len(paths) == 1:
+        say("the mean of one checkpoint is this checkpoint; to average more, give --num_last_checkpoints")
+    elif records is not None:
         say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
         from t2t_repro.training.comparison import Limits, measure, verdict
+        from t2t_repro.training.evaluation import DECODE_SECONDS
 
-        limits = Limits(values.eval_steps, values.eval_decode_lines)
-        if values["eval_decode_lines"].present:  # the user wants that many lines, so set no time limit
-            limits = replace(limits, seconds=math.inf)
+        # If the user gives a number of lines, decoding them has no time limit.
+        seconds = math.inf if values["eval_decode_lines"].present else DECODE_SECONDS
+        limits = Limits(values.eval_steps, values.eval_decode_lines, seconds)
         measured = measure(folder, [average, paths[-1]], records, limits)
         say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))
 

@@ -85,6 +85,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     from t2t_repro import devices
     from t2t_repro.data.graph_vocabulary import differences
     from t2t_repro.decoding.translator import Translator
+    from t2t_repro.models.convs2s import ConvS2S
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export
 
@@ -102,6 +103,8 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
     model, max_length = folder.model(checkpoint, values.precision), folder.hparams.max_length
+    if isinstance(model, ConvS2S):
+        model.fold_weights()
     translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols)
     version = export(translator, export_dir, add_files)
     server_files.write_configs(export_dir, servable_name)

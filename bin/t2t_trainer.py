@@ -193,17 +193,20 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
 
 
 def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
-    """Returns the message that ends the run: the checkpoint with the lowest dev loss, and the next commands."""
+    """Returns the message that ends the run: the checkpoint with the lowest dev loss, if any, and the next commands."""
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    best = shlex.quote(", ".join(checkpoints_in(folder.path / "best")))
+    best = [
+        f"checkpoint with the lowest dev loss: --checkpoint_path={shlex.quote(path)}\n"
+        for path in checkpoints_in(folder.path / "best")[-1:]
+    ]
     decode = f"t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
     if folder.hparams.num_last_checkpoints == 1:
         purpose, commands = "decode", decode
     else:
         purpose, commands = "average and decode", f"t2t-avg-checkpoints {flag} && {decode}"
-    return f"checkpoint with the lowest dev loss: --checkpoint_path={best}\nto {purpose}: {commands}"
+    return f"{''.join(best)}to {purpose}: {commands}"
 
 
 run = program.entry_point(main, FLAGS, __doc__)

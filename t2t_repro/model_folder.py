@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -215,7 +216,6 @@ class ModelFolder:
             ("on data of fingerprint ", old.data_fingerprint, origin.data_fingerprint),
             ("with --random_seed=", old.random_seed, origin.random_seed),
             ("with --precision=", old.precision, origin.precision),
-            ("with --warm_start_from=", old.warm_start_from or None, origin.warm_start_from or None),
         ]
         changed = [name for name, value in vars(hparams).items() if value != getattr(self.hparams, name)]
         for name in (name for name in changed if name not in MAY_DIFFER):
@@ -229,6 +229,12 @@ class ModelFolder:
             if old_value != new_value:
                 change = f"trained {trait}{old_value}, not {new_value}"
                 raise UserError(f"{self.path}: {change}; give another --output_dir{cure}")
+        starts = (old.warm_start_from, origin.warm_start_from)
+        old_start, new_start = (os.path.normpath(path) if path else "" for path in starts)
+        if old_start != new_start:
+            flag = f"give --warm_start_from={shlex.quote(old_start)} again" if old_start else "omit --warm_start_from"
+            start = f"with --warm_start_from={old_start}" if old_start else "without --warm_start_from"
+            raise UserError(f"{self.path}: trained {start}; {flag}, or give another --output_dir")
 
     def _warm_start_advice(self, hparams: HParams, vocabulary: Vocabulary) -> str:
         """Returns the end of an error's advice: how a run with other settings can begin with this model's weights."""
@@ -269,9 +275,6 @@ class ModelFolder:
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
-        The model is only for decoding and scoring: a method `fold_weights` of the model may have replaced weights by
-        what the model computes from them.
-
         Args:
             checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
             precision: a precision of training or of decoding (see `Layer`).
@@ -301,8 +304,6 @@ class ModelFolder:
                 self.vocabulary.separate_source_size,
             )
         assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
-        if hasattr(model, "fold_weights"):
-            model.fold_weights()
         return model
 
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:

@@ -34,6 +34,7 @@ from t2t_repro.hparam import DecodeHParams, changed, refuse_decode_hparams
 from t2t_repro.layers.base import packed_kernels
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.models.convs2s import ConvS2S
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
@@ -129,6 +130,8 @@ class Translator:
         check_precision(precision)
         models = [folder.model(checkpoint, precision) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
         for model in models:
+            if isinstance(model, ConvS2S):
+                model.fold_weights()
             if isinstance(softmax := getattr(model, "softmax", None), Embedding):
                 softmax.store_transposed()
         translator = cls(

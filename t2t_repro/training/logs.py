@@ -44,10 +44,17 @@ class Logs:
         """Seconds that earlier processes of this run have trained."""
         return self._metrics.seconds_before
 
-    @property
-    def dev_losses(self) -> dict[int, float]:
-        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first."""
-        return self._metrics.dev_losses
+    def was_evaluated(self, step: int) -> bool:
+        """Returns True if the log has an evaluation after `step` steps."""
+        return step in self._metrics.dev_losses
+
+    def is_best(self, evaluation: Evaluation) -> bool:
+        """Returns True if an evaluation has a lower dev loss than all earlier ones on the same batches."""
+        return self._metrics.is_lowest(evaluation.loss, evaluation.batches)
+
+    def evaluations_since_best(self) -> int:
+        """Returns the number of evaluations after that with the lowest dev loss; see `MetricsLog`."""
+        return self._metrics.evaluations_since_lowest()
 
     def log_step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Logs the measurements of a training step.

@@ -16,7 +16,6 @@ from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.json_lines import rounded
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.progress import Progress
 from t2t_repro.textfile import whole_file
@@ -224,18 +223,19 @@ class Loop:
         # if the previous step's loss and gradient were finite.
         good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")
         warm_start = f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
+        precision = ", --precision=float32" if self._config.precision != "float32" else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
             f"the last good checkpoint is {good_checkpoint or 'none'}; try another --output_dir{warm_start}, and a "
-            "lower learning rate, longer warmup or --precision=float32"
+            f"lower learning rate{precision} or longer warmup"
         )
 
     def _evaluate_if_missing(self) -> None:
         """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
         logs, step = self._prepared.logs, self._start
         is_due = step and evaluates_after(step, self._last_step, self._config)
-        if logs and is_due and step not in logs.dev_losses:
+        if logs and is_due and not logs.was_evaluated(step):
             self._evaluate(step)
 
     def _evaluate(self, step: int) -> None:
@@ -251,9 +251,7 @@ class Loop:
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
-        # The log rounds losses. Without rounding here, an equal loss could count as lower.
-        is_best = rounded(evaluation.loss) < min(prepared.logs.dev_losses.values(), default=math.inf)
-        if is_best:
+        if is_best := prepared.logs.is_best(evaluation):
             prepared.checkpoints.save_best(step)
         if prepared.model.has_attention:
             attention = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
@@ -304,8 +302,7 @@ class Loop:
         Every worker must call this method.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
-        losses = list(logs.dev_losses.values()) if logs else []
-        has_converged = patience > 0 and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
+        has_converged = bool(logs) and 0 < patience <= logs.evaluations_since_best()
         return bool(from_chief(self._run.strategy, has_converged))
 
 

@@ -85,18 +85,52 @@ class MetricsLog:
             file.writelines(to_json_line(line) + "\n" for line in lines)
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
-        self.dev_losses: dict[int, float] = {line["step"]: line["dev_loss"] for line in lines if "dev_loss" in line}
-        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first."""
+        self._evaluations: dict[int, tuple[float, int]] = {}
+        for line in lines:
+            self._remember(line)
+
+    @property
+    def dev_losses(self) -> dict[int, float]:
+        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first. NaN is infinity."""
+        return {step: loss for step, (loss, _) in self._evaluations.items()}
+
+    def is_lowest(self, dev_loss: float, eval_steps: int) -> bool:
+        """Returns True if a new dev loss is lower than those of all evaluations on the same batches.
+
+        Args:
+            dev_loss: the loss of an evaluation that is not in the log.
+            eval_steps: number of its batches, or 0 for the whole dev split, as in the log.
+        """
+        # The log rounds losses. Without rounding here, an equal loss could count as lower.
+        return bool(rounded(dev_loss) < min(self._losses(eval_steps), default=math.inf))
+
+    def evaluations_since_lowest(self) -> int:
+        """Returns the number of evaluations after that with the lowest dev loss.
+
+        Only evaluations on the same batches as the last one count.
+        """
+        if not self._evaluations:
+            return 0
+        losses = self._losses(list(self._evaluations.values())[-1][1])
+        return len(losses) - 1 - losses.index(min(losses))
+
+    def _losses(self, eval_steps: int) -> list[float]:
+        return [loss for loss, batches in self._evaluations.values() if batches == eval_steps]
+
+    def _remember(self, line: dict[str, Any]) -> None:
+        if "dev_loss" in line:
+            # NaN would be neither lower nor higher than other losses.
+            loss = line["dev_loss"] if math.isfinite(line["dev_loss"]) else math.inf
+            self._evaluations[line["step"]] = loss, line.get("eval_steps", 0)
 
     def add(self, step: int, **values: Any) -> None:
         """Appends a line with the fields "step" and `values`."""
-        values = rounded(values)
-        if "dev_loss" in values:
-            # The loss is rounded, so that it equals the loss that a resumed run will read from the file.
-            self.dev_losses[step] = values["dev_loss"]
+        # Rounded losses equal those that a resumed run will read from the file.
+        line = {"step": step, **rounded(values)}
+        self._remember(line)
         try:
             with open(self._path, "a", encoding="utf-8", newline="\n") as file:
-                file.write(to_json_line({"step": step, **values}) + "\n")
+                file.write(to_json_line(line) + "\n")
         except OSError as error:
             raise UserError(
                 f"{self._path}: cannot be written ({error.strerror or error}); free space, then run the same command "

@@ -243,6 +243,28 @@ def test_the_advice_to_warm_start_is_given_only_if_the_weights_fit(
     assert f"--vocab_file={folder.path / folder.origin.vocabulary}" in advice(tiny_hparams, other_vocabulary)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "cure"),
+    [
+        ("/m", "/m/", ""),
+        ("/m/", "/m", ""),
+        ("", "", ""),
+        ("/m", "", "trained with --warm_start_from=/m; give --warm_start_from=/m again, or"),
+        ("/m", "/n", "trained with --warm_start_from=/m; give --warm_start_from=/m again, or"),
+        ("", "/m", "trained without --warm_start_from; omit --warm_start_from, or give another --output_dir"),
+    ],
+)
+def test_a_run_resumes_only_with_its_warm_start(
+    folder: ModelFolder, tiny_vocabulary: Vocabulary, old: str, new: str, cure: str
+) -> None:
+    folder.origin = replace(folder.origin, warm_start_from=old)
+    arguments = folder.hparams, replace(folder.origin, warm_start_from=new), tiny_vocabulary
+    if cure:
+        assert cure in user_error(folder.refuse_other, *arguments)
+    else:
+        folder.refuse_other(*arguments)
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16"])
 def test_the_model_has_the_weights_of_the_checkpoint(folder: ModelFolder, precision: str) -> None:
     written = write(folder, 3)

@@ -57,6 +57,10 @@ def test_the_next_commands_average_only_if_the_hparams_do(
     commands = t2t_trainer.next_commands(folder, "")
     assert ("t2t-avg-checkpoints" in commands) == ("to average" in commands) == (num_last_checkpoints > 1)
     assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands
+    assert "--checkpoint_path" not in commands
+    (folder.path / "best").mkdir()
+    (folder.path / "best" / "model.ckpt-3.index").touch()
+    assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(folder, "")
 
 
 def test_hparams_of_the_model_that_a_flag_names_may_change() -> None:

@@ -20,6 +20,7 @@ from t2t_repro.decoding.translation import EMPTY, InputFile, PairScore, Translat
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.layers.weight_normalization import NormalizedLinear
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
@@ -400,3 +401,4 @@ def test_each_model_decodes_with_a_transposed_embedding(
     monkeypatch.setattr(ModelFolder, "model", lambda *arguments: model)
     Translator.from_folders([folder], ["checkpoint"], DecodeHParams())
     np.testing.assert_array_equal(model.softmax.transposed, np.asarray(model.softmax.table).T)
+    assert all(layer.is_folded for layer in model._flatten_layers() if isinstance(layer, NormalizedLinear))

@@ -191,7 +191,9 @@ class Recorder:
         self.pipeline: Any = None
         self.checkpoints = SimpleNamespace(save_best=lambda step: None)
         self.logs = SimpleNamespace(
-            seconds_before=seconds_before, dev_losses={}, log_evaluation=lambda *arguments: None
+            seconds_before=seconds_before,
+            is_best=lambda evaluation: True,
+            log_evaluation=lambda *arguments: None,
         )
         self._lines = lines
         self.evaluator = FakeEvaluator(2.345)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,28 @@ def test_a_full_disk_is_reported_and_deletes_nothing(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"{FILE}: cannot be written"):
             MetricsLog(tmp_path, 20)
     assert read_metrics(tmp_path) == LINES
+
+
+def test_only_losses_of_the_same_batches_are_compared(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, 0)
+    assert log.evaluations_since_lowest() == 0
+    log.add(10, dev_loss=1.0, eval_steps=1)
+    log.add(20, dev_loss=1.5, eval_steps=1)
+    for current in (log, MetricsLog(tmp_path, 20)):
+        assert current.evaluations_since_lowest() == 1
+        assert [current.is_lowest(3.0, batches) for batches in (0, 1, 2)] == [True, False, True]
+        assert current.is_lowest(0.9, 1) and not current.is_lowest(1.0, 1) and not current.is_lowest(1.0 - 1e-12, 1)
+    for step, loss, count in ((30, 3.0, 0), (40, 3.5, 1), (50, 3.2, 2), (60, 2.9, 0)):
+        log.add(step, dev_loss=loss)
+        assert log.evaluations_since_lowest() == MetricsLog(tmp_path, step).evaluations_since_lowest() == count
+
+
+def test_a_loss_that_is_not_a_number_is_never_the_lowest(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, 0)
+    assert not log.is_lowest(math.nan, 0)
+    log.add(10, dev_loss=math.nan)
+    for current in (log, MetricsLog(tmp_path, 10)):
+        assert current.is_lowest(3.0, 0) and 10 in current.dev_losses
+    log.add(20, dev_loss=3.0)
+    log.add(30, dev_loss=math.nan)
+    assert log.evaluations_since_lowest() == MetricsLog(tmp_path, 30).evaluations_since_lowest() == 1
