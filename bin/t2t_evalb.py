@@ -23,7 +23,9 @@ from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
-flags.DEFINE_string("test", "", "file of the trees to score, one per line, plain or .gz", flag_values=FLAGS)
+flags.DEFINE_string(
+    "test", "", "trees to score, one per line: a file, plain or .gz, or - for standard input", flag_values=FLAGS
+)
 flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's values", flag_values=FLAGS)
 flags.DEFINE_integer(
     "max_error",
@@ -52,7 +54,8 @@ def main(values: flags.FlagValues) -> None:
     if values.max_error is not None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)
     sentences = []
-    for sentence in evalb.score_files(values.gold, values.test, parameters):
+    test = "/dev/stdin" if values.test == "-" else values.test
+    for sentence in evalb.score_files(values.gold, test, parameters):
         if sentence.message:
             say(f"{sentence.number} : {sentence.message}")
         sentences.append(sentence)

@@ -20,6 +20,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.errors import UserError
+from t2t_repro.model_folder import folder_paths
 from t2t_repro.paper.columns import ALL, all_columns, compared_only, select_columns
 from t2t_repro.paper.compare import TITLES, compare
 from t2t_repro.tables import to_csv, to_markdown, to_text
@@ -33,12 +34,15 @@ flags.DEFINE_list(
     'names of the columns to print, as in CSV\'s header, or "all"; default: the main figures; in CSV, all columns',
     flag_values=FLAGS,
 )
-flags.DEFINE_list("output_dirs", [], "model folders to compare with the paper", flag_values=FLAGS)
+flags.DEFINE_string(
+    "output_dirs", "", "model folders to compare with the paper, separated by commas", flag_values=FLAGS
+)
 flags.DEFINE_integer(
     "vocab_size",
     0,
     "vocabulary size with which the parameters of all rows are counted; 0: for each row, the size that fits the paper",
     lower_bound=0,
+    upper_bound=2**31 - 1,
     flag_values=FLAGS,
 )
 flags.DEFINE_list(
@@ -56,7 +60,8 @@ def main(values: flags.FlagValues) -> None:
     """
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
-    tables = compare(values.table, values.output_dirs, values.vocab_size, tflops)
+    folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []
+    tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
     columns = select_columns(all_columns(tables), values.columns or [ALL])
     if not values.columns and values.format != "csv":
         tables = list(map(compared_only, tables))

@@ -372,7 +372,7 @@ def changed(values: T, changes: dict[str, Any]) -> T:
     copy = dataclasses.replace(values, **changes)  # type: ignore[type-var]
     # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
     if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
-        raise UserError(f"beam_size={copy.beam_size} has no effect with sampling_method=random; omit it, or give n")
+        raise UserError(f"beam_size={copy.beam_size} has no effect with sampling_method=random; omit it")
     return copy
 
 

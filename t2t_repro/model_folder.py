@@ -356,9 +356,7 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
         UserError: a folder or checkpoint is missing or damaged, or the models have different vocabularies, problems or
             directions.
     """
-    dirs, paths = split_paths(output_dirs), split_paths(checkpoint_paths)
-    if "" in dirs:
-        raise UserError(f"--output_dir={output_dirs}: the name of a folder is empty; remove the extra comma")
+    dirs, paths = folder_paths(output_dirs, "--output_dir"), split_paths(checkpoint_paths)
     if paths == [""]:
         paths = [""] * len(dirs)
     if len(paths) != len(dirs):
@@ -399,6 +397,14 @@ def split_paths(text: str) -> list[str]:
     """
     parts = [text] if _exists(text) else text.split(",")
     return [part if _exists(part) else part.strip() for part in parts]
+
+
+def folder_paths(text: str, flag: str) -> list[str]:
+    """Returns the model folders in the value of a flag; see `split_paths`. Raises UserError if a path is empty."""
+    paths = split_paths(text)
+    if "" in paths:
+        raise UserError(f"{flag}={text}: the name of a folder is empty; remove the extra comma")
+    return paths
 
 
 def _exists(path: str) -> bool:

@@ -89,18 +89,12 @@ class TrainedModel:
     def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
         """Returns the model in a model folder, with its results.
 
-        Raises UserError if the path is not a model folder, results.json is damaged, or the model was neither evaluated
-        nor trained to the end.
+        Raises UserError if the path is not a model folder, or results.json is damaged.
         """
         folder, results = ModelFolder(path), read_results(path)
-        steps, end = max(map(step_of, folder.checkpoints()), default=0), folder.hparams.train_steps
+        steps = max(map(step_of, folder.checkpoints()), default=0)
         if results and steps and results.steps != steps:
             results = None  # outdated: training continued after results.json was written
-        if not results and steps < end:
-            raise UserError(
-                f"{path}: its training is at step {steps:,} of {end:,}; continue it with its t2t-trainer command, or "
-                "end it early with t2t-reproduce --train_steps=N"
-            )
         results = results or training_results(path)
         return cls(path, folder, results, sustained_tflops(results.hardware, tflops))
 
@@ -141,6 +135,8 @@ class TrainedModel:
         """Returns notes to print below the table: the scores' signatures, and facts that limit comparability."""
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
+        if results.steps is not None and results.steps < (end := self.folder.hparams.train_steps):
+            notes.append(f"trained for {results.steps:,} of {end:,} steps")
         if origin.precision != "float32":
             notes.append(f"trained in {origin.precision}")
         if origin.warm_start_from:

@@ -128,7 +128,8 @@ class _Decoder:
         checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
         last = "-last" if checkpoint != self.averaged else ""
         stem = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}"
-        name = "-".join([stem, *self.changes, _fingerprint(checkpoint, sources)])
+        # A file name has at most 255 bytes, so the hash stands for changes that the name leaves out.
+        name = f"{'-'.join([stem, *self.changes])[:150]}-{_fingerprint(checkpoint, [*self.changes, *sources])}"
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
             journal_path(path).unlink(missing_ok=True)  # left by a process that was killed after writing `path`
@@ -161,11 +162,11 @@ class _Decoder:
         return Translator.from_folders([self._folder], [checkpoint], self._decode_hparams)
 
 
-def _fingerprint(checkpoint: str, sources: Sequence[str]) -> str:
-    """Returns eight hex digits that identify a source text and a checkpoint's weights.
+def _fingerprint(checkpoint: str, texts: Sequence[str]) -> str:
+    """Returns eight hex digits that identify texts and a checkpoint's weights.
 
     The weights are identified by the content of the checkpoint's index file, which holds their checksums.
     """
     digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
-    digest.update("\n".join(sources).encode())
+    digest.update("\n".join(texts).encode())
     return digest.hexdigest()[:8]

@@ -163,8 +163,8 @@ BASE = Row(
     steps=100_000, perplexity=4.92, bleu_dev=25.8, parameters=65_000_000,
 )  # fmt: skip
 BIG = Row(
-    3, "big", "transformer_big", vocab_size=BIG_VOCABULARY, hours=3.5 * 24, d_model=1024, d_ff=4096, h=16, p_drop=0.3,
-    steps=300_000, perplexity=4.33, bleu_dev=26.4, parameters=213_000_000,
+    3, "big", "transformer_big", vocab_size=BIG_VOCABULARY, hours=3.5 * 24, n=6, d_model=1024, d_ff=4096, h=16,
+    p_drop=0.3, steps=300_000, perplexity=4.33, bleu_dev=26.4, parameters=213_000_000,
 )  # fmt: skip
 
 ROWS = (

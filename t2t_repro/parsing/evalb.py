@@ -19,7 +19,8 @@ from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
 from t2t_repro.textfile import read_lines
 
-EMPTY_BRACKET = re.compile(r"\s*\([^\s()]*\)\s*(?=[()]|$)")
+# The first condition lets a match begin only where the spaces begin, so that many spaces do not take quadratic time.
+EMPTY_BRACKET = re.compile(r"(?<!\s)\s*\([^\s()]*\)\s*(?=[()]|$)")
 """Matches an empty bracket, "(NP)" or "()", unless a word follows it."""
 
 

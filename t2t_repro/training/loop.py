@@ -8,6 +8,7 @@ import shlex
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
@@ -36,7 +37,7 @@ from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
 from t2t_repro.visualization.attention import attention_of
-from t2t_repro.visualization.attention_picture import attention_picture
+from t2t_repro.visualization.attention_picture import MAX_TOKENS, attention_picture
 
 
 def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> ModelFolder | None:
@@ -254,7 +255,9 @@ class Loop:
         if is_best := prepared.logs.is_best(evaluation):
             prepared.checkpoints.save_best(step)
         if prepared.model.has_attention:
-            attention = attention_of(prepared.model, data.vocabulary, *data.records["dev"][0])
+            records = data.records["dev"]
+            pair = records[first_short(records.lengths, MAX_TOKENS)]
+            attention = attention_of(prepared.model, data.vocabulary, *pair)
             prepared.logs.log_attention(step, attention_picture(attention["cross"]))
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         prepared.logs.log_evaluation(step, evaluation, source_use, decoded)
@@ -302,8 +305,18 @@ class Loop:
         Every worker must call this method.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
-        has_converged = bool(logs) and 0 < patience <= logs.evaluations_since_best()
+        has_converged = logs is not None and 0 < patience <= logs.evaluations_since_best()
         return bool(from_chief(self._run.strategy, has_converged))
+
+
+def first_short(lengths: np.ndarray, limit: int) -> int:
+    """Returns the number of the first example with at most `limit` tokens on each side, or of the shortest example.
+
+    Args:
+        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
+    """
+    longer = lengths.max(axis=0)
+    return int(longer.argmin() if longer.min() > limit else (longer <= limit).argmax())
 
 
 def _score(decoded: Decoded | None) -> str:

@@ -76,6 +76,8 @@ def test_the_output_has_evalbs_layout(tmp_path: Path) -> None:
         assert (result.stdout, result.stderr) == (expected, "4 : Words unmatch (a|b)\n")
     packed = [f"--gold={write_lines(tmp_path / 'gold.gz', GOLD)}", f"--test={write_lines(tmp_path / 'test.gz', TEST)}"]
     assert succeed("evalb", *packed).stdout == TABLE + SUMMARY
+    piped = succeed("evalb", packed[0], "--test=-", input="".join(f"{tree}\n" for tree in TEST))
+    assert piped.stdout == TABLE + SUMMARY
 
 
 def test_without_scored_sentences_the_totals_have_no_brackets(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_wrong_files_and_flags_are_reported(tmp_path: Path) -> None:
         ([gold, test, f"--params={params}"], f"{params}:2: unknown EVALB parameter 'MAX_ERORR'; did you mean 'MAX_ERR"),
         ([gold, test, f"--params={tmp_path}/no.prm"], f"{tmp_path}/no.prm: no such file"),
         ([test], "--gold is required: file of "),
-        ([gold], "--test is required: file of "),
+        ([gold], "--test is required: trees to score"),
         ([test, f"--gold={tmp_path}/absent"], f"{tmp_path}/absent: no such file"),
         ([gold, f"--test={tmp_path}/absent"], f"{tmp_path}/absent: no such file"),
     ):

@@ -300,20 +300,37 @@ def test_flops_by_time_need_the_sustained_rate_of_the_hardware(make_folder: Make
         assert line["measured_flops_by_time"] == ""
 
 
+def test_a_run_that_did_not_reach_its_last_step_has_a_note(make_folder: MakeFolder, tiny_hparams: HParams) -> None:
+    path = make_folder("unfinished", "numbers_ende", tiny_hparams)
+    note = f"{path}: trained for {{}} of {tiny_hparams.train_steps:,} steps\n"
+    assert ": trained for" not in output("paper", f"--output_dirs={path}")  # it has no metrics
+    add_checkpoints(path, 5, 10)
+    MetricsLog(path, 0).add(10, dev_loss=2.0, dev_perplexity=7.4)
+    assert note.format(10) in output("paper", f"--output_dirs={path}")
+    MetricsLog(path, 10).add(tiny_hparams.train_steps, dev_loss=2.0, dev_perplexity=7.4)
+    assert ": trained for" not in output("paper", f"--output_dirs={path}")
+
+
+def test_a_folder_may_have_a_comma_in_its_path_and_counts_once(
+    make_folder: MakeFolder, tiny_hparams: HParams, tmp_path: Path
+) -> None:
+    path = Path(make_folder("model", "numbers_ende", tiny_hparams, RESULTS))
+    with_comma = path.rename(path.with_name("a,b"))
+    assert len(folder_lines(str(with_comma))) == 1
+    with_comma.rename(path)
+    assert len(folder_lines(f"{path},{path}")) == 1
+    assert "the name of a folder is empty; remove the extra comma" in error("paper", f"--output_dirs={path},")
+
+
 def test_wrong_flags_and_folders_are_reported(make_folder: MakeFolder, tiny_hparams: HParams, tmp_path: Path) -> None:
     assert error("paper", "--table=3,5") == "unknown table '5'; there are: 2, 3, 4"
     assert error("paper", "--table=") == "--table is required: numbers of the tables"
     assert error("paper", "--format=latex") == "flag --format=latex: value should be one of <text|markdown|csv>"
-    assert error("paper", "--vocab_size=-1").startswith("flag --vocab_size=-1: ")
+    for number in (-1, 10**400):
+        assert error("paper", f"--vocab_size={number}").startswith(f"flag --vocab_size={number}: ")
     nowhere = tmp_path / "nowhere"
     cure = "so this is not a model folder; run t2t-trainer"
     assert error("paper", f"--output_dirs={nowhere}") == f"{nowhere}: no hparams.json there, {cure}"
-    unfinished = make_folder("unfinished", "numbers_ende", tiny_hparams)
-    steps = f"{tiny_hparams.train_steps:,}"
-    for checkpoints in ((), (5, 10)):
-        add_checkpoints(unfinished, *checkpoints)
-        expected = f"{unfinished}: its training is at step {max(checkpoints, default=0)} of {steps}; continue it "
-        assert error("paper", f"--output_dirs={unfinished}").startswith(expected)
     broken = make_folder("broken", "numbers_ende", tiny_hparams, {"steps": "many"})
     assert error("paper", f"--output_dirs={broken}").startswith(f"{broken}/results.json: steps='many' must be a whole")
     for rate in ("V100", "=14", "V100=", "V100=fast", "V100=0", "V100=nan", "V100=inf"):

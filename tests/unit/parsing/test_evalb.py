@@ -13,7 +13,7 @@ import pytest
 
 from programs import write_lines
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import Sentence, Status, score, score_files, summarise
+from t2t_repro.parsing.evalb import EMPTY_BRACKET, Sentence, Status, score, score_files, summarise
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
 
@@ -299,3 +299,9 @@ def test_different_line_counts_are_reported(tmp_path: Path) -> None:
         statuses(tmp_path, ["(S (N a))"] * 2, ["(S (N a))"])
     with pytest.raises(UserError, match=r"x\.gold: empty; nothing to score"):
         statuses(tmp_path, [], [])
+
+
+def test_an_empty_bracket_is_searched_from_the_first_of_many_spaces_only() -> None:
+    text = "(N x)   (NP) )"
+    assert [bool(EMPTY_BRACKET.match(text, start)) for start in (5, 6, 7, 8)] == [True, False, False, False]
+    assert EMPTY_BRACKET.sub("", text) == "(N x))"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -23,7 +24,7 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
-from t2t_repro.training.loop import Loop
+from t2t_repro.training.loop import Loop, first_short
 
 
 @registry.register_model
@@ -260,3 +261,9 @@ def test_a_number_out_of_range_is_refused_before_anything_is_read(flag: str, tmp
     refused(result, f"flag {flag}: {flag.partition('=')[2]} is not a ")
     assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("limit", "number"), [(9, 0), (5, 1), (4, 2), (3, 4), (2, 4)])
+def test_the_attention_picture_is_of_the_first_short_example(limit: int, number: int) -> None:
+    lengths = np.array([[9, 5, 4, 9, 1], [1, 2, 4, 9, 3]])
+    assert first_short(lengths, limit) == number
