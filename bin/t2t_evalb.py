@@ -30,7 +30,7 @@ flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's 
 flags.DEFINE_integer(
     "max_error",
     None,
-    "replaces MAX_ERROR of the parameters; EVALB allows one error more",
+    "replaces MAX_ERROR of the parameters; as in EVALB, one error more is allowed",
     lower_bound=0,
     flag_values=FLAGS,
 )

@@ -18,9 +18,10 @@ def moe() -> HParams:
     GPUs. As published, the learning rate decays with the inverse square root of the step after 10,000 steps. Here it
     grows linearly until then; the published rate grows for 2,000 steps and is constant from there to step 10,000.
 
-    The publication leaves open the highest rate, here 0.001, and the number of steps: 37,000 need about the 2.0e19
-    operations that the Transformer's Table 2 estimates for EN-DE. Label smoothing is 0, because the publication does
-    not name it. Adam's other values are the Transformer's. We have not trained this set.
+    The publication does not state the highest rate or the number of steps. We chose a rate of 0.001 and 37,000 steps,
+    which need about 2.0e19 operations, the estimate for this model on EN-DE in the Transformer's Table 2. Label
+    smoothing is 0, because the publication does not name it. Adam's other values are the Transformer's. We have not
+    trained this set.
     """
     return HParams(
         model="moe",

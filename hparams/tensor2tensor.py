@@ -1,12 +1,12 @@
 """hparams sets of tensor2tensor with the values that its papers and scripts used.
 
 transformer_base_v1, _v2 and _v3 are in transformer.py. tensor2tensor's transformer_base is transformer_base_v3 here,
-and its transformer_big is transformer_big_v3. The learning rates are tensor2tensor's at each step.
+and its transformer_big is transformer_big_v3. Each step has the same learning rate as in tensor2tensor.
 
 tensor2tensor's batch_size counts positions on each GPU, including padding. Here batch_size counts the target tokens of
 a step over all devices, about three quarters of these positions (see transformer.py). The optimizer is always Adam.
-In place of tensor2tensor's Adafactor, which multiplies each update by the root mean square of the weight, Adam does the
-same here (optimizer_adafactor_multiply_by_parameter_scale). So Adafactor's learning rates fit.
+tensor2tensor's Adafactor multiplies each update by the root mean square of the weight. With
+optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Adafactor's learning rates can be used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from t2t_repro.hparam import HParams
 def transformer_big_v3() -> HParams:
     """The set that tensor2tensor calls transformer_big: transformer_base_v3 with the sizes of big and dropout 0.3.
 
-    tensor2tensor's batch_size is 2,048 positions on each GPU. On 8 GPUs, about 12,500 target tokens are a step.
+    tensor2tensor's batch_size is 2,048 positions on each GPU. On 8 GPUs, a step has about 12,500 target tokens.
     """
     return replace(
         registry.hparams("transformer_base_v3"),
@@ -64,7 +64,7 @@ def transformer_big_single_gpu() -> HParams:
 
 @registry.register_hparams
 def transformer_base_multistep8() -> HParams:
-    """transformer_base_v3 for one GPU: tensor2tensor sums the gradients of 8 batches, which happens here anyway.
+    """transformer_base_v3 for one GPU, for which tensor2tensor sums the gradients of 8 batches.
 
     A step here has the tokens of 8 of tensor2tensor's steps, which are too many for a small GPU, so t2t-trainer
     accumulates gradients. tensor2tensor counts each of the 8 batches as a step: its 250,000 steps are 31,250 here, and

@@ -12,7 +12,7 @@ from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.metrics.score import Score
+from t2t_repro.metrics.score import F1, Score
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.linearization import (
     ANY,
@@ -170,7 +170,7 @@ class WsjParsing(Problem):
         pairs = zip(gold, test, strict=True)
         summary = evalb.summarise(evalb.score(gold_trees, test_trees) for (gold_trees, _), (test_trees, _) in pairs)
         signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
-        names = {"F1": summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
+        names = {F1: summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
                  "complete match": summary.complete_match}  # fmt: skip
         if self.settings.word_symbol == "tag":
             names["tagging accuracy"] = summary.tagging_accuracy

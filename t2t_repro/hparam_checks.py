@@ -17,31 +17,22 @@ MAX_FLOAT = 1e38
 MAX_INT = 2**31 - 1
 """Maximum value of an integer hyper-parameter: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
 LIMITS = {
-    **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"), 1000),
-    "kernel_height": 1000,
-    **dict.fromkeys(("moe_num_experts", "moe_k"), 1 << 20),
-    "beam_size": 10_000,
-    "n": 10_000,
-    **dict.fromkeys(("extra_length", "max_input_size"), 1 << 20),
+    **dict.fromkeys(("num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "kernel_height"), 1000),
+    **dict.fromkeys(
+        (
+            "hidden_size", "filter_size", "num_heads", "attention_key_channels", "attention_value_channels",
+            "output_embedding_size", "embedding_size", "cell_size", "moe_num_experts", "moe_k", "extra_length",
+            "max_input_size",
+        ),
+        1 << 20,
+    ),
+    **dict.fromkeys(("beam_size", "n"), 10_000),
     "repeat_ngram_size": 100,
     "alpha": 10,
     "coverage_penalty": 1000,
     "repeat_ngram_penalty": math.inf,
     "sampling_seed": 2**63 - 1,
-    **dict.fromkeys(
-        (
-            "hidden_size",
-            "filter_size",
-            "num_heads",
-            "attention_key_channels",
-            "attention_value_channels",
-            "output_embedding_size",
-            "embedding_size",
-            "cell_size",
-        ),
-        1 << 20,
-    ),
-}
+}  # fmt: skip
 """Maximum values of hyper-parameters that make the program use more memory or time, or that make scores overflow. Other
 numbers have the limits `MAX_INT` and `MAX_FLOAT`."""
 SCHEDULE_HPARAMS = {

@@ -61,7 +61,7 @@ def check_model_hparams(hparams: HParams) -> None:
 
 
 def _check_embedding(hparams: HParams, name: str) -> None:
-    """Raises UserError if hparam `name` makes the pre-softmax projection an embedding matrix of another width."""
+    """Raises UserError if embeddings and softmax share a matrix, but hparam `name` gives them different widths."""
     if hparams.shared_embedding_and_softmax_weights and getattr(hparams, name) not in (0, hparams.hidden_size):
         raise UserError(
             f"{name}={getattr(hparams, name)} differs from hidden_size={hparams.hidden_size}, so embeddings and the "

@@ -36,11 +36,10 @@ HPARAMS = {
     "optimizer_adafactor_multiply_by_parameter_scale=true",
     "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
     "accumulated automatically; omit it",
-    "optimizer_zero_grads": ONLY_ADAM,
-    **_answers("optimizer_momentum_momentum optimizer_momentum_nesterov", ONLY_ADAM),
     **_answers(
-        "optimizer_adafactor_beta1 optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold "
-        "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent",
+        "optimizer_zero_grads optimizer_momentum_momentum optimizer_momentum_nesterov optimizer_adafactor_beta1 "
+        "optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type "
+        "optimizer_adafactor_factored optimizer_adafactor_memory_exponent",
         ONLY_ADAM,
     ),
     **_answers("clip_grad_norm grad_noise_scale weight_decay weight_noise", "0 is its only value here; omit it"),
@@ -51,7 +50,6 @@ HPARAMS = {
     "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
     "multiply_embedding_mode": "embeddings are always multiplied by sqrt(hidden_size); omit it",
     "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
-    "symbol_dropout": NOT_SUPPORTED,
     **_answers(
         "attention_dropout_broadcast_dims relu_dropout_broadcast_dims layer_prepostprocess_dropout_broadcast_dims",
         "each element has its own dropout; omit it",
@@ -60,11 +58,8 @@ HPARAMS = {
         "parameter_attention_key_channels parameter_attention_value_channels hard_attention_k gumbel_noise_weight "
         "proximity_bias unidirectional_encoder causal_decoder_self_attention heads_share_relative_embedding "
         "add_relative_to_values position_features nbr_decoder_problems prepend_mode conv_first_kernel "
-        "area_key_mode area_value_mode num_area_layers max_area_width max_area_height memory_height vocab_divisor",
-        NOT_SUPPORTED,
-    ),
-    **_answers(
-        "scheduled_sampling_prob scheduled_sampling_gold_mixin_prob scheduled_sampling_method "
+        "area_key_mode area_value_mode num_area_layers max_area_width max_area_height memory_height vocab_divisor "
+        "symbol_dropout scheduled_sampling_prob scheduled_sampling_gold_mixin_prob scheduled_sampling_method "
         "scheduled_sampling_num_passes scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps",
         NOT_SUPPORTED,
     ),

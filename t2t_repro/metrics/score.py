@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+F1 = "F1"
+"""Label of EVALB's F1 of a parser's outputs."""
 PAPER_BLEU = "BLEU, the paper's way, as released"
 """Label of BLEU by the first version of tensor2tensor's get_ende_bleu.sh, which leaves punctuation as it is."""
 PAPER_BLEU_ASCII = "BLEU, the paper's way, ASCII punctuation"

@@ -20,7 +20,7 @@ from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.json_file import finite
-from t2t_repro.metrics.score import PAPER_BLEU, Score
+from t2t_repro.metrics.score import F1, PAPER_BLEU, Score
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.results import Results, training_results, write_results
 from t2t_repro.problem import Problem
@@ -28,8 +28,6 @@ from t2t_repro.progress import say
 from t2t_repro.textfile import read_lines, whole_file
 from t2t_repro.training.averaging import average_checkpoints, averaged_count
 
-F1 = "F1"
-"""Label of the parsing score that is comparable with the paper's."""
 Scores = dict[str, list[Score]]
 """The scores of a model on each test set, by name of the test set."""
 

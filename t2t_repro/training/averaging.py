@@ -72,7 +72,7 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
         folder.checkpoint()  # called for its UserError, which says how to make a checkpoint
     number = last or folder.hparams.num_last_checkpoints
     if not last and len(checkpoints) < number:
-        say(f"{folder.path}: {len(checkpoints)} checkpoints, not the {number} of its hparams set; averaging those")
+        say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")
         number = len(checkpoints)
     if not 1 <= number <= len(checkpoints):
         raise UserError(

@@ -214,7 +214,7 @@ def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
     folder = make_folder()
     save(folder, 5)
     assert averaged_count(averaged(folder)) == 1
-    assert "1 checkpoints, not the 2 of its hparams set; averaging those" in capsys.readouterr().err
+    assert "averaging 1, not 2 checkpoints, because the folder has no more" in capsys.readouterr().err
     averaged(folder)
     assert capsys.readouterr().err == ""
     save(folder, 3)  # the next average must include this checkpoint of an earlier step
