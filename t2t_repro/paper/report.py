@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII
+from t2t_repro.metrics.score import F1, PAPER_BLEU, PAPER_BLEU_ASCII
 from t2t_repro.model_folder import ModelFolder
-from t2t_repro.paper.reproduce import F1, Scores, uses_last_checkpoint
+from t2t_repro.paper.reproduce import Scores, uses_last_checkpoint
 from t2t_repro.paper.results import Results
 from t2t_repro.paper.rows import printed_figures
 from t2t_repro.tables import Column, Table, to_markdown
