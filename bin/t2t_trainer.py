@@ -149,7 +149,7 @@ def open_data(values: flags.FlagValues) -> Data:
             raise missing_data(values.data_dir, problem)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
-                "TF_CONFIG is set, but several workers must not generate the data at the same time; run t2t-datagen "
+                "TF_CONFIG is set, and several workers must not generate the data at the same time; run t2t-datagen "
                 f"--problem={values.problem} --data_dir={shlex.quote(values.data_dir)}"
             )
         options = Options(overwrite=values.generate_data)

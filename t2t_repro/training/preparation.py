@@ -200,9 +200,10 @@ def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
     places = ["averaged", *([] if config.save_checkpoints_secs else [BEST])]
     models = [model for place in places for model in checkpoints_in(path / place)]
     if models and not checkpoints_in(path):
+        folders = " and ".join(dict.fromkeys(str(Path(model).parent) for model in models))
         raise UserError(
-            f"{path}: holds {models[0]}, but no checkpoint to resume from; to start again, "
-            "delete it or give another --output_dir"
+            f"{path}: holds {models[0]}, but no checkpoint to resume from; to start again, delete {folders}, or give "
+            "another --output_dir"
         )
 
 

@@ -97,7 +97,7 @@ def test_data_is_generated_again_only_if_the_flag_says_so(
     assert train_size() == train_size("--train_size=40") == 40
     monkeypatch.setenv("TF_CONFIG", "{}")
     assert train_size("--generate_data", "--train_size=50") == 0
-    assert "several workers must not generate the data at the same time" in capsys.readouterr().err
+    assert "and several workers must not generate the data at the same time" in capsys.readouterr().err
     monkeypatch.delenv("TF_CONFIG")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert train_size("--generate_data", "--train_size=50") == 50

@@ -106,4 +106,7 @@ def test_a_best_checkpoint_may_be_older_than_the_first_regular_one_only_if_these
     for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
         (tmp_path / "best" / name).touch()
     _refuse_to_overwrite(tmp_path, RunConfig(save_checkpoints_secs=600))
-    assert "no checkpoint to resume from" in user_error(_refuse_to_overwrite, tmp_path, RunConfig())
+    (tmp_path / "averaged").mkdir()
+    (tmp_path / "averaged" / "model.ckpt-3.index").touch()
+    advice = f"no checkpoint to resume from; to start again, delete {tmp_path}/averaged and {tmp_path}/best, or give"
+    assert advice in user_error(_refuse_to_overwrite, tmp_path, RunConfig())
