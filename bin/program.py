@@ -139,7 +139,10 @@ def _memory_shortage(error: Exception) -> str:
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
-    argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
+    try:
+        argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
+    except UnicodeDecodeError:
+        raise UserError("--flagfile: the file is not UTF-8; convert it, e.g. with iconv") from None
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             cure = "convert the text, or rename the file or folder"

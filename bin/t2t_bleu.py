@@ -17,7 +17,6 @@ multi-bleu.perl. It is printed only if --target_language or --language_pair name
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from absl import flags
@@ -26,7 +25,7 @@ from t2t_repro.bin import program
 from t2t_repro.errors import UserError
 from t2t_repro.metrics.score import score_lines
 from t2t_repro.progress import say
-from t2t_repro.textfile import decode_lines, read_lines
+from t2t_repro.textfile import read_lines
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -83,12 +82,13 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "translation")
     if not values.test_set:
         program.require(values, "reference")
-    translations, name = _lines(values.translation), _name(values.translation)
+    translation = "/dev/stdin" if values.translation == "-" else values.translation
+    translations = _lines(translation)
     source = f"test set {values.test_set} ({language_pair})" if values.test_set else values.reference
     references = _published(values.test_set, language_pair, source) if values.test_set else _lines(source)
     if len(translations) != len(references):
         raise UserError(
-            f"{name} has {len(translations):,} lines, {source} has {len(references):,}; "
+            f"{translation} has {len(translations):,} lines, {source} has {len(references):,}; "
             "give one translation for each line of the reference"
         )
     from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
@@ -111,15 +111,10 @@ def _target(language_pair: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    """Returns the lines of a file, or of standard input if the path is "-"."""
-    lines = list(decode_lines(sys.stdin.buffer, _name(path)) if path == "-" else read_lines(path))
+    lines = list(read_lines(path))
     if not lines:
-        raise UserError(f"{_name(path)}: empty; nothing to score")
+        raise UserError(f"{path}: empty; nothing to score")
     return lines
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == "-" else path
 
 
 def _published(test_set: str, language_pair: str, source: str) -> list[str]:

@@ -88,7 +88,7 @@ OTHER_PROGRAMS = COMMON | dict.fromkeys((*TRAINER, *HAVE_TRAINER), "it is a flag
 DECODE_FLAGS = dict.fromkeys(("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"), DECODING)
 
 DECODER = {
-    "decode_shards": "write --shards, and --shard_id for the part that this process decodes",
+    "decode_shards": "write --shards and --shard_id, the part that this process decodes",
     "worker_id": "write --shard_id",
     "decode_in_memory": "name the input with --decode_from_file; omit it",
     "keep_timestamp": "touch -r CHECKPOINT.index OUTPUT does the same after decoding; omit it",
@@ -184,9 +184,9 @@ HPARAMS: dict[str, tuple[str, type]] = {
 
 
 def answer(program: str, flag: str) -> str:
-    """Returns the error message for a flag that `program` does not have, but tensor2tensor has or an hparam is.
+    """Returns the error message for a flag that `program` does not have; "" if there is no answer.
 
-    Returns "" for any other flag.
+    There is an answer if tensor2tensor has this flag, or an hparam has this name.
 
     Args:
         program: name of the program, such as "t2t-decoder".

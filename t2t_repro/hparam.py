@@ -160,7 +160,7 @@ class HParams:
         check(self, ["moe_loss_coef"], lambda weight: weight >= 0, "must be 0 or more")
         check(self, ["initializer_gain", "learning_rate_constant"], lambda value: value > 0, "must be above 0")
         epsilons = ("norm_epsilon", "optimizer_adam_epsilon")
-        check(self, epsilons, lambda value: value >= 1e-37, "must be 1e-37 or more, because float32 rounds it to 0")
+        check(self, epsilons, lambda value: value >= 1e-37, "must be 1e-37 or more; float32 rounds less to 0")
         channels = ("attention_key_channels", "attention_value_channels")
         widths = (*channels, "output_embedding_size", "embedding_size", "cell_size")
         check(self, widths, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")

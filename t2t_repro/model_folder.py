@@ -116,7 +116,7 @@ class ModelFolder:
             except (FileNotFoundError, NotADirectoryError):
                 cure = "run t2t-trainer"
                 if checkpoints_in(self.path):
-                    cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={path}"
+                    cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
                 raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
         self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
         self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))

@@ -51,7 +51,9 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         if number == 1:
             if line.startswith(GZIP):
-                raise UserError(f"{source}: compressed with gzip; unpack it, or give it a name that ends in .gz")
+                raise UserError(
+                    f"{source}: compressed with gzip; unpack it first, or give a file whose name ends in .gz"
+                )
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode("utf-8")

@@ -32,7 +32,7 @@ from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.model_folder import open_folders, written_times
+from t2t_repro.model_folder import open_folders, split_paths, written_times
 from t2t_repro.output_files import UNFINISHED, only_writer, refuse_overwriting
 from t2t_repro.problem import Problem
 from t2t_repro.textfile import decode_lines
@@ -199,7 +199,7 @@ def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -
     # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
     job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
     sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
-    written = written_times(job.checkpoints.split(","))
+    written = written_times(split_paths(job.checkpoints))
     fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines, written)).encode()).hexdigest()
     if existing and old_lines != [fingerprint]:
         raise UserError(

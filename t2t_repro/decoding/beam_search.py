@@ -288,10 +288,13 @@ def bounds(state: State, decode_hparams: DecodeHParams) -> tuple[tf.Tensor, tf.T
 
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns bool [R], true for sentences at their length limit, or whose n best outputs cannot change any more."""
+    """Returns bool [R], true for sentences whose n best outputs cannot change any more.
+
+    They are at their length limit, have no alive hypothesis, or have n better finished hypotheses.
+    """
     best_possible, worst_of_best = bounds(state, decode_hparams)
-    is_dead = state.alive_log_probs[:, 0] == MISSING  # no hypothesis is alive
-    return (tf.cast(state.t, tf.int64) >= state.limits) | (worst_of_best > best_possible) | is_dead
+    is_at_end = (tf.cast(state.t, tf.int64) >= state.limits) | (state.alive_log_probs[:, 0] == MISSING)
+    return is_at_end | (worst_of_best > best_possible)
 
 
 def remove_done(

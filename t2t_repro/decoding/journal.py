@@ -97,21 +97,21 @@ class Journal:
         """
         content = self.path.read_bytes()
         content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
-        if not resume:
-            if content.count(b"\n") <= 1:  # a process was killed before its first translation
+        if not content or (content.count(b"\n") == 1 and not resume):  # killed before its first translation
+            return b""
+        if not content.startswith(head):
+            if not self._strict:
                 return b""
+            raise UserError(
+                f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or delete "
+                "the file to start again"
+            )
+        if not resume:
             raise UserError(
                 f"{self.path} has translations of an interrupted run; continue it with --resume, or delete the file to "
                 "start again"
             )
-        if not content or content.startswith(head):
-            return content
-        if not self._strict:
-            return b""
-        raise UserError(
-            f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or delete the "
-            "file to start again"
-        )
+        return content
 
     def _translations(self, content: bytes) -> Iterator[tuple[int, Translation]]:
         for line_number, line in enumerate(content.splitlines()[1:], 2):

@@ -79,8 +79,8 @@ def last_checkpoints(path: Path, count: int) -> list[str]:
     Raises:
         UserError: the folder has fewer than `count` checkpoints.
     """
-    paths = checkpoints_in(path)
-    if not paths and (others := sorted(path.glob("*.index"))):  # e.g. averaged.ckpt-0 of tensor2tensor's averaging
+    paths, others = checkpoints_in(path), sorted(path.glob("*ckpt-*.index"))
+    if others and not paths:  # e.g. averaged.ckpt-0 of tensor2tensor's averaging
         raise UserError(
             f"{path}: has no checkpoint model.ckpt-*; give --checkpoint, e.g. --checkpoint={others[0].with_suffix('')}"
         )

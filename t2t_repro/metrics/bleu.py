@@ -101,7 +101,7 @@ def check_language(language: str) -> None:
     """Raises UserError if sacremoses has no rules for a language."""
     languages = moses_languages()
     if language in MECAB_LANGUAGES:
-        raise UserError(_needs_mecab(language))
+        raise UserError(f"{_needs_mecab(language)}, or omit the language")
     if language not in languages:
         raise UserError(
             f"no Moses rules for language {language!r}, and only the paper's BLEU needs them; omit the language, or "
@@ -153,8 +153,8 @@ def reason_without_paper_bleu(scores: Sequence[Score], language: str) -> str:
 
 def _needs_mecab(language: str) -> str:
     return (
-        f"language {language!r} needs MeCab's tokens; omit the language, and score with sacreBLEU's own program (pip "
-        f'install "sacrebleu[{language}]")'
+        f"language {language!r} needs MeCab's tokens; score with sacreBLEU's own program (pip install "
+        f'"sacrebleu[{language}]")'
     )
 
 

@@ -126,8 +126,10 @@ class _Decoder:
         checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
         last = "-last" if checkpoint != self.averaged else ""
         stem = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}"
-        # A file name has at most 255 bytes, so the hash stands for changes that the name leaves out.
-        name = f"{'-'.join([stem, *self.changes])[:150]}-{_fingerprint(checkpoint, [*self.changes, *sources])}"
+        stem = "-".join([stem, *self.changes])
+        # A file name has at most 255 bytes. If the name is cut, the hash includes the changes.
+        cut_changes = self.changes if len(stem) > 150 else []
+        name = f"{stem[:150]}-{_fingerprint(checkpoint, [*cut_changes, *sources])}"
         path = self._folder.path / "decoded" / f"{name}.txt"
         if path.exists():
             journal_path(path).unlink(missing_ok=True)  # left by a process that was killed after writing `path`

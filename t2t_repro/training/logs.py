@@ -49,7 +49,7 @@ class Logs:
         return step in self._metrics.dev_losses
 
     def is_best(self, evaluation: Evaluation) -> bool:
-        """Returns True if an evaluation has a lower dev loss than all earlier ones on the same batches."""
+        """Returns True if an evaluation has a lower dev loss than all earlier ones; see `MetricsLog.is_lowest`."""
         return self._metrics.is_lowest(evaluation.loss, evaluation.batches)
 
     def evaluations_since_best(self) -> int:

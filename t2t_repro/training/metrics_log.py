@@ -16,6 +16,7 @@ Numbers have eight significant digits. Most of them are computed in float32, whi
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -57,7 +58,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 def _is_sound(line: dict[str, Any]) -> bool:
     """Returns True if a line has a step, and all fields that this project reads have valid values."""
-    counts = (line.get("step"), line.get("gpu_count", 0))
+    counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
     numbers = [line[name] for name in NUMBERS if name in line]
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
@@ -95,7 +96,7 @@ class MetricsLog:
         return {step: loss for step, (loss, _) in self._evaluations.items()}
 
     def is_lowest(self, dev_loss: float, eval_steps: int) -> bool:
-        """Returns True if a new dev loss is lower than those of all evaluations on the same batches.
+        """Returns True if a new dev loss is lower than those of all evaluations since --eval_steps last changed.
 
         Args:
             dev_loss: the loss of an evaluation that is not in the log.
@@ -107,7 +108,7 @@ class MetricsLog:
     def evaluations_since_lowest(self) -> int:
         """Returns the number of evaluations after that with the lowest dev loss.
 
-        Only evaluations on the same batches as the last one count.
+        Only evaluations since --eval_steps last changed count, because the others are on other batches.
         """
         if not self._evaluations:
             return 0
@@ -115,7 +116,9 @@ class MetricsLog:
         return len(losses) - 1 - losses.index(min(losses))
 
     def _losses(self, eval_steps: int) -> list[float]:
-        return [loss for loss, batches in self._evaluations.values() if batches == eval_steps]
+        """Returns the losses since --eval_steps last changed, because then the best checkpoint was replaced."""
+        newest = itertools.takewhile(lambda pair: pair[1] == eval_steps, reversed(self._evaluations.values()))
+        return [loss for loss, _ in newest][::-1]
 
     def _remember(self, line: dict[str, Any]) -> None:
         if "dev_loss" in line:

@@ -115,7 +115,8 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
 
 def test_a_run_does_not_resume_with_another_checkpoint_at_the_same_path(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\n")
-    checkpoint = tmp_path / "model.ckpt-1"
+    (tmp_path / "a,b").mkdir()
+    checkpoint = tmp_path / "a,b" / "model.ckpt-1"
     index = checkpoint.with_name("model.ckpt-1.index")
     index.touch()
     job, paths = BeamJob("M", str(checkpoint), DecodeHParams(), f"{tmp_path}/y", resume=True), [f"{tmp_path}/x"]

@@ -85,7 +85,7 @@ def test_a_truncated_or_damaged_gz_is_an_error(tmp_path: Path) -> None:
 def test_a_compressed_file_with_another_name_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "text.en"
     path.write_bytes(gzip.compress(b"a line\n"))
-    assert failure(path) == f"{path}: compressed with gzip; unpack it, or give it a name that ends in .gz"
+    assert failure(path) == f"{path}: compressed with gzip; unpack it first, or give a file whose name ends in .gz"
     path = tmp_path / "text.gz"
     path.write_bytes(b"a line\n")
     assert failure(path).endswith("get it again, or remove .gz from its name if it is plain")

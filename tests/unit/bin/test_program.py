@@ -239,3 +239,9 @@ def test_hparams_that_are_given_twice_are_refused(
     assert program.run(lambda values: None, values, "", command) == 0
     assert program.run(lambda values: None, values, "", [*command, second]) == 2
     assert capsys.readouterr().err.startswith("t2t-x: --hparams is given twice; join the changes with commas")
+
+
+def test_a_flagfile_that_is_not_utf_8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "flags").write_bytes(b"--count=\xff\n")
+    assert run(lambda values: None, f"--flagfile={tmp_path}/flags") == 2
+    assert capsys.readouterr().err == "t2t-counter: --flagfile: the file is not UTF-8; convert it, e.g. with iconv\n"

@@ -39,8 +39,8 @@ def test_a_translation_may_come_from_standard_input(tmp_path: Path) -> None:
     expected = succeed("bleu", f"--translation={translation}", f"--reference={reference}").stdout
     piped = [f"--reference={reference}", "--translation=-"]
     assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == expected
-    refused(run("bleu", *piped, input=""), "standard input: empty; nothing to score")
-    refused(run("bleu", *piped, input="one\n"), "standard input has 1 lines, ")
+    refused(run("bleu", *piped, input=""), "/dev/stdin: empty; nothing to score")
+    refused(run("bleu", *piped, input="one\n"), "/dev/stdin has 1 lines, ")
 
 
 def test_the_language_selects_the_moses_rules(tmp_path: Path) -> None:

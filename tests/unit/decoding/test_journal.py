@@ -128,11 +128,14 @@ def test_a_journal_that_is_not_strict_starts_again_with_other_settings(output: P
     assert reopen(output, "others").keys() <= {0}
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, "others"])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [(SETTINGS, "has translations .*--resume, or delete the file"), ("others", "belongs to another input")],
+)
 def test_without_resume_the_translations_of_an_interrupted_run_are_kept(
-    output: Path, interrupted: Path, settings: object
+    output: Path, interrupted: Path, settings: object, message: str
 ) -> None:
-    with pytest.raises(UserError, match=rf"{interrupted.name} has translations .*--resume, or delete the file"):
+    with pytest.raises(UserError, match=f"{interrupted.name} {message}"):
         Journal(output, settings, resume=False)
     assert reopen(output) == DONE
 

@@ -111,6 +111,7 @@ def test_only_losses_of_the_same_batches_are_compared(tmp_path: Path) -> None:
     for step, loss, count in ((30, 3.0, 0), (40, 3.5, 1), (50, 3.2, 2), (60, 2.9, 0)):
         log.add(step, dev_loss=loss)
         assert log.evaluations_since_lowest() == MetricsLog(tmp_path, step).evaluations_since_lowest() == count
+    assert log.is_lowest(9.0, 1)  # the evaluation of step 30 has replaced the best checkpoint of steps 10 and 20
 
 
 def test_a_loss_that_is_not_a_number_is_never_the_lowest(tmp_path: Path) -> None:
