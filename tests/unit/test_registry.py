@@ -258,7 +258,7 @@ def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, plac
         ("from tensor2tensor.data_generators import problem  # translate", "write from t2t_repro import problem"),
         ("from tensor2tensor.utils import registry", "write from t2t_repro import registry"),
         ("import tensor2tensor.models.transformer as transformer", "write from t2t_repro.hparams import transformer; "),
-        ("from tensor2tensor.layers import common_attention", "write another line; docs/from_tensor2tensor.md says"),
+        ("from tensor2tensor.layers import common_attention", "write what docs/from_tensor2tensor.md suggests"),
     ],
 )
 def test_an_import_of_tensor2tensor_is_answered(tmp_path: Path, line: str, advice: str) -> None:
