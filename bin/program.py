@@ -289,6 +289,11 @@ def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
     return [(name, path) for name, path in inputs if path != ""]
 
 
+def readable_path(path: str) -> str:
+    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else `path`."""
+    return "/dev/stdin" if path == "-" else path
+
+
 def define_long_lines(values: flags.FlagValues) -> None:
     """Defines --long_lines: how to treat lines that are too long for the model."""
     flags.DEFINE_enum(

@@ -82,7 +82,7 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "translation")
     if not values.test_set:
         program.require(values, "reference")
-    translation = "/dev/stdin" if values.translation == "-" else values.translation
+    translation = program.readable_path(values.translation)
     translations = _lines(translation)
     source = f"test set {values.test_set} ({language_pair})" if values.test_set else values.reference
     references = _published(values.test_set, language_pair, source) if values.test_set else _lines(source)

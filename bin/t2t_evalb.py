@@ -54,8 +54,7 @@ def main(values: flags.FlagValues) -> None:
     if values.max_error is not None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)
     sentences = []
-    test = "/dev/stdin" if values.test == "-" else values.test
-    for sentence in evalb.score_files(values.gold, test, parameters):
+    for sentence in evalb.score_files(values.gold, program.readable_path(values.test), parameters):
         if sentence.message:
             say(f"{sentence.number} : {sentence.message}")
         sentences.append(sentence)

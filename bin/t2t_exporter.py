@@ -85,7 +85,6 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     from t2t_repro import devices
     from t2t_repro.data.graph_vocabulary import differences
     from t2t_repro.decoding.translator import Translator
-    from t2t_repro.models.convs2s import ConvS2S
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export
 
@@ -102,9 +101,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
         server_files.write_description(path, checkpoint, values.precision, params)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
-    model, max_length = folder.model(checkpoint, values.precision), folder.hparams.max_length
-    if isinstance(model, ConvS2S):
-        model.fold_weights()
+    model, max_length = folder.decoding_model(checkpoint, values.precision), folder.hparams.max_length
     translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols)
     version = export(translator, export_dir, add_files)
     server_files.write_configs(export_dir, servable_name)
@@ -131,7 +128,7 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     if params.is_random:
-        raise UserError("sampling_method=random: a served model always uses beam search; omit it")
+        raise UserError("sampling_method=random: a served model always uses beam search; give sampling_method=argmax")
     for names, why in (
         (["prefix_file", "write_beam_scores"], "it concerns files, but a served model reads requests"),
         (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0"),

@@ -1,7 +1,7 @@
-"""Answers to flags of tensor2tensor that the programs here do not have.
+"""Answers to flags that the programs here do not have: flags of tensor2tensor, and hparams written as flags.
 
-The flags are those of tensor2tensor 1.15.7. Its decoder and exporter accept all flags of its trainer. An answer says
-what does the job here, or why the flag is not needed; `program.run` prints it after the flag's name.
+The flags of tensor2tensor are those of version 1.15.7. Its decoder and exporter accept all flags of its trainer. An
+answer says what does the job here, or why the flag is not needed; `program.run` prints it after the flag's name.
 """
 
 from __future__ import annotations
@@ -172,7 +172,6 @@ ANSWERS = {
     "t2t-import": IMPORT,
 }
 """For each program: the answers to flags of tensor2tensor's programs that it does not have."""
-
 
 HPARAMS: dict[str, tuple[str, type]] = {
     "t2t-trainer": ("hparams", HParams),

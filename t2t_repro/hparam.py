@@ -358,10 +358,10 @@ def override(values: T, text: str) -> T:
     Raises:
         UserError: a name is unknown or repeated, a value has the wrong type, or a part of `text` is not name=value.
     """
-    return changed(values, overrides(type(values), text))
+    return with_changes(values, overrides(type(values), text))
 
 
-def changed(values: T, changes: dict[str, Any]) -> T:
+def with_changes(values: T, changes: dict[str, Any]) -> T:
     """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name.
 
     Raises UserError if a name is unknown, or if `changes` has a beam_size that sampling does not use.

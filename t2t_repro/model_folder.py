@@ -306,6 +306,18 @@ class ModelFolder:
         assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
         return model
 
+    def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:
+        """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any more.
+
+        Weights with weight normalization are replaced by what the model computes from them.
+        """
+        from t2t_repro.models.convs2s import ConvS2S  # imported here, because it loads TensorFlow
+
+        model = self.model(checkpoint, precision)
+        if isinstance(model, ConvS2S):
+            model.fold_weights()
+        return model
+
     def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:
         """Raises UserError if the model that hparams.json describes has more weights than the checkpoint.
 

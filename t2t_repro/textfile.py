@@ -16,7 +16,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.output_files import is_stream, open_stream, put_in_place, without_links
 
 GZIP = b"\x1f\x8b"
-"""Bytes with which gzip files begin, and no UTF-8 text."""
+"""Bytes with which gzip files begin. No UTF-8 text begins with them."""
 
 
 def read_lines(path: str) -> Iterator[str]:

@@ -93,7 +93,7 @@ class Journal:
         """Returns the journal's lines, without an incomplete last line.
 
         If the first line is not `head`, the journal has other settings. Then this method returns b"" or, if `strict`,
-        raises UserError.
+        raises UserError. It also raises UserError if the journal has translations and `resume` is false.
         """
         content = self.path.read_bytes()
         content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave

@@ -30,11 +30,10 @@ from t2t_repro.decoding.search_tree import SearchTree, record_search
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
-from t2t_repro.hparam import DecodeHParams, changed, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
 from t2t_repro.layers.base import packed_kernels
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.model_folder import ModelFolder, open_folders
-from t2t_repro.models.convs2s import ConvS2S
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
@@ -103,7 +102,7 @@ class Translator:
         the precision is unknown or not supported by this machine.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
-        decode_params = changed(folders[0].problem.decode_hparams, decode_hparams)
+        decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
         devices.require_precision(precision)
         return cls.from_folders(folders, checkpoints, decode_params, precision, packs_kernels)
 
@@ -128,10 +127,9 @@ class Translator:
         Raises UserError if a checkpoint is damaged or the precision is unknown.
         """
         check_precision(precision)
-        models = [folder.model(checkpoint, precision) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+        pairs = zip(folders, checkpoints, strict=True)
+        models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
         for model in models:
-            if isinstance(model, ConvS2S):
-                model.fold_weights()
             if isinstance(softmax := getattr(model, "softmax", None), Embedding):
                 softmax.store_transposed()
         translator = cls(
@@ -201,7 +199,7 @@ class Translator:
         Raises UserError as `translate` does.
         """
         refuse_single_string(texts=texts, prefixes=prefixes)
-        decode_hparams = changed(self.decode_hparams, changes)
+        decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
         if prefixes and decode_hparams.well_formed:
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
@@ -285,7 +283,7 @@ class Translator:
         Raises UserError if the source is empty or too long, a field is unknown or out of range, `sampling_method` is
         random, or the model returns NaN.
         """
-        params = changed(self.decode_hparams, decode_hparams)
+        params = with_changes(self.decode_hparams, decode_hparams)
         self.check(params)
         if params.is_random:
             raise UserError("sampling_method=random draws outputs without a search tree; omit it")

@@ -122,7 +122,7 @@ class MetricsLog:
 
     def _remember(self, line: dict[str, Any]) -> None:
         if "dev_loss" in line:
-            # NaN would be neither lower nor higher than other losses.
+            # Each comparison with NaN is false, so min() could return it.
             loss = line["dev_loss"] if math.isfinite(line["dev_loss"]) else math.inf
             self._evaluations[line["step"]] = loss, line.get("eval_steps", 0)
 

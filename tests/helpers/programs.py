@@ -73,7 +73,7 @@ def run_process(program: str, *arguments: str, **options: Any) -> subprocess.Com
 
 
 def last_hparams(arguments: Sequence[str | Path]) -> tuple[str, ...]:
-    """Returns the flags without each --hparams and --decode_hparams that a later one in a test's list replaces."""
+    """Returns the flags with only the last --hparams and the last --decode_hparams, because programs refuse two."""
     texts = [str(argument) for argument in arguments]
     last = {text.split("=")[0]: index for index, text in enumerate(texts)}
     kept = [not re.match("--(decode_)?hparams=", text) or last[text.split("=")[0]] == i for i, text in enumerate(texts)]

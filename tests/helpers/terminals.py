@@ -1,16 +1,16 @@
-"""Runs a program on a pseudo-terminal, so that it behaves as in front of a user."""
+"""Pseudo-terminals, on which programs and functions behave as in front of a user."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
-import struct
 import termios
 import time
-from collections.abc import Iterator, Sequence
+import tty
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import IO
 
 from processes import start_program
 
@@ -50,6 +50,22 @@ class Terminal:
 
 
 @contextmanager
+def screen() -> Iterator[tuple[IO[str], Callable[[], str]]]:
+    """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)  # otherwise the terminal would write "\\r\\n" for "\\n"
+    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
+    with open(theirs, "w", encoding="utf-8") as stream:
+
+        def shown() -> str:
+            stream.flush()
+            return os.read(ours, 10_000).decode()
+
+        yield stream, shown
+    os.close(ours)
+
+
+@contextmanager
 def terminal(program: str, *arguments: str, streams: Sequence[str], **variables: str) -> Iterator[Terminal]:
     """Starts t2t-PROGRAM on a pseudo-terminal and yields the terminal. The program must then exit with code 0.
 
@@ -58,7 +74,7 @@ def terminal(program: str, *arguments: str, streams: Sequence[str], **variables:
         variables: environment variables to set.
     """
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     files = dict.fromkeys(streams, os.ttyname(theirs))
     process = start_program(program, *arguments, environment=os.environ | variables, files=files)
     try:

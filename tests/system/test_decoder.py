@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from disks import largest_file
 from models import Copier
 from processes import start_program
 from programs import TrainedModel, command, refused, run, succeed, write_pairs
+from t2t_repro.bin import t2t_decoder
 from t2t_repro.decoding import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.model_folder import ModelFolder
@@ -377,3 +382,15 @@ def test_a_pair_without_its_tab_is_named_with_its_line(trained: TrainedModel, tm
     (tmp_path / "pairs").write_text("one\teins\ntwo zwei\n")
     result = run("decoder", f"--output_dir={trained.folder}", f"--score_file={tmp_path / 'pairs'}")
     refused(result, "pairs:2:", "<TAB>")
+
+
+def test_on_a_terminal_the_user_is_asked_for_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = copy.deepcopy(t2t_decoder.FLAGS)
+    values(["t2t-decoder"])
+    for is_terminal in (True, False):
+        stdin = SimpleNamespace(isatty=lambda answer=is_terminal: answer, buffer=io.BytesIO(b"one\n"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert t2t_decoder.read_input(values, "") == [("one", "", "")]
+        assert ("type lines to translate, then Ctrl-D" in capsys.readouterr().err) == is_terminal

@@ -47,6 +47,8 @@ def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, 
         result = succeed(*average)
         assert "the average will not be compared with the last checkpoint: " in result.stderr
         assert "--data_dir" in result.stderr and "the mean of" in result.stderr and "dev loss" not in result.stderr
+    result = succeed(*average[:2], "--num_last_checkpoints=1")
+    assert result.stderr.endswith("\nthe mean of one checkpoint is this checkpoint\n")
     shutil.rmtree(model / "averaged")
     refused(run(*average, f"--data_dir={tmp_path}"), "no data of problem 'text_files'")
     assert not (model / "averaged").exists()

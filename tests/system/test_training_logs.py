@@ -146,6 +146,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     ]
     result = run("trainer", *arguments)
     refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
+    assert "--precision" not in result.stderr  # the run is in float32 already
     step = int(re.findall(r"step (\d+): loss", result.stderr)[-1])
     good = re.findall(r"the last good checkpoint is (\S+);", result.stderr)[0]
     # model.ckpt-(step - 1) may be damaged, because the loss of its weights is not finite. The last good checkpoint is

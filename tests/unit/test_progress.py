@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import sys
-import termios
-import tty
 
 import pytest
 
+from clocks import Clock
 from t2t_repro import progress
 from t2t_repro.progress import Progress
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    seconds = 100.0
-
-    def monotonic(self) -> float:
-        return self.seconds
+from terminals import screen
 
 
 @pytest.fixture
@@ -33,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     meter = Progress("decoding", 2000, "lines", done=500)
     for seconds in (110, 114.9, 115, 129.9, 130):
-        clock.seconds = seconds
+        clock.now = seconds
         meter.advance(300)
     meter.close()
     # 900 and 1,500 lines in 15 and 30 seconds. The 500 lines of an earlier run do not count for the speed.
@@ -45,31 +34,26 @@ def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.Capture
 
 def test_a_note_replaces_the_speed_and_a_total_may_be_unknown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     meter = Progress("training", None, "steps")
-    clock.seconds += 20
+    clock.now += 20
     meter.advance(5, "loss 2.5")
-    clock.seconds += 20
+    clock.now += 20
     meter.advance(5)
     assert capsys.readouterr().err == "training: 5 steps, loss 2.5\ntraining: 10 steps, loss 2.5\n"
 
 
 def test_items_pass_through_and_count_by_their_size(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     for item in progress.progress(iter(["abc", "de"]), "reading", 10, "letters", len):
-        clock.seconds += 10
+        clock.now += 10
         assert item in ("abc", "de")
     assert capsys.readouterr().err == "reading: 5 of 10 letters, 0.2 letters/s, 0:00:20 left\n"
 
 
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    termios.tcsetwinsize(theirs, (24, 100))
-    with open(theirs, "w", encoding="utf-8") as screen:
-        monkeypatch.setattr(sys, "stderr", screen)
+    with screen() as (stream, shown):
+        monkeypatch.setattr(sys, "stderr", stream)
         meter = Progress("decoding", 4, "lines")
         meter.advance(4)
         progress.say("a message")
         meter.close()
-        screen.flush()
-        text = os.read(ours, 10_000).decode()
-    os.close(ours)
+        text = shown()
     assert "decoding: 100%" in text and "4/4" in text and "a message" in text

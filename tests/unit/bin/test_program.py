@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
 import resource
 import subprocess
 import sys
-import tty
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from t2t_repro.bin import program, t2t_decoder, t2t_query_server
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.progress import say
 from t2t_repro.serving.client import Answer
+from terminals import screen
 
 
 def run(main: program.Main, *arguments: str) -> int:
@@ -173,14 +172,10 @@ def test_a_terminal_gets_no_control_characters(monkeypatch: pytest.MonkeyPatch) 
         (lambda: say(text), "stderr"),
     ]
     for write, stream in writers:
-        ours, theirs = pty.openpty()
-        tty.setraw(theirs)  # otherwise the terminal would write "\r\n" for "\n"
-        with open(theirs, "w", encoding="utf-8") as screen, monkeypatch.context() as patch:
-            patch.setattr(sys, stream, screen)
+        with screen() as (terminal, text_on), monkeypatch.context() as patch:
+            patch.setattr(sys, stream, terminal)
             write()
-            screen.flush()
-            assert os.read(ours, 1000).decode() == shown
-        os.close(ours)
+            assert text_on() == shown
 
 
 def test_a_file_gets_the_text_as_it_is(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

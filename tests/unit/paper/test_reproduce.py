@@ -290,6 +290,21 @@ def test_long_lines_are_split_as_by_the_decoder(make_folder: MakeFolder, data: s
     assert line != whole.translate([long])[0].text
 
 
+def test_many_changes_of_decode_hparams_have_a_short_file_name(
+    make_folder: MakeFolder, data: str, tmp_path: Path
+) -> None:
+    folder = make_folder()
+    save(folder, 5)
+    long = {"alpha": 0.7123456789012345, "extra_length": 30, "max_input_size": 1000,
+            "coverage_penalty": 0.1234567890123456, "repeat_ngram_size": 3}  # fmt: skip
+    for penalty in (1.5123456789012345, 1.5123456789012347):  # the difference is after the part that the name keeps
+        params = replace(QUICK, **long, repeat_ngram_penalty=penalty)  # type: ignore[arg-type]
+        evaluate(folder, data, str(tmp_path), params)
+    names = [path.name for path in (folder.path / "decoded").iterdir()]
+    assert len({name[:150] for name in names}) == 1 and len(set(names)) == 2
+    assert all(len(name) < 180 for name in names)
+
+
 def test_a_killed_decode_continues(
     make_folder: MakeFolder, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

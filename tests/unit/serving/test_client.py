@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
+from t2t_repro.serving.deadline_http import DeadlineConnection
 from t2t_repro.serving.export import export
 from t2t_repro.serving.transports import tensor_values
 
@@ -210,11 +212,12 @@ def test_a_client_is_usable_after_a_failed_request(ask: Any, served: Served) -> 
 
 
 def test_each_request_on_a_kept_connection_has_its_own_deadline(served: Served) -> None:
-    with Client(served.rest, "echo", rest=True, timeout_secs=0.5) as client:
-        for _ in range(3):
-            assert client.translate(["a"])[0].text == "a"
-            time.sleep(0.3)
+    with contextlib.closing(DeadlineConnection(served.rest)) as connection:
+        for _ in range(2):
+            assert connection.exchange("GET", "/v1/models/echo/metadata", None, time.monotonic() + 60)[0] == 200
         assert served.connections == 1
+        with pytest.raises(TimeoutError):
+            connection.exchange("GET", "/v1/models/echo/metadata", None, time.monotonic() - 1)
 
 
 def test_rest_keeps_its_connection_open(served: Served) -> None:

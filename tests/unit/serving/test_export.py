@@ -26,7 +26,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.model import KerasModel
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.serving.export import export
+from t2t_repro.serving.export import Served, export
 
 BATCHES = [["the dog", "", "a cat sat on the dog", " \t", "Ω 漢", "\n"], ["cat"], ["", " "], []]
 COPIED = ["a\ncat", "the dog", "", "a\r\u2028b"]
@@ -259,3 +259,9 @@ def test_a_model_that_cannot_decode_is_refused(tiny_vocabulary: Vocabulary, tmp_
         export(Translator(model, tiny_vocabulary, DecodeHParams()), tmp_path / "export")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_translator_that_samples_cannot_be_served(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
+    sampling = Translator(copier.model, tiny_vocabulary, DecodeHParams(sampling_method="random"))
+    with pytest.raises(UserError, match="sampling_method=random has no effect here: a served model always uses beam"):
+        Served(sampling)

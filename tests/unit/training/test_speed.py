@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clocks import Clock
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.training import speed as speed_module
 from t2t_repro.training.speed import Speed
@@ -20,15 +21,6 @@ def batch(*shapes: tuple[int, int, int], filled: tuple[int, int]) -> Batch:
     source, target = filled
     positions = sum(examples * (source_length + target_length) for examples, source_length, target_length in shapes)
     return Batch(0, [], np.arange(3), source, target, positions)
-
-
-class Clock:
-    """Fake `time` module. Tests set the time by assigning to `now`."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture
