@@ -57,3 +57,8 @@ def test_the_graph_ignores_words_that_python_refuses() -> None:
     assert graph_vocabulary(tokens).tokenize(["the mouse dog,", "mouse"]).to_list() == [[2, 3], []]
     assert "ignores words that its vocabulary lacks" in differences(tokens)
     assert not any(differences(make()) for make in VOCABULARIES.values())
+
+
+def test_sentencepiece_prints_no_log_line(tiny_vocabulary: Vocabulary, capfd: pytest.CaptureFixture[str]) -> None:
+    graph_vocabulary(tiny_vocabulary)
+    assert capfd.readouterr().err == ""
