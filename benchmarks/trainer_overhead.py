@@ -136,6 +136,7 @@ def main(argv: list[str]) -> None:
     """Prints the table."""
     if os.path.exists(WORK.value):
         raise app.UsageError(f"--work={WORK.value} exists; give a new folder")
+    devices.keep_freed_memory()
     devices.set_threads(THREADS.value, THREADS.value)
     hparams = override(registry.hparams(HPARAMS_SET.value), HPARAMS.value)
     hparams = dataclasses.replace(hparams, train_steps=FIRST_STEPS + STEPS.value + 1)

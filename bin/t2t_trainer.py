@@ -178,6 +178,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     from t2t_repro.training.dry_run import dry_run
     from t2t_repro.training.loop import train as run_training
 
+    devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
     names = [field.name for field in dataclasses.fields(RunConfig) if field.name in values]
     settings = {name: values[name].value for name in names} | {"local_eval_frequency": hparams.local_eval_frequency}

@@ -137,6 +137,20 @@ def keep_packed_kernels() -> bool:
     return os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1") == "1"
 
 
+def keep_freed_memory() -> None:
+    """Makes TensorFlow keep the memory of freed tensors for new ones. Call it before TensorFlow computes anything.
+
+    By default, TensorFlow returns the memory of large tensors to the operating system, which clears every page before
+    the next tensor can use it. This takes up to a fifth of the time of a training step, and hardly any in decoding.
+
+    After this call, TensorFlow raises ResourceExhaustedError if tensors need more than `memory_limit`. The function has
+    no effect if there is a GPU, or if the user has set the environment variable TF_CPU_ALLOCATOR_USE_BFC=0.
+    """
+    if not tf.config.get_visible_devices("GPU"):
+        os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "1")
+        os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory_limit() >> 20))
+
+
 def set_threads(intra_op: int, inter_op: int) -> None:
     """Sets how many CPU threads TensorFlow uses. Call this function before TensorFlow computes anything.
 

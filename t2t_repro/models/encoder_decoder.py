@@ -49,7 +49,7 @@ class EncoderDecoder(Layer):
 
         The first position gets zeros, because there is no start symbol.
         """
-        return ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        return self.target_embedding(ops.pad(targets, ((0, 0), (1, 0)))[:, :-1])
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].

@@ -155,9 +155,9 @@ class Transformer(Layer):
             save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
                 Row t shows to which source tokens the layer attends when it predicts target t.
         """
-        # Shift the target embeddings right, so that each position reads the previous token. As in the authors' code,
-        # the first position reads zeros, because there is no start symbol.
-        x = ops.pad(self.target_embedding(targets), ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        # Shift the targets right, so that each position reads the previous token. As in the authors' code, the first
+        # position reads zeros, the embedding of id 0, because there is no start symbol.
+        x = self.target_embedding(ops.pad(targets, ((0, 0), (1, 0)))[:, :-1])
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):

@@ -1,7 +1,10 @@
-"""Tests of the machine's memory limit, of exact float32 in all computations, and of the support of bfloat16."""
+"""Tests of how TensorFlow uses memory, of exact float32 in all computations, and of the support of bfloat16."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -190,3 +193,41 @@ def test_packed_kernels_are_kept_without_a_gpu_unless_the_user_refuses(
     monkeypatch.setattr(devices.os, "environ", {} if value is None else {name: value})
     assert devices.keep_packed_kernels() is is_kept
     assert devices.os.environ.get(name) == value_after
+
+
+@pytest.mark.parametrize(
+    ("gpus", "before", "expected"),
+    [
+        ([], {}, {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3"}),
+        ([], {"TF_CPU_ALLOCATOR_USE_BFC": "0"}, {"TF_CPU_ALLOCATOR_USE_BFC": "0", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3"}),
+        (["GPU:0"], {}, {}),
+    ],
+)
+def test_freed_memory_is_kept_without_a_gpu_unless_the_user_refuses(
+    monkeypatch: pytest.MonkeyPatch, gpus: list[str], before: dict[str, str], expected: dict[str, str]
+) -> None:
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(devices, "memory_limit", lambda: 4 * 2**20 - 1)
+    monkeypatch.setattr(devices.os, "environ", before)
+    devices.keep_freed_memory()
+    assert devices.os.environ == expected
+
+
+SCRIPT = """
+import tensorflow as tf
+from t2t_repro import devices
+devices.memory_limit = lambda: 200 * 2**20
+devices.keep_freed_memory()
+try:
+    tf.zeros([300, 2**20], tf.uint8)
+except tf.errors.ResourceExhaustedError as error:
+    print(devices.memory_shortage(error))
+"""
+
+
+def test_tensorflow_obeys_keep_freed_memory() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPU_")}
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.startswith("OOM when allocating tensor with shape[300,1048576]"), result.stderr
