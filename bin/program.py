@@ -197,6 +197,8 @@ def _define_settings(values: flags.FlagValues) -> None:
         return
     problem_class = registry.problem_class(values.problem)
     for field in dataclasses.fields(problem_class.Settings):
+        if field.name in values:
+            raise UserError(f"problem {values.problem}: there is a flag --{field.name} already; rename the setting")
         define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
         help = problem_class.setting_help(field.name)
         text = f"{help} (setting of --problem={values.problem}; default: {field.default!r})"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
@@ -60,15 +61,18 @@ NOT_SUPPORTED = {
     "generate_text_for_vocab": "the vocabulary is learned from the training text; omit it, or use --vocab_file",
     "vocab_data_files": "the vocabulary is learned from the training text; omit it, or use --vocab_file",
     "hparams": HPARAMS,
+    "max_length": "give t2t-trainer --hparams=max_length=N; omit it",
     "example_reading_spec": TEXT_PAIRS,
     "preprocess_example": "change the text in generate_samples",
     "has_inputs": TEXT_PAIRS,
     "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
     "inputs_prefix": "add the prefix in generate_samples, and to the text that t2t-decoder reads",
     "targets_prefix": "add the prefix in generate_samples",
-    "eval_metrics": ONLY_SCORES,
-    "eval_hooks": ONLY_SCORES,
-    "decode_hooks": ONLY_SCORES,
+    **dict.fromkeys(("eval_metrics", "eval_metric_fns", "all_metrics_fns", "eval_hooks", "decode_hooks"), ONLY_SCORES),
+    **dict.fromkeys(
+        ("dataset", "input_fn", "preprocess", "filepattern", "training_filepaths", "dev_filepaths", "test_filepaths"),
+        GENERATE_SAMPLES,
+    ),
     "datatypes_to_clean": "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
 }
 """Advice for each attribute of tensor2tensor's problems that has no effect here, by name."""
@@ -88,7 +92,7 @@ class Text2TextProblem(Problem):
     Args:
         settings: values for fields of `Settings`, by name.
         was_reversed: True to swap sources and targets.
-        name: registered name, without "_rev"; by default the class's name in snake_case.
+        name: registered name, without "_rev"; by default that of the class.
     """
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
@@ -100,7 +104,7 @@ class Text2TextProblem(Problem):
         vocab_size: int = setting(0, "subwords in the shared vocabulary; 0 is the problem's approx_vocab_size")
 
     def __init__(self, settings: dict[str, Any] | None = None, was_reversed: bool = False, name: str = "") -> None:
-        super().__init__(settings or {}, was_reversed, name or registry.snake_case(type(self).__name__))
+        super().__init__(settings or {}, was_reversed, name or registry.problem_name(type(self)))
         if not self.settings.vocab_size:
             self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
         self.num_train_shards = self._shards(DatasetSplit.TRAIN)
@@ -223,6 +227,18 @@ class Text2TextProblem(Problem):
         super().check()
 
 
+@registry.register_problem
+class Text2textTmpdir(Text2TextProblem):
+    """Text of the files inputs.train.txt, targets.train.txt, inputs.eval.txt and targets.eval.txt in --tmp_dir."""
+
+    is_generate_per_split = True
+
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
+        """Yields the pairs of the lines of a split's two files."""
+        source, target = (Path(tmp_dir) / f"{side}.{dataset_split}.txt" for side in ("inputs", "targets"))
+        return text2text_txt_iterator(str(source), str(target))
+
+
 def txt_line_iterator(txt_path: str) -> Iterator[str]:
     """Yields the lines of a text file, without surrounding white space."""
     return (line.strip() for line in read_lines(str(txt_path)))
@@ -235,11 +251,14 @@ def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterat
 
 
 def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
-    """Yields the pairs of a file with lines source<TAB>target."""
+    """Yields the pairs of a file with lines source<TAB>target. Unlike in tensor2tensor, a line without tab is an error.
+
+    A target may contain tabs.
+    """
     for number, line in enumerate(read_lines(str(txt_path)), 1):
         if "\t" not in line:
             raise UserError(f"{txt_path}:{number}: the line has no tab; write source<TAB>target")
-        source, target = line.split("\t")[:2]
+        source, target = line.split("\t", 1)
         yield {"inputs": source.strip(), "targets": target.strip()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
@@ -105,6 +105,15 @@ class Problem:
     target_space_id: int = 0
     """tensor2tensor's number for the targets' language, which selects the vector of use_target_space_embedding."""
 
+    def __init_subclass__(cls) -> None:
+        """Raises UserError if `Settings` is not a dataclass, or has a field of a type that a flag cannot have."""
+        super().__init_subclass__()
+        if "__dataclass_fields__" not in vars(cls.Settings):
+            raise UserError(f"problem {cls.__name__}: write @dataclass(frozen=True) above the class Settings")
+        for name, kind in get_type_hints(cls.Settings).items():
+            if kind not in (bool, int, float, str):
+                raise UserError(f"problem {cls.__name__}: setting {name} has type {kind}; use bool, int, float or str")
+
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         setting_names = [field.name for field in dataclasses.fields(self.Settings)]
         for setting_name in settings:
@@ -153,8 +162,8 @@ class Problem:
     @property
     def changed_settings(self) -> dict[str, Any]:
         """Settings whose values differ from the defaults, by name."""
-        values = [(field, getattr(self.settings, field.name)) for field in dataclasses.fields(self.settings)]
-        return {field.name: value for field, value in values if value != field.default}
+        defaults = dataclasses.asdict(type(self)({}).settings)
+        return {name: value for name, value in dataclasses.asdict(self.settings).items() if value != defaults[name]}
 
     @classmethod
     def setting_help(cls, name: str) -> str:

@@ -38,13 +38,18 @@ BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
+CHANGE_HPARAMS = ("add_hparam", "set_hparam", "del_hparam")
+"""Methods with which tensor2tensor's hparams sets change hparams in place."""
 PACKED = "_packed"
 """End of the names of tensor2tensor's problems with several pairs in an example."""
 
 
 def snake_case(name: str) -> str:
-    """Returns `name` in lower case, with underscores between words: "TextFiles" -> "text_files"."""
-    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    """Returns `name` in lower case, with underscores between words: "TextFiles" -> "text_files".
+
+    As in tensor2tensor, whose data has the problem's name, "MyBPE32k" becomes "my_bp_e32k".
+    """
+    name = re.sub(r"(.)([A-Z][a-z\d]+)", r"\1_\2", name)
     return re.sub(r"([a-z\d])([A-Z])", r"\1_\2", name).lower()
 
 
@@ -83,6 +88,11 @@ class Registry:
             raise UserError(f"{self.kind} {name!r} is registered already, by {owner}; choose another name")
         self._objects[name] = target
         return target
+
+    def name_of(self, target: Any) -> str:
+        """Returns the name under which `target` is registered, or would be by default."""
+        names = (name for name, registered in self._objects.items() if registered is target)
+        return next(names, snake_case(target.__name__))
 
     def get(self, name: str) -> Any:
         """Returns the object registered as `name`; raises UserError if the name is unknown."""
@@ -132,10 +142,15 @@ def problem_class(name: str) -> type[Problem]:
     error = unknown("problem", name, _problems.names())
     if base_name.startswith("translate_"):
         raise UserError(
-            f"{error}; for a problem of your own, give --t2t_usr_dir, the folder with its class "
+            f"{error} For a problem of your own, give --t2t_usr_dir, the folder with its class "
             "(docs/from_tensor2tensor.md); to train on files, use --problem=text_files"
         )
     raise error
+
+
+def problem_name(problem_class: type[Problem]) -> str:
+    """Returns the registered name of a problem's class."""
+    return _problems.name_of(problem_class)
 
 
 def has_problem(name: str) -> bool:
@@ -165,14 +180,13 @@ def hparams(name: str) -> HParams:
         raise unknown_set(name, _hparams.names())
     try:
         result = _hparams.get(name)()
-    except (dataclasses.FrozenInstanceError, AttributeError) as error:  # e.g. hparams.add_hparam of tensor2tensor
-        raise UserError(
-            f"hparams set {name!r}: {error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
-        ) from error
-    except TypeError as error:  # an unknown hparam, or a value of the wrong type
+    except (AttributeError, TypeError) as error:  # a set changed in place, an unknown hparam, or a value of wrong type
         frames = traceback.extract_tb(error.__traceback__)
         line = (frames[1:] or frames)[0]  # the first frame is of this function, the second of the set's
-        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {error}; correct it there") from error
+        cure = "correct it there"
+        if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
+            cure = "HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
+        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {error}; {cure}") from error
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     return result
@@ -243,6 +257,13 @@ def import_usr_dir(directory: str) -> None:
         raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {message}") from error
     finally:
         sys.path.remove(str(folder.parent))
+
+
+def usr_dir_of(problem_class: type[Problem]) -> str:
+    """Returns the --t2t_usr_dir from which a problem's class was imported; "" if it is not from such a folder."""
+    package = problem_class.__module__.partition(".")[0]
+    folders = [] if package == "t2t_repro" else getattr(sys.modules[package], "__path__", [])
+    return next(iter(folders), "")
 
 
 def _place(error: Exception, folder: Path) -> str:

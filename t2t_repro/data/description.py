@@ -76,13 +76,15 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
             f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
             f"--problem={problem.replaced_by}"
         )
-    settings = [
-        f"--{field.name}={shlex.quote(str(value)) if value != '' else '...'}"
-        for field in dataclasses.fields(problem.settings)
-        if (value := getattr(problem.settings, field.name)) != field.default or (value == "" and not is_label(field))
-    ]
-    flags = " ".join([f"--problem={problem.base_name}", *settings, f"--data_dir={shlex.quote(str(data_dir))}"])
-    return UserError(f"{missing}; run t2t-datagen {flags}")
+    usr_dir, data_dir = registry.usr_dir_of(type(problem)), shlex.quote(str(data_dir))
+    flags = [f"--t2t_usr_dir={shlex.quote(usr_dir)}"] if usr_dir else []
+    flags.append(f"--problem={problem.base_name}")
+    for option in dataclasses.fields(problem.settings):
+        if option.name in problem.changed_settings:
+            flags.append(f"--{option.name}={shlex.quote(str(problem.changed_settings[option.name]))}")
+        elif option.default == "" and not is_label(option):
+            flags.append(f"--{option.name}=...")
+    return UserError(f"{missing}; run t2t-datagen {' '.join(flags)} --data_dir={data_dir}")
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:

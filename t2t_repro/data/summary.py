@@ -29,6 +29,8 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
+    Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary.
+
     Args:
         cleaning: counts of kept and dropped pairs, by split.
         counts: "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all shards.
@@ -47,9 +49,11 @@ def summarize(
         }
         if split == "train":
             splits[split]["as_transformer_base"] = _as_transformer_base(lengths)
+    has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
         "vocabulary_size": vocabulary.size,
-        "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if vocabulary.is_byte.any() else None,
+        "source_vocabulary_size": vocabulary.separate_source_size,
+        "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if has_bytes else None,
         "splits": splits,
     }
 
@@ -98,5 +102,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
             )
     share = summary["byte_share"]
     outside = "" if share is None else f"; {share:.2%} of the text's bytes outside of it"
-    text.append(f"vocabulary: {summary['vocabulary_size']:,} subwords{outside}")
+    sizes = f"vocabulary: {summary['vocabulary_size']:,}"
+    if summary["source_vocabulary_size"]:
+        sizes = f"vocabularies: {summary['source_vocabulary_size']:,} -> {summary['vocabulary_size']:,}"
+    text.append(f"{sizes} subwords{outside}")
     return text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from programs import error
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem, setting
@@ -80,3 +81,31 @@ def test_a_setting_that_the_description_cannot_hold_is_refused(settings: dict[st
     (name,) = settings
     with pytest.raises(UserError, match=f"--{name}=.* must be in 0 .. 2147483647"):
         Mine(settings, name="mine").check()
+
+
+def test_settings_that_are_no_dataclass_are_refused() -> None:
+    with pytest.raises(UserError, match=r"problem Forgetful: write @dataclass\(frozen=True\) above the class Settings"):
+
+        class Forgetful(Problem):
+            class Settings(Problem.Settings):
+                vocab_size: int = setting(300)
+
+
+def test_a_setting_of_a_type_without_flag_is_refused() -> None:
+    with pytest.raises(UserError, match=r"problem Listing: setting sizes has type .*; use bool, int, float or str"):
+
+        class Listing(Problem):
+            @dataclass(frozen=True)
+            class Settings(Problem.Settings):
+                sizes: tuple[int, ...] = ()
+
+
+def test_a_setting_with_the_name_of_a_flag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Repeated(Mine):
+        @dataclass(frozen=True)
+        class Settings(Mine.Settings):
+            overwrite: bool = setting(False)
+
+    monkeypatch.setitem(registry._problems._objects, "repeated", Repeated)
+    message = "problem repeated: there is a flag --overwrite already; rename the setting"
+    assert error("datagen", "--problem=repeated", "--data_dir=D") == message

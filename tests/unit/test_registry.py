@@ -68,6 +68,9 @@ def package(folder: Path, **modules: str) -> str:
         ("WMTEnde", "wmt_ende"),
         ("TranslateEndeWmt32k", "translate_ende_wmt32k"),
         ("Wmt32kEnde", "wmt32k_ende"),
+        ("MyBPE32k", "my_bp_e32k"),
+        ("TranslateWMT14Ende", "translate_wm_t14_ende"),
+        ("Translate_EnDe", "translate__en_de"),
         ("transformer_base", "transformer_base"),
         ("A", "a"),
         ("ABC", "abc"),
@@ -275,6 +278,16 @@ def test_a_set_that_changes_another_in_place_is_an_error(change: Callable[[Any],
     registry.register_hparams("changing_set")(lambda: change(registry.hparams("transformer_base")))
     with pytest.raises(UserError, match=r"hparams set 'changing_set': .* return dataclasses.replace\(hparams, name="):
         registry.hparams("changing_set")
+
+
+def test_another_mistake_in_a_set_is_named_with_its_line() -> None:
+    def mistaken_set() -> HParams:
+        return HParams(hidden_size=registry.hparams("transformer_base").hidden_sise)
+
+    registry.register_hparams(mistaken_set)
+    line = mistaken_set.__code__.co_firstlineno + 1
+    message = user_error(registry.hparams, "mistaken_set")
+    assert f"{__file__}:{line}: 'HParams' object has no attribute 'hidden_sise'; correct it there" in message
 
 
 def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:

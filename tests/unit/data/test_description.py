@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from folders import contents
+from t2t_repro import registry
 from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
@@ -65,6 +66,24 @@ def test_missing_data_is_an_error_with_the_command_that_makes_it(data: Path, tmp
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
         assert f"{folder}: no data of problem 'text_files'; run t2t-datagen" in load_failure(folder)
+
+
+def test_the_command_for_a_users_problem_has_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "usr_missing_data"
+    folder.mkdir()
+    code = """
+from t2t_repro import registry
+from t2t_repro.problems.text_problems import Text2TextProblem
+
+@registry.register_problem
+class Recipes(Text2TextProblem):
+    approx_vocab_size = 300
+"""
+    (folder / "__init__.py").write_text(code)
+    monkeypatch.setattr(registry._problems, "_objects", dict(registry._problems._objects))
+    registry.import_usr_dir(str(folder))
+    command = f"run t2t-datagen --t2t_usr_dir={folder} --problem=recipes --data_dir={tmp_path}"
+    assert load_failure(tmp_path, "recipes").endswith(command)
 
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, description, summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
+from t2t_repro.data.vocabulary import load_vocabulary, train
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 
@@ -175,3 +177,10 @@ def test_the_same_figures_are_printed(
     generate_data(Toy(), tmp_path, "")
     assert [line for line in capsys.readouterr().err.splitlines() if line in lines] == lines
     assert stored(tmp_path) == {"toy": toy_summary} and (tmp_path / "toy.json").exists()
+
+
+def test_separate_vocabularies_are_both_counted(toy_summary: dict[str, Any], data: Path) -> None:
+    targets = load_vocabulary(data / "vocab.toy.320.model")
+    sources = train([text(number) for number in range(500)], 290)
+    result = summary.summarize(data, "toy", {}, Counter(byte_pieces=1, text_bytes=8), targets.with_sources(sources))
+    assert summary.lines(result) == ["vocabularies: 290 -> 320 subwords; 12.50% of the text's bytes outside of it"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from programs import error, succeed
-from t2t_repro import problem
+from t2t_repro import problem, registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options, delete_output, prepare
 from t2t_repro.data.records import Records, find_shards
@@ -100,6 +100,21 @@ def test_attributes_of_tensor2tensor_have_their_effect() -> None:
     assert verses.decode_hparams.extra_length == 100 and not verses.is_self_contained
     assert Shared().t2t_vocabularies == verses.t2t_vocabularies
     assert verses.learns_vocabulary and not Shared().learns_vocabulary
+    assert verses.changed_settings == {} and Verses({"vocab_size": 9}).changed_settings == {"vocab_size": 9}
+
+
+def test_a_problem_that_code_makes_has_its_registered_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._problems._objects, "all_verses", Verses)
+    assert Shared().t2t_vocabularies == ("vocab.all_verses.32768.subwords",) * 2
+
+
+def test_the_problem_for_files_of_tensor2tensor_reads_them(tmp_path: Path) -> None:
+    for number, name in enumerate(("inputs.train", "targets.train", "inputs.eval", "targets.eval")):
+        (tmp_path / f"{name}.txt").write_text(f"{number}\n")
+    files = registry.problem("text2text_tmpdir")
+    assert list(files.generate("train", str(tmp_path))) == [{"inputs": "0", "targets": "1"}]
+    assert list(files.generate("dev", str(tmp_path))) == [{"inputs": "2", "targets": "3"}]
+    assert files.t2t_vocabularies == ("vocab.text2text_tmpdir.32768.subwords",) * 2
 
 
 @pytest.mark.parametrize("name", sorted(text_problems.NOT_SUPPORTED))
@@ -124,12 +139,12 @@ def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
 def test_readers_of_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(" x \ny\n")
     (tmp_path / "b").write_text("1\n2\n")
-    (tmp_path / "c").write_text("x\t1 \ny\t2\nz\n")
+    (tmp_path / "c").write_text("x\t1 \ny\t2\t3\nz\n")
     assert list(text_problems.txt_line_iterator(str(tmp_path / "a"))) == ["x", "y"]
     pairs = text_problems.text2text_txt_iterator(str(tmp_path / "a"), str(tmp_path / "b"))
     assert list(pairs) == [{"inputs": "x", "targets": "1"}, {"inputs": "y", "targets": "2"}]
     tabs = text_problems.text2text_txt_tab_iterator(str(tmp_path / "c"))
-    assert [next(tabs), next(tabs)] == [{"inputs": "x", "targets": "1"}, {"inputs": "y", "targets": "2"}]
+    assert [next(tabs), next(tabs)] == [{"inputs": "x", "targets": "1"}, {"inputs": "y", "targets": "2\t3"}]
     with pytest.raises(UserError, match="c:3: the line has no tab"):
         next(tabs)
 
