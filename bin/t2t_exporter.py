@@ -10,6 +10,7 @@ loads the SavedModel needs only tensorflow and tensorflow_text.
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -34,11 +35,17 @@ for name, text in (
     ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
     ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
     ("servable_name", "name of the model on the server; default: the problem's name"),
-    ("warmup_from_file", "file whose first 100 lines the server translates to warm up; default: some subwords"),
+    (
+        "warmup_from_file",
+        "file whose first 100 lines with text the server translates at its start; default: some subwords",
+    ),
 ):
     flags.DEFINE_string(name, "", text, flag_values=FLAGS)
 flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "format of the model", flag_values=FLAGS)
 
+WARMUP_TEXTS = 100
+"""Maximum number of warm-up texts. Each of three signatures gets one request per text; a server reads at most 1,000
+requests."""
 OTHER_FORMAT = {
     "saved_model": ("quantization",),
     "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
@@ -66,9 +73,7 @@ def main(values: flags.FlagValues) -> None:
 def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = decode_hparams(values, folder)
-    warmup_texts = list(read_lines(values.warmup_from_file)) if values.warmup_from_file else []
-    if values.warmup_from_file and not any(text.strip() for text in warmup_texts):
-        raise UserError(f"--warmup_from_file={values.warmup_from_file}: the file has no text; omit the flag")
+    warmup_texts = read_warmup_texts(values.warmup_from_file) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
     if set(PATTERN_CHARACTERS) & set(str(export_dir)):
@@ -121,16 +126,23 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
     return ctranslate2_export.export_ctranslate2(folder, checkpoint, export_dir, quantization)
 
 
+def read_warmup_texts(path: str) -> list[str]:
+    """Returns the first `WARMUP_TEXTS` lines that have text. Raises UserError if there are none."""
+    lines = (line for line in read_lines(path) if line.strip())
+    if texts := list(itertools.islice(lines, WARMUP_TEXTS)):
+        return texts
+    raise UserError(f"--warmup_from_file={path}: the file has no text; omit the flag")
+
+
 def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHParams:
     """Returns the decode hparams of the served model.
 
     Raises UserError if --decode_hparams changes a field that has no effect in a served model.
     """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
-    if params.is_random:
-        raise UserError("sampling_method=random: a served model always uses beam search; give sampling_method=argmax")
     for names, why in (
         (["prefix_file", "write_beam_scores"], "it concerns files, but a served model reads requests"),
+        (["sampling_method"], "a served model always uses beam search"),
         (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0"),
     ):
         refuse_decode_hparams(params, names, why, folder.problem.decode_hparams)

@@ -167,6 +167,7 @@ def write_file(
         with open(partial, "wb") as file:
             for answers in itertools.chain([start], batches):
                 write(answers, values, file)
+            os.fsync(file.fileno())  # so that a crash of the machine cannot leave an empty OUTPUT
     except BaseException as error:
         if partial.exists():
             say(f"{partial} has the lines translated so far")

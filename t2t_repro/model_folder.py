@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import (
     WRONG_CHECKPOINT,
@@ -279,9 +281,12 @@ class ModelFolder:
             checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
             precision: a precision of training or of decoding (see `Layer`).
 
-        Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
+        Raises UserError if the checkpoint is damaged, has weights that are not numbers, or does not fit the folder's
+        hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
+        if not all(np.isfinite(weight).all() for weight in content.weights.values()):
+            raise UserError(f"{checkpoint}: training diverged, its weights are not numbers; use an earlier checkpoint")
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
             raise UserError(
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "

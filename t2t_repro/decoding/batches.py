@@ -56,7 +56,11 @@ def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 
 
 def run_in_batches(
-    run: Callable[[list[Item]], list[Result]], items: Sequence[Item], lengths: Sequence[int], batch_size: int
+    run: Callable[[list[Item]], list[Result]],
+    items: Sequence[Item],
+    lengths: Sequence[int],
+    batch_size: int,
+    cure: str = "",
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
@@ -67,6 +71,7 @@ def run_in_batches(
         run: function that returns the results for the items of one batch. It is called by several threads.
         lengths: number of tokens of each item.
         batch_size: largest number of tokens in a batch; see `batches`.
+        cure: another remedy for too little memory, in the imperative and with a comma at its end.
 
     Raises UserError if a batch of a single item does not fit in memory.
     """
@@ -81,7 +86,7 @@ def run_in_batches(
             if len(batch) == 1:
                 raise UserError(
                     f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens ({shortage}); remove or "
-                    "shorten it, use a smaller beam_size or extra_length, or end other programs that use the device"
+                    f"shorten it, {cure}or end other programs that use the device"
                 ) from None
         else:
             return list(zip(batch, results, strict=True))

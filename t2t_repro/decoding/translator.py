@@ -219,6 +219,7 @@ class Translator:
             all_segments,
             [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
+            cure="use a smaller beam_size or extra_length, ",
         ):
             segment = all_segments[segment_index]
             segments, parts = segments_of_texts[segment.text_index], parts_of_texts[segment.text_index]
@@ -367,7 +368,7 @@ class Translator:
         best = self._search(decode_hparams, arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
         exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
-        exists[:, 0] = True  # the first output exists even if its score is NaN because the model has diverged
+        exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
         outputs = [unpadded(output) for output in ids[exists].tolist()]
         if details:
             sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]

@@ -18,8 +18,6 @@ from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""
-WARMUP_TEXTS = 100
-"""Maximum number of warm-up texts. Each signature gets one request per text; a server reads at most 1,000 requests."""
 WARMUP_BATCH = 32
 """Maximum number of texts in a warm-up request. A server with a smaller max_batch_size refuses to load the model."""
 
@@ -50,7 +48,6 @@ model_config_list {{
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
     """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary of the sources."""
-    vocabulary = vocabulary.sources
     subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
@@ -62,11 +59,10 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
 
     Args:
         folder: folder of the SavedModel.
-        texts: the warm-up texts; only the first `WARMUP_TEXTS` are used.
+        texts: the warm-up texts.
         servable_name: the model's name on the server.
         signatures: names of the signatures to warm up; their inputs must be raw strings.
     """
-    texts = list(texts[:WARMUP_TEXTS])
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -209,6 +209,7 @@ class Rest(Transport):
                     200, f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
                 ) from None
             except UnicodeError:  # A part of the host name is empty or too long.
+                connection.close()
                 raise TransportError("UNAVAILABLE", "no such host") from None
             except (OSError, HTTPException) as error:
                 connection.close()

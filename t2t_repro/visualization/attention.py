@@ -50,8 +50,8 @@ class Attention:
 
         Raises UserError if a layer or head does not exist.
         """
-        rows = [_index("layer", number, self.layers) for number in layers or self.layers]
-        columns = [_index("head", number, self.heads) for number in heads or self.heads]
+        rows = [self._index("layer", number, self.layers) for number in layers or self.layers]
+        columns = [self._index("head", number, self.heads) for number in heads or self.heads]
         return replace(
             self,
             weights=self.weights[np.ix_(rows, columns)],
@@ -76,14 +76,14 @@ class Attention:
         """Returns True if there is a query that is this word."""
         return word in self._names()
 
+    def _index(self, name: str, number: int, numbers: Sequence[int]) -> int:
+        if number not in numbers:
+            choices = ", ".join(map(str, numbers))
+            raise UserError(f"--{name}s={number}: {KINDS[self.kind]} has no {name} {number}; choose one of {choices}")
+        return numbers.index(number)
+
     def _names(self) -> list[str]:
         return [label.strip("▁_ ") or label for label in self.queries]
-
-
-def _index(name: str, number: int, numbers: Sequence[int]) -> int:
-    if number not in numbers:
-        raise UserError(f"there is no {name} {number}; choose one of {', '.join(map(str, numbers))}")
-    return numbers.index(number)
 
 
 class PairAttention(NamedTuple):

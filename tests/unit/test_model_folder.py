@@ -395,3 +395,13 @@ def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder
     (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_corpus_rev")))
     message = user_error(ModelFolder, folder.path)
     assert str(folder.path) in message and "problem 'my_corpus_rev'" in message and "--t2t_usr_dir" in message
+
+
+def test_a_checkpoint_with_nan_is_refused(folder: ModelFolder) -> None:
+    model = Transformer(folder.hparams, folder.vocabulary.size)
+    kernel = model.trainable_variables[-1]
+    kernel.assign(np.where(np.arange(kernel.shape[-1]) == 3, np.nan, kernel))
+    write_checkpoint(folder.path, 1, weights_of(model), folder.vocabulary.fingerprint)
+    checkpoint = folder.checkpoint()
+    expected = f"{checkpoint}: training diverged, its weights are not numbers; use an earlier checkpoint"
+    assert user_error(folder.model, checkpoint) == expected

@@ -110,8 +110,8 @@ def test_the_folder_of_the_output_must_not_be_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--layers=2"], ["there is no layer 2; choose one of 1"]),
-        (["--heads=1,3"], ["there is no head 3; choose one of 1, 2"]),
+        (["--layers=2"], ["--layers=2: encoder self-attention has no layer 2; choose one of 1"]),
+        (["--heads=1,3"], ["--heads=3: encoder self-attention has no head 3; choose one of 1, 2"]),
         (
             ["--word=bird"],
             ["--word=bird: no query of encoder self-attention", "dog </s>, or give --merge_subwords"],

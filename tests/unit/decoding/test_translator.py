@@ -118,8 +118,11 @@ def test_a_batch_that_is_too_large_for_memory_is_halved(
     for our_score, their_score in zip(halved[1], expected[1], strict=True):
         np.testing.assert_allclose(our_score.token_scores, their_score.token_scores, atol=1e-5)
     capacity = 0
-    with pytest.raises(UserError, match=r"memory does not suffice for one text of \d+ tokens"):
+    message = r"memory does not suffice for one text of \d+ tokens \(.*\); remove or shorten it, "
+    with pytest.raises(UserError, match=message + "use a smaller beam_size or extra_length, or end other programs"):
         word_translator.translate(TEXTS, **options)
+    with pytest.raises(UserError, match=message + "or end other programs"):
+        word_translator.score(TEXTS, TEXTS)
 
 
 def test_a_very_long_line_among_short_ones_is_translated(copier: Translator, tiny_vocabulary: Vocabulary) -> None:

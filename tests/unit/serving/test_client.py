@@ -24,7 +24,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
 from t2t_repro.serving.deadline_http import DeadlineConnection
 from t2t_repro.serving.export import export
-from t2t_repro.serving.transports import tensor_values
+from t2t_repro.serving.transports import Rest, Servable, TransportError, tensor_values
 
 FEWER_OUTPUTS = {"outputs": [["a", ""], ["", ""]], "scores": [[-1.0, float("-inf")], [float("-inf")] * 2]}
 TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
@@ -305,3 +305,10 @@ def test_floats_are_read_from_every_form_of_a_tensor_proto(values: list) -> None
         assert len(forms[-1].float_val) == 1
     for form in forms:
         assert tensor_values(form) == array.tolist()
+
+
+def test_an_impossible_host_name_is_reported_after_each_try() -> None:
+    transport = Rest("a..b:80", timeout_secs=5)
+    for _ in range(2):
+        with pytest.raises(TransportError, match="no such host"):
+            transport.metadata(Servable("m", None))

@@ -15,6 +15,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from disks import largest_file
+from t2t_repro.bin.t2t_exporter import read_warmup_texts
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
@@ -127,7 +128,11 @@ def test_each_signature_has_a_warmup_request_per_text_and_one_with_all(tmp_path:
 
 
 def test_a_server_accepts_the_number_and_the_size_of_warmup_requests(tmp_path: Path) -> None:
-    write_warmup(tmp_path, [f"text {number}" for number in range(2000)], "name", ["serving_default", "nbest", "score"])
+    file = tmp_path / "texts"
+    file.write_text("\n \n" * 200 + "".join(f"text {number}\n" for number in range(2000)))
+    texts = read_warmup_texts(str(file))
+    assert (texts[0], texts[-1]) == ("text 0", "text 99")
+    write_warmup(tmp_path, texts, "name", ["serving_default", "nbest", "score"])
     logs = warmup_logs(tmp_path)
     assert 300 < len(logs) <= 1000
     (max_batch_size,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)

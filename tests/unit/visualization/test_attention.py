@@ -273,8 +273,11 @@ def test_layers_heads_and_queries_are_selected_by_number_and_name() -> None:
     assert (chosen.layers, chosen.heads) == ((2,), (3, 1))
     assert attention.query("dog") == 0 and not attention.has_query("do")
     for call, message in (
-        (lambda: attention.select([3]), "there is no layer 3; choose one of 1, 2"),
-        (lambda: attention.select(heads=[0]), "there is no head 0; choose one of 1, 2, 3"),
+        (lambda: attention.select([3]), "--layers=3: encoder-decoder attention has no layer 3; choose one of 1, 2"),
+        (
+            lambda: attention.select(heads=[0]),
+            "--heads=0: encoder-decoder attention has no head 0; choose one of 1",
+        ),
         (lambda: attention.query("do"), "--word=do: no query of encoder-decoder attention"),
     ):
         with pytest.raises(UserError, match=message):
