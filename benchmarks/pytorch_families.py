@@ -26,7 +26,7 @@ from torch.nn import functional
 
 import pytorch_convs2s
 import pytorch_gnmt
-from t2t_repro import registry
+from t2t_repro import devices, registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
     torch.set_num_threads(1)
+    devices.keep_freed_memory()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     keras.utils.set_random_seed(1)

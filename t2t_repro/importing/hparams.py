@@ -73,7 +73,8 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
         )
         translated |= stack_sizes(encoder, decoder)
     for name in ("attention_key_channels", "attention_value_channels"):
-        translated[name] = old.get(name, 0) if old.get(name) != sizes["hidden_size"] else 0
+        channels = old.get(name) or 0
+        translated[name] = channels if channels != sizes["hidden_size"] else 0
     if "layer_preprocess_sequence" in old:
         translated["norm_before"] = old["layer_preprocess_sequence"] == "n"
     translated["pos"] = old.get("pos", "timing") or "none"
@@ -129,7 +130,7 @@ def _schedule(old: dict[str, Any]) -> dict[str, Any]:
     schedule = old.get("learning_rate_schedule", "")
     if "adam" in str(old.get("optimizer")).lower():
         rate = old.get("learning_rate")
-        if schedule == "legacy" and old.get("learning_rate_decay_scheme") == "noam" and isinstance(rate, float):
+        if schedule == "legacy" and old.get("learning_rate_decay_scheme") == "noam" and isinstance(rate, int | float):
             return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
         if set(str(schedule).split("*")) <= set(SCHEDULE_FACTORS):
             return {"learning_rate_schedule": schedule}

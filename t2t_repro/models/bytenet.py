@@ -150,7 +150,7 @@ class ByteNet(EncoderDecoder):
         unfolded = unfolded_length(length)
         lengths = unfolded_length(ops.sum(ops.cast(inputs != 0, "int32"), axis=1))
         mask = ops.cast(ops.arange(unfolded, dtype="int32")[None] < lengths[:, None], "float32")[..., None]
-        x = self.embedding(ops.pad(inputs, ((0, 0), (0, unfolded - length))))
+        x = ops.pad(self.embedding(inputs), ((0, 0), (0, unfolded - length), (0, 0)))
         for block in self.encoder:
             x = block(x, mask, seeds)
         return self.encoder_norm(x) * mask

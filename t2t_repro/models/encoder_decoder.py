@@ -49,7 +49,8 @@ class EncoderDecoder(Layer):
 
         The first position gets zeros, because there is no start symbol.
         """
-        return self.target_embedding(ops.pad(targets, ((0, 0), (1, 0)))[:, :-1])
+        # On a GPU, TensorFlow can concatenate int64 ids, but not pad them.
+        return self.target_embedding(ops.concatenate([ops.zeros_like(targets[:, :1]), targets[:, :-1]], axis=1))
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].

@@ -157,7 +157,8 @@ class Transformer(Layer):
         """
         # Shift the targets right, so that each position reads the previous token. As in the authors' code, the first
         # position reads zeros, the embedding of id 0, because there is no start symbol.
-        x = self.target_embedding(ops.pad(targets, ((0, 0), (1, 0)))[:, :-1])
+        previous = ops.concatenate([ops.zeros_like(targets[:, :1]), targets[:, :-1]], axis=1)
+        x = self.target_embedding(previous)
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):

@@ -45,10 +45,11 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
 
         def gradient(upstream: Tensor) -> Tensor:
             factors = upstream * weights
-            for_others = exponentials * (factors / sums)[:, None] - (other * factors)[:, None]
-            for_targets = (ops.exp(target_logits - log_normalizer) - correct) * factors
-            rows = ops.arange(ops.shape(targets)[0], dtype=targets.dtype)
-            return ops.scatter_update(for_others, ops.stack([rows, targets], axis=-1), for_targets)
+            # First the gradients of all logits as if none were a target's, then those of the targets' logits.
+            gradients = exponentials * (factors / sums)[:, None] - (other * factors)[:, None]
+            target_gradients = (ops.exp(target_logits - highest) / sums - correct) * factors
+            rows = ops.cast(ops.arange(ops.shape(targets)[0]), targets.dtype)  # the cast keeps them on a GPU
+            return ops.scatter_update(gradients, ops.stack([rows, targets], axis=-1), target_gradients)
 
         return ops.sum(loss * weights), gradient
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from processes import Process
 from t2t_repro import devices
 from t2t_repro.errors import UserError
 
@@ -227,7 +226,5 @@ except tf.errors.ResourceExhaustedError as error:
 
 def test_tensorflow_obeys_keep_freed_memory() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_CPU_")}
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
-    )
+    result = Process(SCRIPT, ["script"], environment | {"CUDA_VISIBLE_DEVICES": ""}).result()
     assert result.stdout.startswith("OOM when allocating tensor with shape[300,1048576]"), result.stderr

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import keras
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from processes import Process
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.models import size
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import TrainStep, adam
 
 registry.import_built_in()
 TINY = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
@@ -201,67 +202,37 @@ def test_operations_equal_a_sum_by_hand() -> None:
 
 
 NO_HEADS = {"num_heads": 8, "filter_size": 2048}  # the defaults, for models that do not use them
-NARROW = {"attention_key_channels": 16, "attention_value_channels": 16}
 
 
-def peaks(hparams: HParams, vocab_size: int, shapes: list[size.Shape], precision: str) -> list[int]:
-    """Returns the peak memory, in bytes, of training steps with one micro-batch of each shape.
-
-    The figures do not include the memory of weights and Adam's moments.
-    """
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
-    with strategy.scope():
-        model, optimizer = registry.model(hparams.model)(hparams, vocab_size, 0, precision), adam(hparams)
-    step = TrainStep(model, optimizer, 0.1, strategy)
-
-    def peak(examples: int, source: int, target: int) -> int:
-        before = tf.config.experimental.get_memory_info("CPU:0")["current"]
-        tf.config.experimental.reset_memory_stats("CPU:0")
-        micro_batch = (*(np.ones((examples, length), np.int32) for length in (source, target)), np.arange(examples))
-        for _ in range(3):  # the highest of 3 steps counts: operations run in parallel, so peaks differ
-            TrainStep.read(step([micro_batch], examples * target, (1, 1)))
-        return tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
-
-    gc.collect()  # otherwise the models of earlier tests may be freed while memory is measured
-    peak(1, 2, 2)  # result ignored, because the first step also builds the graph
-    return [peak(*shape) for shape in shapes]
+MEMORY_CASES: dict[str, tuple[dict[str, Any], int, size.Shape, str]] = {
+    "logits": ({}, 8000, (20, 10, 50), "float32"),
+    "attention": ({"num_hidden_layers": 3}, 10, (3, 500, 60), "float32"),
+    "feed-forward in 16 bits": ({"filter_size": 4096, "relu_dropout": 0.1}, 10, (20, 50, 60), "mixed_bfloat16"),
+    "ConvS2S": ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 10, (20, 50, 60), "float32"),
+}
+"""Changes to the hparams, vocabulary size, shape of the micro-batch and precision of each measured step."""
 
 
-@pytest.mark.parametrize(
-    ("changes", "vocab_size", "shapes", "precision"),
-    [
-        ({}, 8000, [(20, 10, 50)], "float32"),
-        ({"num_hidden_layers": 3}, 10, [(3, 500, 60), (3, 60, 500)], "float32"),
-        ({"filter_size": 4096, "relu_dropout": 0.1}, 10, [(20, 50, 60), (3, 300, 300)], "mixed_bfloat16"),
-        ({"hidden_size": 512, **NARROW}, 10, [(20, 50, 60)], "float32"),
-        ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
-        ({"model": "convs2s", "hidden_size": 256, **NO_HEADS}, 8000, [(20, 10, 50)], "mixed_bfloat16"),
-        ({"model": "bytenet", "num_hidden_layers": 2, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
-        ({"model": "moe", "cell_size": 128, "moe_num_experts": 8, **NO_HEADS}, 10, [(20, 50, 60)], "float32"),
-    ],
-    ids=[
-        "logits",
-        "attention",
-        "feed-forward in 16 bits",
-        "residual paths",
-        "ConvS2S",
-        "ConvS2S in 16 bits",
-        "ByteNet",
-        "mixtures of experts",
-    ],
-)
-def test_the_memory_estimate_is_close_to_tensorflows_count(
-    changes: dict[str, Any], vocab_size: int, shapes: list[size.Shape], precision: str
-) -> None:
-    try:
-        tf.config.experimental.get_memory_info("CPU:0")
-    except ValueError:
-        pytest.skip("this TensorFlow does not count the memory of a CPU")
-    hparams = replace(TINY, **{"num_heads": 8, "num_hidden_layers": 1, "hidden_size": 64, **changes})
-    for shape, measured in zip(shapes, peaks(hparams, vocab_size, shapes, precision), strict=True):
-        count = size.parameters(hparams, vocab_size)
-        estimated = size.step_memory(hparams, count, vocab_size, [shape], precision)
-        assert 0.65 < measured / (estimated.gradients + estimated.activations) < 1.3
+def memory_hparams(name: str) -> HParams:
+    return replace(TINY, **{"num_heads": 8, "num_hidden_layers": 1, "hidden_size": 64, **MEMORY_CASES[name][0]})
+
+
+@pytest.fixture(scope="module")
+def peaks() -> dict[str, int]:
+    """Returns the peak memory of the step of each case, in bytes, as TensorFlow counts it."""
+    cases = [(asdict(memory_hparams(name)), *case[1:]) for name, case in MEMORY_CASES.items()]
+    environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "CUDA_VISIBLE_DEVICES": ""}
+    result = Process("import step_memory; step_memory.main()", ["script", json.dumps(cases)], environment).result()
+    assert result.returncode == 0, result.stderr[-3000:]
+    return dict(zip(MEMORY_CASES, map(int, result.stdout.split()), strict=True))
+
+
+@pytest.mark.parametrize("name", MEMORY_CASES)
+def test_the_memory_estimate_is_close_to_tensorflows_count(name: str, peaks: dict[str, int]) -> None:
+    hparams, (_, vocab_size, shape, precision) = memory_hparams(name), MEMORY_CASES[name]
+    count = size.parameters(hparams, vocab_size)
+    estimated = size.step_memory(hparams, count, vocab_size, [shape], precision)
+    assert 0.75 < peaks[name] / (estimated.gradients + estimated.activations) < 1.4
 
 
 def test_memory_grows_with_micro_batches_and_accumulation() -> None:
