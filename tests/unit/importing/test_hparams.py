@@ -54,6 +54,7 @@ def test_other_forms_of_the_model() -> None:
     assert translated({"pos": "emb", "max_length": 9}, pos="emb", max_length=9).pos == "emb"
     assert translated(num_encoder_layers=2, num_decoder_layers=2, num_hidden_layers=6).num_hidden_layers == 2
     assert translated({"num_decoder_layers": 5}, num_decoder_layers=5).decoder_layers == 5
+    assert translated(attention_key_channels=None, attention_value_channels=None) == translated()
     assert translated(max_relative_position=20).max_relative_position == 0  # set by some sets, but not used
 
 
@@ -63,6 +64,7 @@ def test_other_forms_of_the_model() -> None:
         # Peaks in the learning rates of tensor2tensor's transformer_base_v1 and _v2, for width 512.
         ({}, {4000: 6.99e-4}),
         ({"learning_rate": 0.2, "learning_rate_warmup_steps": 8000}, {8000: 9.88e-4}),
+        ({"learning_rate": 1}, {4000: 6.99e-3}),
         (
             {
                 "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
