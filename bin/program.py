@@ -16,7 +16,6 @@ import os
 import re
 import resource
 import sys
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -219,7 +218,7 @@ def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
     Raises UserError if --problem is missing or unknown, or if a setting has a value of the wrong type.
     """
     require(values, "problem")
-    types = typing.get_type_hints(registry.problem_class(values.problem).Settings)
+    types = registry.problem_class(values.problem).setting_types()
     texts = {name: str(values[name].value) for name in types if values[name].value is not None}
     return {name: parse_value(f"--{name}", text, types[name]) for name, text in texts.items()}
 

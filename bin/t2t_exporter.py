@@ -140,9 +140,10 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     Raises UserError if --decode_hparams changes a field that has no effect in a served model.
     """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
+    if params.is_random:
+        raise UserError("sampling_method=random: a served model always uses beam search; give sampling_method=argmax")
     for names, why in (
         (["prefix_file", "write_beam_scores"], "it concerns files, but a served model reads requests"),
-        (["sampling_method"], "a served model always uses beam search"),
         (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0"),
     ):
         refuse_decode_hparams(params, names, why, folder.problem.decode_hparams)

@@ -23,7 +23,7 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, has_data, load_data
-from t2t_repro.data.description import missing_data
+from t2t_repro.data.description import datagen_command, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
@@ -149,8 +149,8 @@ def open_data(values: flags.FlagValues) -> Data:
             raise missing_data(values.data_dir, problem)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
-                "TF_CONFIG is set, and several workers must not generate the data at the same time; run t2t-datagen "
-                f"--problem={values.problem} --data_dir={shlex.quote(values.data_dir)}"
+                "TF_CONFIG is set, and several workers must not generate the data at the same time; run "
+                f"{datagen_command(values.data_dir, problem)}"
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)

@@ -110,9 +110,9 @@ class Text2TextProblem(Problem):
         self.num_train_shards = self._shards(DatasetSplit.TRAIN)
         self.symbols = tuple(self.additional_reserved_tokens)
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
-        super().__init_subclass__()
+        super().__init_subclass__(**options)
         for name in sorted(vars(cls).keys() & NOT_SUPPORTED.keys()):
             advice = NOT_SUPPORTED[name]
             raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
@@ -235,8 +235,13 @@ class Text2textTmpdir(Text2TextProblem):
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields the pairs of the lines of a split's two files."""
-        source, target = (Path(tmp_dir) / f"{side}.{dataset_split}.txt" for side in ("inputs", "targets"))
-        return text2text_txt_iterator(str(source), str(target))
+        paths = [Path(tmp_dir) / f"{side}.{dataset_split}.txt" for side in ("inputs", "targets")]
+        if missing := [path for path in paths if not path.exists()]:
+            raise UserError(
+                f"{missing[0]}: no such file; give --tmp_dir, the folder with inputs.train.txt, targets.train.txt, "
+                "inputs.eval.txt and targets.eval.txt"
+            )
+        return text2text_txt_iterator(*map(str, paths))
 
 
 def txt_line_iterator(txt_path: str) -> Iterator[str]:

@@ -79,7 +79,7 @@ def default_checkpoint(folder: Path) -> str:
 def read_checkpoint(path: str) -> Checkpoint:
     """Returns the content of a checkpoint.
 
-    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor.
+    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor, or has weights that are not numbers.
     """
     with open_checkpoint(path) as reader:
         if reader.has_tensor("global_step"):
@@ -88,10 +88,11 @@ def read_checkpoint(path: str) -> Checkpoint:
         dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
         if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
             raise ValueError(f"{wrong_keys[0]} is not float32")
+        weights = {_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes}
+        if not all(np.isfinite(weight).all() for weight in weights.values()):
+            raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
         return Checkpoint(
-            weights={
-                _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes
-            },
+            weights=weights,
             step=int(reader.get_tensor(_key("step"))),
             vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
         )

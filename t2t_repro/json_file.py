@@ -43,8 +43,6 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
     for name, value in fields.items():
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
-        if types[name] not in (bool, int, float, str, dict):
-            continue  # a user-defined dataclass may have types that isinstance does not support
         accepted = (int, float) if types[name] is float else types[name]
         if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
             raise UserError(f"{source}: {name}={shortened(repr(value))} must be of type {types[name].__name__}")

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from t2t_repro import registry
 from t2t_repro.checkpoint_reader import (
     WRONG_CHECKPOINT,
@@ -285,8 +283,6 @@ class ModelFolder:
         hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
-        if not all(np.isfinite(weight).all() for weight in content.weights.values()):
-            raise UserError(f"{checkpoint}: training diverged, its weights are not numbers; use an earlier checkpoint")
         if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
             raise UserError(
                 f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "

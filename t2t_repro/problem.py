@@ -105,14 +105,20 @@ class Problem:
     target_space_id: int = 0
     """tensor2tensor's number for the targets' language, which selects the vector of use_target_space_embedding."""
 
-    def __init_subclass__(cls) -> None:
-        """Raises UserError if `Settings` is not a dataclass, or has a field of a type that a flag cannot have."""
-        super().__init_subclass__()
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises UserError if `Settings` is not a dataclass, or has a field that cannot be a flag."""
+        super().__init_subclass__(**options)
         if "__dataclass_fields__" not in vars(cls.Settings):
             raise UserError(f"problem {cls.__name__}: write @dataclass(frozen=True) above the class Settings")
-        for name, kind in get_type_hints(cls.Settings).items():
+        types = cls.setting_types()
+        for field in dataclasses.fields(cls.Settings):
+            kind = types[field.name]
             if kind not in (bool, int, float, str):
-                raise UserError(f"problem {cls.__name__}: setting {name} has type {kind}; use bool, int, float or str")
+                raise UserError(
+                    f"problem {cls.__name__}: setting {field.name} has type {kind}; use bool, int, float or str"
+                )
+            if field.default is dataclasses.MISSING:
+                raise UserError(f"problem {cls.__name__}: setting {field.name} has no default; give it one")
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         setting_names = [field.name for field in dataclasses.fields(self.Settings)]
@@ -162,8 +168,14 @@ class Problem:
     @property
     def changed_settings(self) -> dict[str, Any]:
         """Settings whose values differ from the defaults, by name."""
-        defaults = dataclasses.asdict(type(self)({}).settings)
+        defaults = dataclasses.asdict(type(self)({}, was_reversed=self.was_reversed, name=self.base_name).settings)
         return {name: value for name, value in dataclasses.asdict(self.settings).items() if value != defaults[name]}
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        """Returns the type of each setting, by name."""
+        types = get_type_hints(cls.Settings)
+        return {field.name: types[field.name] for field in dataclasses.fields(cls.Settings)}
 
     @classmethod
     def setting_help(cls, name: str) -> str:

@@ -121,6 +121,8 @@ _problems = Registry("problem", reserved_suffix=REVERSED)
 _hparams = Registry("hparams set")
 _models = Registry("model")
 
+_usr_dir = ""
+
 register_problem = _problems.register
 register_hparams = _hparams.register
 register_model = _models.register
@@ -237,6 +239,8 @@ def import_usr_dir(directory: str) -> None:
         UserError: the folder is not a package, its name is invalid or taken, or its code raises an error. The message
             then has the file and line of that error.
     """
+    global _usr_dir
+    _usr_dir = ""
     if not directory:
         return
     folder = Path(os.path.realpath(os.path.expanduser(directory)))
@@ -257,13 +261,12 @@ def import_usr_dir(directory: str) -> None:
         raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {message}") from error
     finally:
         sys.path.remove(str(folder.parent))
+    _usr_dir = str(folder)
 
 
-def usr_dir_of(problem_class: type[Problem]) -> str:
-    """Returns the --t2t_usr_dir from which a problem's class was imported; "" if it is not from such a folder."""
-    package = problem_class.__module__.partition(".")[0]
-    folders = [] if package == "t2t_repro" else getattr(sys.modules[package], "__path__", [])
-    return next(iter(folders), "")
+def usr_dir() -> str:
+    """Returns the folder that `import_usr_dir` imported; "" if there was none."""
+    return _usr_dir
 
 
 def _place(error: Exception, folder: Path) -> str:

@@ -76,15 +76,20 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
             f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
             f"--problem={problem.replaced_by}"
         )
-    usr_dir, data_dir = registry.usr_dir_of(type(problem)), shlex.quote(str(data_dir))
-    flags = [f"--t2t_usr_dir={shlex.quote(usr_dir)}"] if usr_dir else []
-    flags.append(f"--problem={problem.base_name}")
+    return UserError(f"{missing}; run {datagen_command(data_dir, problem)}")
+
+
+def datagen_command(data_dir: str | Path, problem: Problem) -> str:
+    """Returns the command that generates the data of a problem."""
+    flags, changed = [f"--problem={problem.base_name}"], problem.changed_settings
+    if registry.usr_dir():
+        flags.insert(0, f"--t2t_usr_dir={shlex.quote(registry.usr_dir())}")
     for option in dataclasses.fields(problem.settings):
-        if option.name in problem.changed_settings:
-            flags.append(f"--{option.name}={shlex.quote(str(problem.changed_settings[option.name]))}")
+        if option.name in changed:
+            flags.append(f"--{option.name}={shlex.quote(str(changed[option.name]))}")
         elif option.default == "" and not is_label(option):
             flags.append(f"--{option.name}=...")
-    return UserError(f"{missing}; run t2t-datagen {' '.join(flags)} --data_dir={data_dir}")
+    return f"t2t-datagen {' '.join(flags)} --data_dir={shlex.quote(str(data_dir))}"
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:

@@ -72,7 +72,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder = hparams.decoder_layers * block
     end = norm(path) + path * (2 * FLOAT32 + is_cast * product)
     # Memory peaks once in the loss and once in a block, at different times, so only the larger peak counts.
-    loss_peak = target * vocab_size * 2 * (FLOAT32 + is_cast * product)
+    loss_peak = target * vocab_size * 3 * FLOAT32  # logits, their exponentials and their gradient
     block_peak = 3 * max(unfolded_length(source), target) * path * FLOAT32
     kept = unfolded_length(source) * encoder + target * (decoder + end) + max(loss_peak, block_peak)
     return examples * kept

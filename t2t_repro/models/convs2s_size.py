@@ -85,7 +85,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     decoder = sum(convolution(*layer[:2]) + attention(layer[1]) for layer in _layers(hparams, hparams.decoder_layers))
     embeddings = (source + target) * width * (FLOAT32 + mask)
     # Memory peaks once in the loss and once in a convolution, at different times, so only the larger peak counts.
-    loss_peak = target * vocab_size * 2 * (FLOAT32 + (product if product != FLOAT32 else 0))
+    loss_peak = target * vocab_size * 3 * FLOAT32  # logits, their exponentials and their gradient
     widest = max(layer.width for layer in convolution_layers(hparams))
     convolution_peak = 2 * max(source, target) * 2 * widest * FLOAT32
     kept = source * encoder + target * decoder + embeddings + max(loss_peak, convolution_peak)

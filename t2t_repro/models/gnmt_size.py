@@ -39,12 +39,12 @@ def peak_numbers(hparams: HParams, vocab_size: int, lengths: tuple[int, int], at
     """Returns how many float32 numbers an example of these source and target lengths needs at the peak of memory.
 
     Memory peaks once in the loss and once in the backward loop of the bottom decoder layer, at different times. The
-    loss needs the exponentials and the gradient of the logits. The loop keeps the gradient of the keys for each target
+    loss needs the logits, their exponentials and gradient. The loop keeps the gradient of the keys for each target
     position, and adds it up after the loop.
     """
     source, target = lengths
     cells = hparams.cell_size or hparams.hidden_size
-    return target * max(2 * vocab_size, 2 * source * hparams.hidden_size + 10 * cells + attended_width)
+    return target * max(3 * vocab_size, 2 * source * hparams.hidden_size + 10 * cells + attended_width)
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:

@@ -92,9 +92,9 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     embeddings = (source + target) * FLOAT32 * width * (1 + (hparams.layer_prepostprocess_dropout > 0))
     layers = hparams.encoder_layers * encoder_layer + hparams.decoder_layers * decoder_layer
     # Memory peaks once in the loss and once in a sub-layer, at different times, so only the larger peak counts. The
-    # loss needs the exponentials and the gradient of the logits, and with 16-bit precision also logits and gradient in
-    # 16 bits. A sub-layer needs two temporary tensors, each as large as its attention weights or its inner layer.
-    loss_peak = target * vocab_size * 2 * (FLOAT32 + is_cast * product)
+    # loss needs the logits, their exponentials and gradient. A sub-layer needs two temporary tensors, each as large as
+    # its attention weights or its inner layer.
+    loss_peak = target * vocab_size * 3 * FLOAT32
     weights = heads * FLOAT32 * max(_connections(hparams, source, False), _connections(hparams, target, True))
     sublayer_peak = 2 * max(weights, max(source, target) * product * hparams.filter_size)
     # All examples share the vectors of the distances between positions.

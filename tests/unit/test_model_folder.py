@@ -397,7 +397,7 @@ def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder
     assert str(folder.path) in message and "problem 'my_corpus_rev'" in message and "--t2t_usr_dir" in message
 
 
-def test_a_checkpoint_with_nan_is_refused(folder: ModelFolder) -> None:
+def test_a_diverged_checkpoint_is_refused(folder: ModelFolder) -> None:
     model = Transformer(folder.hparams, folder.vocabulary.size)
     kernel = model.trainable_variables[-1]
     kernel.assign(np.where(np.arange(kernel.shape[-1]) == 3, np.nan, kernel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -91,13 +91,29 @@ def test_settings_that_are_no_dataclass_are_refused() -> None:
                 vocab_size: int = setting(300)
 
 
-def test_a_setting_of_a_type_without_flag_is_refused() -> None:
+def test_a_setting_that_cannot_be_a_flag_is_refused() -> None:
     with pytest.raises(UserError, match=r"problem Listing: setting sizes has type .*; use bool, int, float or str"):
 
         class Listing(Problem):
             @dataclass(frozen=True)
             class Settings(Problem.Settings):
                 sizes: tuple[int, ...] = ()
+
+    with pytest.raises(UserError, match="problem Required: setting path has no default; give it one"):
+
+        class Required(Problem):
+            @dataclass(frozen=True, kw_only=True)
+            class Settings(Problem.Settings):
+                kinds: ClassVar[tuple[str, ...]] = ("a", "b")  # not a setting
+                path: str
+
+
+def test_changed_settings_differ_from_the_defaults_of_any_problem() -> None:
+    class Strict(Mine):
+        def __init__(self, settings: dict[str, Any], was_reversed: bool, name: str) -> None:
+            super().__init__({"plain": "b"} | settings, was_reversed, name)
+
+    assert Strict({"vocab_size": 9}, True, "strict").changed_settings == {"vocab_size": 9}
 
 
 def test_a_setting_with_the_name_of_a_flag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

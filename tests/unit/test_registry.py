@@ -51,6 +51,7 @@ def forget() -> Iterator[None]:
     sys.path[:] = path
     for names, before in zip(registries, objects, strict=True):
         names._objects = before
+    registry._usr_dir = ""
 
 
 def package(folder: Path, **modules: str) -> str:

@@ -81,6 +81,7 @@ class Recipes(Text2TextProblem):
 """
     (folder / "__init__.py").write_text(code)
     monkeypatch.setattr(registry._problems, "_objects", dict(registry._problems._objects))
+    monkeypatch.setattr(registry, "_usr_dir", "")  # restored at the end of the test
     registry.import_usr_dir(str(folder))
     command = f"run t2t-datagen --t2t_usr_dir={folder} --problem=recipes --data_dir={tmp_path}"
     assert load_failure(tmp_path, "recipes").endswith(command)
