@@ -78,7 +78,7 @@ def step_memory(
 ) -> StepMemory:
     """Returns an estimate of a training step's peak memory.
 
-    In measured steps on a CPU, gradients and activations needed 0.8 to 1.3 times the estimate. The convolutions of
+    In measured steps on a CPU, gradients and activations needed 0.65 to 1.3 times the estimate. The convolutions of
     ByteNet need another 30 MB, whatever the size of the step.
 
     Args:
