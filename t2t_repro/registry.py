@@ -122,6 +122,7 @@ _hparams = Registry("hparams set")
 _models = Registry("model")
 
 _usr_dir = ""
+"""The folder that `import_usr_dir` imported last; "" if there was none."""
 
 register_problem = _problems.register
 register_hparams = _hparams.register

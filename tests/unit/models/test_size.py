@@ -232,7 +232,7 @@ def test_the_memory_estimate_is_close_to_tensorflows_count(name: str, peaks: dic
     hparams, (_, vocab_size, shape, precision) = memory_hparams(name), MEMORY_CASES[name]
     count = size.parameters(hparams, vocab_size)
     estimated = size.step_memory(hparams, count, vocab_size, [shape], precision)
-    assert 0.6 < peaks[name] / (estimated.gradients + estimated.activations) < 1.3
+    assert 0.65 < peaks[name] / (estimated.gradients + estimated.activations) < 1.3
 
 
 def test_memory_grows_with_micro_batches_and_accumulation() -> None:
