@@ -72,6 +72,9 @@ def main(values: flags.FlagValues) -> None:
     """
     language_pair = values.language_pair
     if values.test_set == "list":
+        for name in ("translation", "target_language"):
+            if values[name].value:
+                raise UserError(f"--{name} has no effect with --test_set=list; omit one of them")
         from t2t_repro.metrics import test_sets
 
         names = test_sets.names(language_pair)

@@ -69,8 +69,8 @@ flags.register_validator("timeout_secs", lambda secs: not math.isnan(secs), "giv
 def main(values: flags.FlagValues) -> None:
     """Translates the text that the flags select: --inputs_once, a file, standard input or typed lines."""
     program.require(values, "server", "servable_name")
-    for name in ("decode_from_file", "decode_to_file"):
-        if values["inputs_once"].present and values[name].value:
+    for name in ("decode_from_file", "decode_to_file", "batch_size"):
+        if values["inputs_once"].present and values[name].present:
             raise UserError(f"--{name} has no effect with --inputs_once; omit one")
     has_file = values.decode_from_file not in program.STANDARD_STREAMS
     lines = list(read_lines(values.decode_from_file)) if has_file else None

@@ -41,12 +41,15 @@ class Progress:
         total: number of items; None if it is unknown.
         unit: what the items are, in the plural, e.g. "lines".
         done: number of items that an earlier run has done. The speed does not count these items.
+
+    The speed is measured after the first call of `advance`, because TensorFlow builds its graphs before that call.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
         self._description, self._total, self._unit = description, total, unit
         self._initial = self._done = done
-        self._start = self._last_line = time.monotonic()
+        self._start: float | None = None
+        self._last_line = time.monotonic()
         self._note = ""
         self._bar: Any = None
         if sys.stderr.isatty():
@@ -57,6 +60,8 @@ class Progress:
     def advance(self, count: int = 1, note: str = "") -> None:
         """Counts `count` more items as done. `note` is shown behind the counts until another note replaces it."""
         self._done += count
+        if self._start is None:
+            self._start, self._initial = time.monotonic(), self._done
         self._note = note or self._note
         if self._bar is not None:
             self._bar.set_postfix_str(self._note, refresh=False)
@@ -71,10 +76,11 @@ class Progress:
             self._bar.close()
 
     def _print_line(self) -> None:
-        speed = (self._done - self._initial) / max(time.monotonic() - self._start, 1e-9)
+        speed = (self._done - self._initial) / max(time.monotonic() - (self._start or 0.0), 1e-9)
         parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
-        parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
-        if self._total and speed > 0:
+        if self._note or speed:
+            parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
+        if self._total and speed:
             seconds = int((self._total - self._done) / speed)
             parts.append(f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left")
         say(", ".join(parts))

@@ -255,6 +255,7 @@ def test_bad_files_and_flags_are_named(served: Served, tmp_path: Path) -> None:
     piped = run("query-server", *flags, output, input="one\nz\udcfcei\n")
     refused(piped, "standard input:2: not UTF-8")
     refused(run("query-server", *flags, "--inputs_once=a", output), "--decode_to_file has no effect with --inputs_once")
+    refused(run("query-server", *flags, "--inputs_once=a", "--batch_size=2"), "--batch_size has no effect with")
     refused(run("query-server", *flags, "--inputs_once=z\udcfc"), "--inputs_once=z\\udcfc", "is not UTF-8")
     for flag in (
         "batch_size=0",

@@ -25,10 +25,22 @@ def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.Capture
         clock.now = seconds
         meter.advance(300)
     meter.close()
-    # 900 and 1,500 lines in 15 and 30 seconds. The 500 lines of an earlier run do not count for the speed.
+    # 600 and 1,200 lines in 5 and 20 seconds. The 500 lines of an earlier run and the first 300 lines, which include the
+    # start of the program, do not count for the speed.
     assert capsys.readouterr().err == (
-        "decoding: 1,400 of 2,000 lines, 60.0 lines/s, 0:00:10 left\n"
-        "decoding: 2,000 of 2,000 lines, 50.0 lines/s, 0:00:00 left\n"
+        "decoding: 1,400 of 2,000 lines, 120.0 lines/s, 0:00:05 left\n"
+        "decoding: 2,000 of 2,000 lines, 60.0 lines/s, 0:00:00 left\n"
+    )
+
+
+def test_a_slow_start_does_not_make_the_rest_seem_slow(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    meter = Progress("training", 100, "steps")
+    clock.now += 60
+    meter.advance()
+    clock.now += 20
+    meter.advance(10)
+    assert capsys.readouterr().err == (
+        "training: 1 of 100 steps\ntraining: 11 of 100 steps, 0.5 steps/s, 0:02:58 left\n"
     )
 
 
@@ -45,7 +57,7 @@ def test_items_pass_through_and_count_by_their_size(clock: Clock, capsys: pytest
     for item in progress.progress(iter(["abc", "de"]), "reading", 10, "letters", len):
         clock.now += 10
         assert item in ("abc", "de")
-    assert capsys.readouterr().err == "reading: 5 of 10 letters, 0.2 letters/s, 0:00:20 left\n"
+    assert capsys.readouterr().err == "reading: 5 of 10 letters, 0.2 letters/s, 0:00:25 left\n"
 
 
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,10 +146,12 @@ def test_wrong_flags_of_test_sets_are_reported(published: str, tmp_path: Path) -
         ([by_set, "--language_pair=en-fr", GERMAN], "--target_language must be the target of --language_pair"),
         ([by_file, pair], "--language_pair and --test_set belong together; give both or neither"),
         ([by_set, GERMAN], "--language_pair and --test_set belong together; give both or neither"),
-        (["--test_set=list", "--language_pair=ende"], "--language_pair=ende: no test set has it; write it like en-de"),
+        (["--test_set=list", pair], "--translation has no effect with --test_set=list; omit one of them"),
         (["--test_set=list"], "--language_pair and --test_set belong together; give both or neither"),
     ):
         assert message in error("bleu", f"--translation={path}", *flags)
+    listed = error("bleu", "--test_set=list", "--language_pair=ende")
+    assert "--language_pair=ende: no test set has it; write it like en-de" in listed
 
 
 def test_an_unavailable_test_set_is_reported(published: str, tmp_path: Path) -> None:
