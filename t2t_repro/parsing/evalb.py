@@ -133,8 +133,6 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Yields the counts of each sentence in two files that have one tree per line.
 
-    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP.
-
     Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is not a tree, or
     there are more errors than `parameters.max_error` allows.
     """
@@ -146,25 +144,40 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
             f"{gold} has {len(gold_lines):,} lines, {test} has {len(test_lines):,}; "
             "line n of one must belong to line n of the other"
         )
-    gold_trees = []
-    for number, line in enumerate(gold_lines, 1):
-        trees, fault = parse_line(line)
-        if not trees:
-            raise UserError(f"{gold}:{number}: {fault or 'no tree; every gold line needs one'}")
-        gold_trees.append(trees)
     errors = 0
-    for number, (trees, line) in enumerate(zip(gold_trees, test_lines, strict=True), 1):
-        test_trees, fault = parse_line(line)
+    for sentence in score_lines(gold_lines, test_lines, parameters, gold):
+        errors += sentence.status == Status.ERROR
+        if errors > parameters.max_error + 1:
+            raise UserError(
+                f"{test}:{sentence.number}: {sentence.message}: error {errors}, more than MAX_ERROR "
+                f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
+            )
+        yield sentence
+
+
+def score_lines(
+    gold: Sequence[str], test: Sequence[str], parameters: Parameters = COLLINS, gold_name: str = "reference"
+) -> Iterator[Sentence]:
+    """Yields the counts of each sentence in lines of gold trees and as many lines of test trees.
+
+    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP.
+
+    Args:
+        gold_name: name of the gold lines in an error message.
+
+    Raises UserError if a gold line is not a tree.
+    """
+    gold_trees = []
+    for number, line in enumerate(gold, 1):
+        trees, fault = _parse_line(line)
+        if not trees:
+            raise UserError(f"{gold_name}:{number}: {fault or 'no tree; every gold line needs one'}")
+        gold_trees.append(trees)
+    for number, (trees, line) in enumerate(zip(gold_trees, test, strict=True), 1):
+        test_trees, fault = _parse_line(line)
         sentence = score(trees, test_trees, parameters, number)
         if fault:
             sentence = Sentence(number, sentence.length, Status.ERROR, message=f"Not a tree ({fault})")
-        if sentence.message:
-            errors += 1
-            if errors > parameters.max_error + 1:
-                raise UserError(
-                    f"{test}:{number}: {sentence.message}: error {errors}, more than MAX_ERROR "
-                    f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
-                )
         yield sentence
 
 
@@ -207,7 +220,7 @@ def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def parse_line(line: str) -> tuple[list[Tree], str]:
+def _parse_line(line: str) -> tuple[list[Tree], str]:
     """Returns the trees in a line and "", or no trees and an error message. Empty brackets are ignored, as in EVALB."""
     count = 1
     while count:

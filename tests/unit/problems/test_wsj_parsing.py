@@ -299,9 +299,9 @@ def test_without_tags_in_the_output_their_accuracy_is_no_score() -> None:
 
 def test_a_wrong_reference_is_named_by_its_line() -> None:
     tree = "(TOP (S (NN dog)))"
-    with pytest.raises(UserError, match=r"^line 2 of the reference: 'dog' is outside a tree; fix the brackets$"):
+    with pytest.raises(UserError, match=r"^reference:2: 'dog' is outside a tree; fix the brackets$"):
         problem().scores([tree, tree], [tree, "dog"])
-    with pytest.raises(UserError, match=r"^line 1 of the reference: no tree"):
+    with pytest.raises(UserError, match=r"^reference:1: no tree"):
         problem().scores([tree], [""])
 
 
