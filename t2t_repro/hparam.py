@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam_checks import check, check_limits
+from t2t_repro.hparam_checks import check, check_types_and_limits
 from t2t_repro.model_hparams import check_model_hparams, uses
 from t2t_repro.t2t_hparams import unknown_hparam
 
@@ -150,7 +150,7 @@ class HParams:
         steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
         rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing")
         betas = ("optimizer_adam_beta1", "optimizer_adam_beta2")
-        check_limits(self)
+        check_types_and_limits(self)
         check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
         check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
         check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
@@ -285,7 +285,7 @@ class DecodeHParams:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
         penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
         not_negative = ("extra_length", "max_input_size", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
-        check_limits(self)
+        check_types_and_limits(self)
         check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
         check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
         check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")

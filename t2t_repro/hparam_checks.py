@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_repro.errors import UserError
+from t2t_repro.json_file import check_type
 
 if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
@@ -52,10 +54,12 @@ def check(values: Any, names: Sequence[str], is_valid: Callable[[Any], bool], ru
             raise UserError(f"{name}={getattr(values, name)} {rule}")
 
 
-def check_limits(values: Any) -> None:
-    """Raises UserError if a number in a field of dataclass `values` is above its limit."""
+def check_types_and_limits(values: Any) -> None:
+    """Raises UserError if a field of dataclass `values` has a value of the wrong type, or a number above its limit."""
+    types = typing.get_type_hints(type(values))
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
+        check_type(field.name, value, types[field.name])
         limit = LIMITS.get(field.name, MAX_FLOAT if isinstance(value, float) else MAX_INT)
         if isinstance(value, int | float) and value > limit:
             raise UserError(f"{field.name}={value} must be at most {limit}")

@@ -43,11 +43,19 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
     for name, value in fields.items():
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
-        accepted = (int, float) if types[name] is float else types[name]
-        if not isinstance(value, accepted) or (isinstance(value, bool) and types[name] is not bool):
-            raise UserError(f"{source}: {name}={shortened(repr(value))} must be of type {types[name].__name__}")
+        try:
+            check_type(name, value, types[name])
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
         if isinstance(value, str) and len(value) > MAX_STRING:
             raise UserError(f"{source}: {name}={shortened(repr(value))} must have at most {MAX_STRING} characters")
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool is not an int."""
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{name}={shortened(repr(value))} must be of type {kind.__name__}")
 
 
 def from_json(kind: type[T], text: str, source: str) -> T:

@@ -1,7 +1,7 @@
 """Registers problems, hparams sets and models by name.
 
     @registry.register_problem
-    class MyCorpus(TextProblem): ...       # --problem=my_corpus, and --problem=my_corpus_rev for the other direction
+    class MyCorpus(Problem): ...           # --problem=my_corpus, and --problem=my_corpus_rev for the other direction
 
     @registry.register_hparams
     def transformer_mine() -> HParams: ... # --hparams_set=transformer_mine
@@ -30,7 +30,7 @@ from t2t_repro import t2t_imports
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
-from t2t_repro.t2t_hparams import unknown_set
+from t2t_repro.t2t_hparams import unknown_hparam, unknown_set
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -177,22 +177,32 @@ def hparams(name: str) -> HParams:
     """Returns the hparams set `name`.
 
     Raises UserError if the name is unknown, or if its function does not return HParams, changes a set in place, or sets
-    an hparam that does not exist.
+    an hparam that does not exist or to a wrong value.
     """
     if not has_hparams(name):
         raise unknown_set(name, _hparams.names())
     try:
         result = _hparams.get(name)()
-    except (AttributeError, TypeError) as error:  # a set changed in place, an unknown hparam, or a value of wrong type
+    except (UserError, AttributeError, TypeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         line = (frames[1:] or frames)[0]  # the first frame is of this function, the second of the set's
-        cure = "correct it there"
-        if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
-            cure = "HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
-        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {error}; {cure}") from error
+        message = _mistake_in_set(error)
+        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {message}") from error
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     return result
+
+
+def _mistake_in_set(error: Exception) -> str:
+    """Returns the error message for an exception in the function of an hparams set."""
+    if isinstance(error, UserError):  # a wrong value
+        return str(error)
+    names = re.findall(r"'(\w+)'", str(error))
+    if "unexpected keyword argument" in str(error):
+        return str(unknown_hparam("field of HParams", names[-1], vars(HParams())))
+    if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
+        return f"{error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
+    return f"{error}; correct it there"
 
 
 def hparams_names() -> list[str]:
