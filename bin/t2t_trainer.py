@@ -22,7 +22,7 @@ from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, has_data, load_data
+from t2t_repro.data.dataset import Data, has_data, has_only_t2t_data, load_data
 from t2t_repro.data.description import datagen_command, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
@@ -145,12 +145,18 @@ def open_data(values: flags.FlagValues) -> Data:
     """
     if values.generate_data or not has_data(values.data_dir, values.problem):
         problem = program.problem(values)
+        tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
+        if values.generate_data and has_only_t2t_data(values.data_dir, problem):
+            raise UserError(
+                f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which this flag would "
+                "replace; omit the flag to train on that data, or run t2t-datagen --overwrite"
+            )
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
-            raise missing_data(values.data_dir, problem)
+            raise missing_data(values.data_dir, problem, tmp_dir)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
                 "TF_CONFIG is set, and several workers must not generate the data at the same time; run "
-                f"{datagen_command(values.data_dir, problem)}"
+                f"{datagen_command(values.data_dir, problem, tmp_dir)}"
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)

@@ -42,7 +42,8 @@ NOT_SUPPORTED = {
     "num_shards": "write dataset_splits",
     "num_dev_shards": "write dataset_splits",
     "dataset_filename": "the files have the problem's name; copy them to names with this problem's name",
-    "oov_token": "unknown words become the word <UNK> or UNK of the vocabulary file; omit it",
+    "oov_token": "unknown words become the first of <unk>, UNK, <UNK>, [UNK] and <OOV> that the vocabulary file has; "
+    "omit it",
     "max_samples_for_vocab": "the vocabulary is learned from an even sample of the text; omit it",
     "max_subtoken_length": "subwords have no maximum length here; omit it",
     "input_space_id": "only target_space_id has an effect; omit it",
@@ -73,6 +74,7 @@ NOT_SUPPORTED = {
         ("dataset", "input_fn", "preprocess", "filepattern", "training_filepaths", "dev_filepaths", "test_filepaths"),
         GENERATE_SAMPLES,
     ),
+    **dict.fromkeys(("TRAIN_FILES", "EVAL_FILES"), "read the files in generate_samples"),
     "datatypes_to_clean": "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
 }
 """Advice for each attribute of tensor2tensor's problems that has no effect here, by name."""
@@ -113,7 +115,8 @@ class Text2TextProblem(Problem):
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__(**options)
-        for name in sorted(vars(cls).keys() & NOT_SUPPORTED.keys()):
+        names = {name for base in cls.__mro__ if base not in Text2TextProblem.__mro__ for name in vars(base)}
+        for name in sorted(names & NOT_SUPPORTED.keys()):
             advice = NOT_SUPPORTED[name]
             raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
 
@@ -178,8 +181,9 @@ class Text2TextProblem(Problem):
 
     @property
     def learns_vocabulary(self) -> bool:
-        """True if the problem has subwords of its own. Otherwise, the file `vocab_filename` must be in --data_dir."""
-        return self.vocab_type == VocabType.SUBWORD and self.use_vocab_from_other_problem is None
+        """True if sources and targets share subwords of this problem, which has no other file's name for them."""
+        own_name = f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+        return self.t2t_vocabularies == (own_name, own_name)
 
     @property
     def is_self_contained(self) -> bool:
@@ -267,9 +271,18 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
         yield {"inputs": source.strip(), "targets": target.strip()}
 
 
-def __getattr__(name: str) -> Any:
-    """Raises AttributeError for classes and functions of tensor2tensor's module that do not exist here."""
-    raise AttributeError(
-        f"text_problems.{name} does not exist here: problems are text to text; write a Text2TextProblem or a "
+def missing_name(module: str, name: str) -> Exception:
+    """Returns the error for a class or function of tensor2tensor's module that does not exist here."""
+    if name.startswith("__"):  # Python looks for such names in any module.
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    if name.islower():
+        return UserError(f"{module}.{name} does not exist here: yield the text in generate_samples")
+    return UserError(
+        f"{module}.{name} does not exist here: problems are text to text; write a Text2TextProblem or a "
         "TranslateProblem, see docs/from_tensor2tensor.md"
     )
+
+
+def __getattr__(name: str) -> Any:
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""
+    raise missing_name("text_problems", name)

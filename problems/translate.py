@@ -13,7 +13,7 @@ from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
-from t2t_repro.problems.text_problems import Text2TextProblem
+from t2t_repro.problems.text_problems import Text2TextProblem, missing_name
 from t2t_repro.problems.wmt import segments
 from t2t_repro.textfile import read_lines
 
@@ -66,6 +66,15 @@ class WmtProblem(TranslateProblem):
 
     foreign: str
     """Two-letter code of the target language. The source language is English."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises UserError if a subclass names text, because these problems read only generated data."""
+        super().__init_subclass__(**options)
+        for name in sorted({"source_data_files", "generate_samples"} & vars(cls).keys()):
+            raise UserError(
+                f"problem {cls.__name__}: has {name}, but {cls.__mro__[1].__name__} here only reads data that "
+                "tensor2tensor generated; derive the class from translate.TranslateProblem"
+            )
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -127,3 +136,8 @@ class TranslateEnfrWmtSmall32k(TranslateEnfrWmt32k):
 @registry.register_problem
 class TranslateEnfrWmtSmall8k(TranslateEnfrWmt8k):
     """tensor2tensor's English to French with 1 M pairs and 8k subwords. Reads data that tensor2tensor generated."""
+
+
+def __getattr__(name: str) -> Any:
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""
+    raise missing_name("translate", name)

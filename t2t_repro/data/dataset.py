@@ -28,8 +28,13 @@ class Data:
 
 def has_data(data_dir: str, problem_name: str) -> bool:
     """Returns True if the directory has finished data of a problem, or data that tensor2tensor generated."""
-    has_description = description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists()
-    return has_description or has_t2t_data(data_dir, registry.problem(problem_name))
+    problem = registry.problem(problem_name)
+    return description_path(data_dir, problem.base_name).exists() or has_only_t2t_data(data_dir, problem)
+
+
+def has_only_t2t_data(data_dir: str, problem: Problem) -> bool:
+    """Returns True if the directory has data of a problem that tensor2tensor generated, not our t2t-datagen."""
+    return not description_path(data_dir, problem.base_name).exists() and has_t2t_data(data_dir, problem)
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
@@ -40,12 +45,11 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     Raises:
         UserError: if the data is missing or damaged.
     """
-    if not description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists():
-        problem = registry.problem(problem_name)
-        if has_t2t_data(data_dir, problem):
-            vocabulary = load_t2t_vocabulary(data_dir, problem)
-            records = load_t2t_records(data_dir, problem, vocabulary)
-            return Data(problem, vocabulary, describe(problem, vocabulary, records), records, str(data_dir))
+    problem = registry.problem(problem_name)
+    if has_only_t2t_data(data_dir, problem):
+        vocabulary = load_t2t_vocabulary(data_dir, problem)
+        records = load_t2t_records(data_dir, problem, vocabulary)
+        return Data(problem, vocabulary, describe(problem, vocabulary, records), records, str(data_dir))
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     records = {
         split: Records(

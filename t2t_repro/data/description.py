@@ -66,8 +66,11 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
     return Path(data_dir) / f"{problem}.json"
 
 
-def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
-    """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
+def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
+    """Returns an error that reports missing data and names the t2t-datagen command that generates the data.
+
+    `tmp_dir` is the user's --tmp_dir; "" if it was not given.
+    """
     problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(problems)})" if problems else ""
     missing = f"{data_dir}: no data of problem {problem.base_name!r}{contents}"
@@ -76,11 +79,11 @@ def missing_data(data_dir: str | Path, problem: Problem) -> UserError:
             f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
             f"--problem={problem.replaced_by}"
         )
-    return UserError(f"{missing}; run {datagen_command(data_dir, problem)}")
+    return UserError(f"{missing}; run {datagen_command(data_dir, problem, tmp_dir)}")
 
 
-def datagen_command(data_dir: str | Path, problem: Problem) -> str:
-    """Returns the command that generates the data of a problem."""
+def datagen_command(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> str:
+    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir, or ""."""
     flags, changed = [f"--problem={problem.base_name}"], problem.changed_settings
     if registry.usr_dir():
         flags.insert(0, f"--t2t_usr_dir={shlex.quote(registry.usr_dir())}")
@@ -89,6 +92,8 @@ def datagen_command(data_dir: str | Path, problem: Problem) -> str:
             flags.append(f"--{option.name}={shlex.quote(str(changed[option.name]))}")
         elif option.default == "" and not is_label(option):
             flags.append(f"--{option.name}=...")
+    if tmp_dir and not problem.is_self_contained:
+        flags.append(f"--tmp_dir={shlex.quote(tmp_dir)}")
     return f"t2t-datagen {' '.join(flags)} --data_dir={shlex.quote(str(data_dir))}"
 
 

@@ -19,6 +19,9 @@ from t2t_repro.problem import Problem
 from t2t_repro.progress import say
 
 CURE = "copy it here from the folder in which tensor2tensor's t2t-datagen wrote it"
+VOCABULARY_CURE = (
+    "copy tensor2tensor's file here, or give the vocabulary with t2t-datagen --vocab_file (and --source_vocab_file)"
+)
 
 
 def has_t2t_data(data_dir: str | Path, problem: Problem) -> bool:
@@ -48,28 +51,28 @@ def load_t2t_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary:
 def existing_vocabulary(data_dir: str | Path, problem: Problem) -> Vocabulary | None:
     """Returns the vocabulary in the data directory with which t2t-datagen encodes a problem of tensor2tensor.
 
-    Returns None if t2t-datagen must learn a vocabulary. As in tensor2tensor, an existing file is used.
+    Returns None if t2t-datagen must learn a vocabulary. As in tensor2tensor, existing files are used.
 
     Raises UserError if the problem needs such a file, which is missing or damaged.
     """
     names = problem.t2t_vocabularies
     if problem.learns_vocabulary and not all(name and (Path(data_dir) / name).is_file() for name in names):
         return None
-    return _load_both(data_dir, names)
+    return _load_both(data_dir, names, VOCABULARY_CURE)
 
 
-def _load_both(data_dir: str | Path, names: tuple[str, str]) -> Vocabulary:
+def _load_both(data_dir: str | Path, names: tuple[str, str], cure: str = CURE) -> Vocabulary:
     """Returns the vocabulary of the targets, together with that of the sources. `names` are those of their files."""
-    sources, targets = (_load(data_dir, name) for name in names)
+    sources, targets = (_load(data_dir, name, cure) for name in names)
     return targets.with_sources(sources)
 
 
-def _load(data_dir: str | Path, name: str) -> Vocabulary:
+def _load(data_dir: str | Path, name: str, cure: str) -> Vocabulary:
     if name.endswith(ByteVocabulary.suffix):
         return ByteVocabulary()  # tensor2tensor writes no file for it
     path = Path(data_dir) / name
     if not path.is_file():
-        raise UserError(f"{path}: this vocabulary is missing; {CURE}")
+        raise UserError(f"{path}: this vocabulary is missing; {cure}")
     return load_vocabulary(path)
 
 

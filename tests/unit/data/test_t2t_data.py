@@ -129,6 +129,11 @@ def test_the_trainer_opens_the_data(data_dir: Path) -> None:
     flags = ("--hparams_set=transformer_tiny", f"--data_dir={data_dir}", "--dry_run", "--train_steps=2")
     result = run("trainer", f"--problem={PROBLEM}", "--hparams=learning_rate_warmup_steps=1", *flags)
     assert result.returncode == 0 and "Micro-batches of a step" in result.stdout, result.stderr
+    train = ("--hparams_set=transformer_tiny", f"--data_dir={data_dir}", "--generate_data")
+    message = error("trainer", f"--problem={PROBLEM}", *train)
+    assert f"{data_dir} has data that tensor2tensor generated, which this flag would replace; omit the flag" in message
+    message = error("trainer", "--problem=text2text_tmpdir", *flags, "--tmp_dir=raw")
+    assert f"run t2t-datagen --problem=text2text_tmpdir --tmp_dir=raw --data_dir={data_dir}" in message
     message = error("trainer", "--problem=translate_enfr_wmt32k", *flags)
     assert "no data of problem 'translate_enfr_wmt32k'" in message and "--problem=wmt_enfr" in message
     message = error("trainer", f"--problem={PROBLEM}_packed", *flags)

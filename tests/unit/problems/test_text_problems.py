@@ -126,6 +126,12 @@ def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
         type("Mine", (translate.TranslateProblem,), {name: None})
 
 
+def test_an_attribute_of_a_mixin_is_refused() -> None:
+    prefix = type("Prefix", (), {"inputs_prefix": "translate: "})
+    with pytest.raises(UserError, match="problem Mine: inputs_prefix of tensor2tensor has no effect here"):
+        type("Mine", (prefix, translate.TranslateProblem), {})
+
+
 def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
     bare = text_problems.Text2TextProblem(name="bare")
     with pytest.raises(UserError, match="problem bare: define is_generate_per_split"):
@@ -135,8 +141,11 @@ def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
     only_train = type("OnlyTrain", (Verses,), {"dataset_splits": [{"split": "train", "shards": 1}]})
     with pytest.raises(UserError, match="problem only_train: dataset_splits lacks the split 'eval'; add it"):
         only_train().check()
-    with pytest.raises(AttributeError, match=r"text_problems.Text2ClassProblem does not exist here: problems are text"):
+    with pytest.raises(UserError, match=r"text_problems.Text2ClassProblem does not exist here: problems are text"):
         _ = text_problems.Text2ClassProblem
+    with pytest.raises(UserError, match=r"translate.compile_data does not exist here: yield the text in generate_samp"):
+        _ = translate.compile_data
+    assert not hasattr(translate, "__path__")
 
 
 def test_readers_of_files(tmp_path: Path) -> None:
@@ -227,8 +236,24 @@ def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) 
 def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
     directory = write_user_dir(tmp_path, "UsrWords", "TOKEN")
     message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")
-    assert "D/vocab.usr_words.tokens: this vocabulary is missing; copy it here" in message
+    assert "D/vocab.usr_words.tokens: this vocabulary is missing; copy tensor2tensor's file here, or give" in message
     assert not (tmp_path / "D").exists()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"source_vocab_name": "vocab.mine.en", "target_vocab_name": "vocab.mine.de"},
+        {"vocab_filename": "vocab.other.32768.subwords"},
+    ],
+    ids=["two vocabularies", "another problem's"],
+)
+def test_no_vocabulary_is_learned_in_place_of_a_missing_one(tmp_path: Path, names: dict[str, str]) -> None:
+    mine = type("Mine", (Verses,), names)
+    (tmp_path / "vocab.mine.en").write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", *"\\_u;0123456789"]))
+    missing = tmp_path / list(names.values())[-1]
+    with pytest.raises(UserError, match=rf"{missing}: this vocabulary is missing; .*--vocab_file"):
+        prepare(mine(), tmp_path, "", Options())
 
 
 def test_the_example_of_a_ported_directory_runs(tmp_path: Path) -> None:

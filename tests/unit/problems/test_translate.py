@@ -115,3 +115,9 @@ def test_formats_that_are_not_supported_are_refused(tmp_path: Path) -> None:
             list(problem.generate("dev", str(tmp_path)))
     with pytest.raises(UserError, match="problem translate_problem: define source_data_files"):
         list(TranslateProblem().generate("dev", str(tmp_path)))
+
+
+def test_a_subclass_of_a_problem_that_only_reads_data_is_told_its_base() -> None:
+    message = "problem Mine: has source_data_files, but TranslateEndeWmt32k here only reads data .*TranslateProblem"
+    with pytest.raises(UserError, match=message):
+        type("Mine", (registry.problem_class("translate_ende_wmt32k"),), {"source_data_files": lambda self, split: []})
