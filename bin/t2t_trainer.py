@@ -146,7 +146,7 @@ def open_data(values: flags.FlagValues) -> Data:
     if values.generate_data or not has_data(values.data_dir, values.problem):
         problem = program.problem(values)
         tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
-        if values.generate_data and has_only_t2t_data(values.data_dir, problem):
+        if values.generate_data and has_only_t2t_data(values.data_dir, values.problem):
             raise UserError(
                 f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which this flag would "
                 "replace; omit the flag to train on that data, or run t2t-datagen --overwrite"

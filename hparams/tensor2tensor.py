@@ -1,7 +1,9 @@
 """hparams sets of tensor2tensor with the values that its papers and scripts used.
 
-transformer_base_v1, _v2 and _v3 are in transformer.py. tensor2tensor's transformer_base is transformer_base_v3 here,
-and its transformer_big is transformer_big_v3. Each step has the same learning rate as in tensor2tensor.
+A user directory imports this module in place of tensor2tensor.models.transformer: its functions have tensor2tensor's
+names and meanings. The registered names differ for two sets, because transformer_base and transformer_big are the
+paper's models here: --hparams_set=transformer_base_v3 and transformer_big_v3 are tensor2tensor's. Each step has the
+same learning rate as in tensor2tensor.
 
 tensor2tensor's batch_size counts positions on each GPU, including padding. Here batch_size counts the target tokens of
 a step over all devices, about three quarters of these positions (see transformer.py). The optimizer is always Adam.
@@ -12,9 +14,18 @@ optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Ada
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from t2t_repro import registry
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.hparams.transformer import (  # noqa: F401, user directories use them
+    transformer_base_v1,
+    transformer_base_v2,
+    transformer_base_v3,
+)
+
+transformer_base = transformer_base_v3
 
 
 @registry.register_hparams
@@ -24,13 +35,26 @@ def transformer_big_v3() -> HParams:
     tensor2tensor's batch_size is 2,048 positions on each GPU. On 8 GPUs, a step has about 12,500 target tokens.
     """
     return replace(
-        registry.hparams("transformer_base_v3"),
+        transformer_base(),
         hidden_size=1024,
         filter_size=4096,
         num_heads=16,
         layer_prepostprocess_dropout=0.3,
         batch_size=12500,
     )
+
+
+transformer_big = transformer_big_v3
+
+
+def transformer_tiny() -> HParams:
+    """tensor2tensor's transformer_tiny. The registered set of this name has the same sizes, but trains otherwise."""
+    return replace(transformer_base(), num_hidden_layers=2, hidden_size=128, filter_size=512, num_heads=4)
+
+
+def transformer_small() -> HParams:
+    """tensor2tensor's transformer_small. The registered set of this name has the same sizes, but trains otherwise."""
+    return replace(transformer_base(), num_hidden_layers=2, hidden_size=256, filter_size=1024, num_heads=4)
 
 
 @registry.register_hparams
@@ -40,7 +64,7 @@ def transformer_base_single_gpu() -> HParams:
     On several GPUs, tensor2tensor's batch grows with their number. Here it does not; change batch_size to enlarge it.
     """
     return replace(
-        registry.hparams("transformer_base_v3"),
+        transformer_base(),
         batch_size=780,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
         learning_rate_constant=0.1,
@@ -70,7 +94,7 @@ def transformer_base_multistep8() -> HParams:
     accumulates gradients. tensor2tensor counts each of the 8 batches as a step: its 250,000 steps are 31,250 here, and
     its learning rate at step 8 * s is the rate here at step s.
     """
-    return replace(registry.hparams("transformer_base_v3"), train_steps=31250)
+    return replace(transformer_base(), train_steps=31250)
 
 
 @registry.register_hparams
@@ -80,7 +104,7 @@ def transformer_tpu() -> HParams:
     tensor2tensor's batch_size is 2,048 positions on each of 8 cores, and its packed problems have few padding positions
     among them, so a step has 16,000 target tokens here. Pairs are not packed here, and dropout is not broadcast.
     """
-    return _for_tpu(registry.hparams("transformer_base_v3"))
+    return _for_tpu(transformer_base())
 
 
 @registry.register_hparams
@@ -92,7 +116,7 @@ def transformer_big_tpu() -> HParams:
 @registry.register_hparams
 def transformer_relative() -> HParams:
     """transformer_base_v3 with relative self-attention (Shaw et al. 2018) instead of position encodings."""
-    return _relative(registry.hparams("transformer_base_v3"))
+    return _relative(transformer_base())
 
 
 @registry.register_hparams
@@ -116,4 +140,13 @@ def _for_tpu(hparams: HParams) -> HParams:
         learning_rate_constant=1.0,  # not used
         learning_rate_warmup_steps=10000,
         optimizer_adafactor_multiply_by_parameter_scale=True,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """Raises UserError for sets of tensor2tensor's module that do not exist here."""
+    if name.startswith("__"):  # Python looks for such names in any module.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise UserError(
+        f"transformer.{name} does not exist here: change a copy of transformer_base() with dataclasses.replace"
     )

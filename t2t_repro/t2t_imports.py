@@ -1,25 +1,31 @@
-"""Answers to user directories (--t2t_usr_dir) that import tensor2tensor: the import line to write here."""
+"""Answers to user directories (--t2t_usr_dir) that import tensor2tensor: what to write in place of an import."""
 
 from __future__ import annotations
 
-import re
+import ast
 import traceback
 from pathlib import Path
 
-TEXT_PROBLEMS = "from t2t_repro.problems import text_problems, translate"
-IMPORTS = {
-    "problem": "from t2t_repro import problem",
-    "registry": "from t2t_repro import registry",
+TEXT_PROBLEMS = "write from t2t_repro.problems import text_problems, translate"
+MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/models.md"
+ANSWERS = {
+    "problem": "write from t2t_repro import problem",
+    "registry": "write from t2t_repro import registry",
     "text_problems": TEXT_PROBLEMS,
     "translate": TEXT_PROBLEMS,
-    "transformer": "from t2t_repro.hparams import transformer; hparams sets are frozen, so change copies with "
-    "dataclasses.replace",
-    "common_hparams": "from t2t_repro.hparam import HParams",
-    "generator_utils": "no line: use t2t_repro.corpora.archives.unpack for downloads",
-    "text_encoder": "no line: t2t-datagen encodes the text that generate_samples yields",
-    "t2t_model": "import keras, and see docs/models.md",
+    **dict.fromkeys(
+        ("translate_ende", "translate_enfr"),
+        "write from t2t_repro.problems import translate, which has the WMT problems of German and French; copy others",
+    ),
+    "transformer": "write from t2t_repro.hparams import tensor2tensor as transformer; hparams sets are frozen, so "
+    "change copies with dataclasses.replace",
+    "common_hparams": "write from t2t_repro.hparam import HParams",
+    "generator_utils": "use t2t_repro.corpora.archives.unpack for downloads",
+    "text_encoder": "write nothing: t2t-datagen encodes the text that generate_samples yields",
+    "Transformer": MODEL,
+    "t2t_model": MODEL,
 }
-"""Import line to write in place of a module of tensor2tensor, by the last part of the module's name."""
+"""What to do in place of an import from tensor2tensor, by the name of the module or class."""
 
 
 def answer(error: Exception, folder: Path) -> str:
@@ -31,7 +37,24 @@ def answer(error: Exception, folder: Path) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]
     if not (frames and isinstance(error, ImportError) and (error.name or "").startswith("tensor2tensor")):
         return ""
-    line = (frames[-1].line or "").partition("#")[0].strip()
-    module = next((name for name in re.findall(r"\w+", line) if name in IMPORTS), "")
-    advice = IMPORTS.get(module, "what docs/from_tensor2tensor.md suggests")
-    return f"tensor2tensor is not used here; in place of {line!r}, write {advice}"
+    names = _imported_names(Path(frames[-1].filename).read_bytes(), frames[-1].lineno or 0)
+    advice = dict.fromkeys(map(_advice, names))
+    return f"tensor2tensor is not used here; in place of the import of {', '.join(names)}, {'; '.join(advice)}"
+
+
+def _imported_names(code: bytes, line: int) -> list[str]:
+    """Returns the names, with dots, that the import statement at a line of Python code imports."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno <= line <= (node.end_lineno or line):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            return [f"{module}{alias.name}" for alias in node.names]
+    return ["tensor2tensor"]  # the statement is in a string that the code executes
+
+
+def _advice(name: str) -> str:
+    """Returns what to do in place of importing a name."""
+    parts = reversed(name.split("."))
+    return next(
+        (ANSWERS[part] for part in parts if part in ANSWERS),
+        f"write nothing, and remove the code that uses {name.rpartition('.')[2]}: nothing replaces it here",
+    )

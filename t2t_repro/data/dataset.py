@@ -28,13 +28,16 @@ class Data:
 
 def has_data(data_dir: str, problem_name: str) -> bool:
     """Returns True if the directory has finished data of a problem, or data that tensor2tensor generated."""
-    problem = registry.problem(problem_name)
-    return description_path(data_dir, problem.base_name).exists() or has_only_t2t_data(data_dir, problem)
+    return _has_description(data_dir, problem_name) or has_t2t_data(data_dir, registry.problem(problem_name))
 
 
-def has_only_t2t_data(data_dir: str, problem: Problem) -> bool:
+def has_only_t2t_data(data_dir: str, problem_name: str) -> bool:
     """Returns True if the directory has data of a problem that tensor2tensor generated, not our t2t-datagen."""
-    return not description_path(data_dir, problem.base_name).exists() and has_t2t_data(data_dir, problem)
+    return not _has_description(data_dir, problem_name) and has_data(data_dir, problem_name)
+
+
+def _has_description(data_dir: str, problem_name: str) -> bool:
+    return description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists()
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
@@ -45,8 +48,8 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     Raises:
         UserError: if the data is missing or damaged.
     """
-    problem = registry.problem(problem_name)
-    if has_only_t2t_data(data_dir, problem):
+    if has_only_t2t_data(data_dir, problem_name):
+        problem = registry.problem(problem_name)
         vocabulary = load_t2t_vocabulary(data_dir, problem)
         records = load_t2t_records(data_dir, problem, vocabulary)
         return Data(problem, vocabulary, describe(problem, vocabulary, records), records, str(data_dir))

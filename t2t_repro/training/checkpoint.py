@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,15 @@ from t2t_repro.checkpoint_reader import (
 )
 from t2t_repro.data.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, first_line
+from t2t_repro.hparam import HParams
+from t2t_repro.json_file import from_json
 from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.progress import say
 from t2t_repro.training.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
+from t2t_repro.untrusted import read_text
 
+UNSEEN = ("num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
+"""Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal stopped the run."""
 IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
@@ -187,6 +193,19 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
         )
     assign_weights(model, checkpoint, path, "the hparams given", "give the --hparams_set and --hparams of its training")
     return path
+
+
+def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
+    """Returns the values with which a checkpoint was trained, by name, of hparams in `UNSEEN` that differ now.
+
+    Returns {} if the checkpoint's folder has no hparams.json.
+    """
+    for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
+        with contextlib.suppress(OSError, UserError):
+            trained = from_json(HParams, read_text(folder / "hparams.json"), str(folder))
+            values = {name: getattr(trained, name) for name in UNSEEN}
+            return {name: value for name, value in values.items() if value != getattr(hparams, name)}
+    return {}
 
 
 def _by_name(variables: list[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +16,16 @@ from t2t_repro.training import metrics_log
 from t2t_repro.training.checkpoint_files import STATE
 from t2t_repro.untrusted import read_text
 
+T2T_FLAGS = "flags_t2t.txt"
+"""File that tensor2tensor's trainer writes to its model folder."""
 LATER_FILES = (STATE, metrics_log.FILE, "results.json", "report.md")
 """Files that t2t-trainer and t2t-reproduce write after the first checkpoint."""
 
 
 def refuse_foreign_files(folder: Path, first_files: Mapping[str, bytes]) -> None:
     """Raises UserError if a training run would overwrite a file in `folder` that no training run has written.
+
+    This includes the files of tensor2tensor's trainer.
 
     A folder with valid hparams.json and problem.json is a model folder, whose files a training run has written. If one
     of the two is missing, an earlier run may have been killed while it wrote its first files. So that the same command
@@ -32,6 +37,12 @@ def refuse_foreign_files(folder: Path, first_files: Mapping[str, bytes]) -> None
     """
     if _is_json(folder / "hparams.json", HParams) and _is_json(folder / "problem.json", Origin):
         return
+    if (folder / T2T_FLAGS).exists():
+        raise UserError(
+            f"{folder / T2T_FLAGS}: tensor2tensor trained the model in this folder; run t2t-import "
+            f"--t2t_model={shlex.quote(str(folder))} --output_dir=M, and train in another --output_dir with "
+            "--warm_start_from=M"
+        )
     may_overwrite = {name: _holds(folder / name, contents) for name, contents in first_files.items()}
     may_overwrite |= dict.fromkeys(LATER_FILES, bool(checkpoints_in(folder)))
     for name in may_overwrite:

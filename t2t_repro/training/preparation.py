@@ -20,7 +20,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
 from t2t_repro.progress import say
-from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from t2t_repro.training.checkpoint import Checkpoints, other_hparams, warm_start
 from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
@@ -244,6 +244,11 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
     if not start and run.config.warm_start_from:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
         run.say(f"{source}: training starts from its weights")
+        for name, value in other_hparams(source, run.hparams).items():
+            run.say(
+                f"warning: {source} was trained with {name}={value}, not {getattr(run.hparams, name)}, so its weights "
+                f"compute something else here; to keep the value, give --hparams={name}={value}"
+            )
     return start
 
 

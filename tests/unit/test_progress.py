@@ -25,8 +25,8 @@ def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.Capture
         clock.now = seconds
         meter.advance(300)
     meter.close()
-    # 600 and 1,200 lines in 5 and 20 seconds. The 500 lines of an earlier run and the first 300 lines, which include the
-    # start of the program, do not count for the speed.
+    # 600 and 1,200 lines in 5 and 20 seconds. The 500 lines of an earlier run and the first 300 lines, before which the
+    # program started, do not count for the speed.
     assert capsys.readouterr().err == (
         "decoding: 1,400 of 2,000 lines, 120.0 lines/s, 0:00:05 left\n"
         "decoding: 2,000 of 2,000 lines, 60.0 lines/s, 0:00:00 left\n"

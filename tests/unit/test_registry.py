@@ -265,19 +265,33 @@ def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, plac
     [
         (
             "from tensor2tensor.data_generators import text_problems",
-            "write from t2t_repro.problems import text_problems,",
+            "tensor2tensor.data_generators.text_problems, write from t2t_repro.problems import text_problems,",
         ),
-        ("from tensor2tensor.data_generators import problem  # translate", "write from t2t_repro import problem"),
-        ("from tensor2tensor.utils import registry", "write from t2t_repro import registry"),
-        ("import tensor2tensor.models.transformer as transformer", "write from t2t_repro.hparams import transformer; "),
-        ("from tensor2tensor.layers import common_attention", "write what docs/from_tensor2tensor.md suggests"),
+        (
+            "from tensor2tensor.data_generators.text_problems import (  # problem\n    VocabType,\n)",
+            "text_problems.VocabType, write from t2t_repro.problems import text_problems,",
+        ),
+        (
+            "from tensor2tensor.utils import registry, t2t_model",
+            "tensor2tensor.utils.registry, tensor2tensor.utils.t2t_model, write from t2t_repro import registry; "
+            "write from t2t_repro.models.transformer import Transformer",
+        ),
+        (
+            "import tensor2tensor.models.transformer as transformer",
+            "tensor2tensor.models.transformer, write from t2t_repro.hparams import tensor2tensor as transformer; ",
+        ),
+        (
+            "from tensor2tensor.layers import common_attention",
+            "remove the code that uses common_attention: nothing",
+        ),
+        ("exec('import tensor2tensor.utils')", "the import of tensor2tensor, write nothing"),
     ],
 )
 def test_an_import_of_tensor2tensor_is_answered(tmp_path: Path, line: str, advice: str) -> None:
     directory = package(tmp_path / "usr_t2t", __init__="from . import mine\n", mine=f"import os\n\n{line}\n")
     failure = user_error(registry.import_usr_dir, directory)
-    code = line.partition("  #")[0]
-    assert f"{directory}/mine.py:3: tensor2tensor is not used here; in place of {code!r}, {advice}" in failure
+    assert f"{directory}/mine.py:3: tensor2tensor is not used here; in place of the import of " in failure
+    assert advice in failure
 
 
 @pytest.mark.parametrize(

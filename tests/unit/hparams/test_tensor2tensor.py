@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.hparams import tensor2tensor
 from t2t_repro.training.schedule import Schedule
 
 STEPS = (0, 1, 2, 999, 7999, 8000, 9999, 10_000, 15_999, 16_000, 16_001, 31_250, 100_000, 250_000)
@@ -70,3 +72,15 @@ def test_models_are_tensor2tensors(name: str, sizes: tuple[int, ...], dropout: f
 )  # fmt: skip
 def test_a_step_has_about_three_quarters_of_tensor2tensors_positions(name: str, positions: int) -> None:
     assert registry.hparams(name).batch_size / positions == pytest.approx(25000 / (8 * 4096), rel=0.01)
+
+
+def test_the_module_has_tensor2tensors_names_and_meanings() -> None:
+    assert tensor2tensor.transformer_base() == registry.hparams("transformer_base_v3")
+    assert tensor2tensor.transformer_big() == registry.hparams("transformer_big_v3")
+    for name in ("transformer_tiny", "transformer_small"):
+        hparams, ours = getattr(tensor2tensor, name)(), registry.hparams(name)
+        assert (hparams.norm_before, hparams.train_steps, hparams.learning_rate_constant) == (True, 250_000, 2.0)
+        for size in ("num_hidden_layers", "hidden_size", "filter_size", "num_heads"):
+            assert getattr(hparams, size) == getattr(ours, size)
+    with pytest.raises(UserError, match=r"transformer\.transformer_clean does not exist here: change a copy of"):
+        _ = tensor2tensor.transformer_clean

@@ -16,7 +16,7 @@ from t2t_repro.checkpoint_reader import checkpoints_in, read_checkpoint, step_of
 from t2t_repro.data import vocabulary
 from t2t_repro.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.training.averaging import average_checkpoints
-from t2t_repro.training.checkpoint import warm_start
+from t2t_repro.training.checkpoint import other_hparams, warm_start
 from t2t_repro.training.step import TrainStep
 from user_errors import user_error
 
@@ -236,6 +236,18 @@ def test_a_warm_start_takes_only_the_weights(folder: ModelFolder) -> None:
         assert warm_start(training.model, folder.vocabulary, source) == path
         weights = {variable.path for variable in training.model.trainable_variables}
         assert same(training.variables(), {k: (other.variables() if k in weights else fresh)[k] for k in fresh})
+
+
+def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFolder) -> None:
+    Training(folder).saved(5)
+    folder.save_description()
+    [path] = folder.checkpoints()
+    changed = replace(folder.hparams, num_heads=1, label_smoothing=0.0, pos="none")
+    assert other_hparams(path, folder.hparams) == {}
+    expected = {"num_heads": folder.hparams.num_heads, "pos": "timing"}
+    assert other_hparams(path, changed) == other_hparams(str(folder.path / "best/model.ckpt-5"), changed) == expected
+    (folder.path / "hparams.json").unlink()
+    assert other_hparams(path, changed) == {}
 
 
 def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_a_file_that_no_training_run_has_written_is_not_overwritten(name: str, f
     assert [path.name for path in folder.path.iterdir()] == [name]
 
 
+def test_a_folder_of_tensor2tensor_is_named_with_the_way_to_continue(folder: ModelFolder) -> None:
+    (folder.path / "problem.json").unlink()
+    (folder.path / "flags_t2t.txt").write_text("--model=transformer\n")
+    message = user_error(refuse, folder)
+    assert message.startswith(f"{folder.path}/flags_t2t.txt: tensor2tensor trained the model in this folder")
+    assert f"t2t-import --t2t_model={folder.path}" in message and "--warm_start_from=M" in message
+
+
 def test_a_folder_that_a_killed_run_was_creating_is_accepted(folder: ModelFolder) -> None:
     refuse(folder)
     for file in ("problem.json", "hparams.json", folder.origin.vocabulary):  # a run creates them in the reverse order
