@@ -102,9 +102,13 @@ class Recorder:
 
     def __call__(self, x: tf.Tensor, sublayer: Callable[[tf.Tensor], tf.Tensor], seeds: None) -> tf.Tensor:
         """Returns the output of `sublayer` with its residual connection, for x [B, T, D]."""
-        y = sublayer(self._residual.sublayer_input(x))
-        self._branches.append(float(tf.norm(y) / tf.norm(x)))
-        return self._residual.add(x, y, seeds)
+
+        def recorded(sublayer_input: tf.Tensor) -> tf.Tensor:
+            y = sublayer(sublayer_input)
+            self._branches.append(float(tf.norm(y) / tf.norm(x)))
+            return y
+
+        return self._residual(x, recorded, seeds)
 
 
 class Run:

@@ -38,7 +38,6 @@ BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
 class _T2TVocabulary(Vocabulary):
     """Base class of tensor2tensor's vocabularies. A subclass has `_ids` and `_text`."""
 
-    strips_sources = True
     _all_pieces: list[str]
 
     def _hashed(self) -> bytes:

@@ -9,7 +9,6 @@ In shapes, B is the number of texts, n the number of outputs per text, and L the
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,15 +24,13 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def is_empty(text: str) -> bool:
-    """Returns True if a text has no characters except ASCII white space. Programs do not translate such a text."""
-    return not text.strip(string.whitespace)
+    """Returns True if a text has no characters except white space. Programs do not translate such a text."""
+    return not text.strip()
 
 
 def graph_is_empty(texts: Any) -> Any:
     """Applies `is_empty` to a tensor of strings [B]. Returns bool [B]."""
-    import tensorflow as tf
-
-    return tf.strings.strip(texts) == ""
+    return graph_strip(texts) == ""
 
 
 def graph_strip(texts: Any) -> Any:

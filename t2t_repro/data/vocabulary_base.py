@@ -39,9 +39,6 @@ class Vocabulary(abc.ABC):
     suffix: ClassVar[str]
     """End of the names of our files of this kind."""
 
-    strips_sources: ClassVar[bool] = False
-    """True if programs that translate encode a source without the white space around it, as tensor2tensor does."""
-
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         self.model, self.source = model, source
         self._sources: Vocabulary | None = None
@@ -67,8 +64,15 @@ class Vocabulary(abc.ABC):
         return vocabulary
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text to translate, with the end id. See `strips_sources`."""
-        return self.sources.encode([text.strip() for text in texts] if self.sources.strips_sources else texts)
+        """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
+
+        White space around a text would have tokens that hardly occur in training.
+        """
+        return self.sources.encode([text.strip() for text in texts])
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each target or prefix, with the end id, without the white space around it."""
+        return self.encode([text.strip() for text in texts])
 
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file. An error leaves no partial file."""

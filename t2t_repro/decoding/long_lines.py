@@ -14,9 +14,12 @@ from t2t_repro.errors import UserError, unknown
 
 LONG_LINES = ("split", "truncate", "error")
 
-SENTENCE_END = re.compile(r"(?<=[.!?;:…])[\"'”’»)\]]*\s+|(?<=[。！？；])[」』”’）]*")  # noqa: RUF001
+CLOSING = r"[\"'”’»)\]]*"  # noqa: RUF001
+NO_TITLE = "".join(rf"(?<!\b{title}\.)" for title in ("[A-Z]", "Mr", "Mrs", "Ms", "Dr", "Prof"))
+SENTENCE_END = re.compile(rf"(?<=[.!?…]){NO_TITLE}{CLOSING}\s+|(?<=[。！？])[」』”’）]*")  # noqa: RUF001
 """Pattern of what separates two sentences: after a punctuation mark, closing quotes and brackets, then white space. A
-Chinese or Japanese mark needs no white space after it."""
+Chinese or Japanese mark needs no white space after it. The full stop of an initial or a title is no sentence end."""
+CLAUSE_END = re.compile(rf"(?<=[;:,]){CLOSING}\s+|(?<=[；：，、])")  # noqa: RUF001
 SPACE = re.compile(r"(?<=\S)\s+")
 
 
@@ -81,26 +84,37 @@ def cut_texts(
     return [cut(index, *pair) for index, pair in enumerate(zip(texts, ids_of_texts, strict=True))]
 
 
-def split_text(
-    text: str, longest: int, count: Callable[[str], int], separators: Sequence[re.Pattern[str]] = (SENTENCE_END, SPACE)
-) -> list[str]:
+def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str]:
     """Returns consecutive parts of a text that have at most `longest` tokens each. Their concatenation is the text.
 
-    The text is split between sentences. A sentence that is still too long is split between words, and a word that is
-    still too long between characters.
+    A text that is too long is split into its sentences. Short sentences are not joined again, because a model that was
+    trained on single sentences translates several at once badly. A sentence that is still too long is split between
+    clauses, a clause between words, and a word between characters, into as few parts as possible.
 
     Args:
         count: function that returns the number of tokens of a text.
-        separators: patterns of the text between two sentences and between two words.
     """
+    if count(text) <= longest:
+        return [text]
+    sentences = _cut(text, SENTENCE_END)
+    return [part for sentence in sentences for part in _shorten(sentence, longest, count, (CLAUSE_END, SPACE))]
+
+
+def _shorten(text: str, longest: int, count: Callable[[str], int], separators: Sequence[re.Pattern[str]]) -> list[str]:
+    """Splits a sentence at the first of `separators`, its parts at the next one if necessary, and then joins parts."""
     if count(text) <= longest:
         return [text]
     if not separators:
         return _merge(list(text), longest, count)
-    bounds = [0, *(match.end() for match in separators[0].finditer(text)), len(text)]
-    parts = [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
-    shorter = [string for part in parts for string in split_text(part, longest, count, separators[1:])]
+    parts = _cut(text, separators[0])
+    shorter = [string for part in parts for string in _shorten(part, longest, count, separators[1:])]
     return _merge(shorter, longest, count) if len(parts) > 1 else shorter
+
+
+def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
+    """Returns the parts of a text, each of which ends after a match of the pattern `separator`."""
+    bounds = [0, *(match.end() for match in separator.finditer(text)), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
 
 
 def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:

@@ -207,7 +207,7 @@ class Translator:
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
-        for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode(prefixes), strict=False):
+        for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode_targets(prefixes), strict=False):
             if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
@@ -241,7 +241,7 @@ class Translator:
         refuse_single_string(sources=sources, targets=targets)
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
-        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode(targets)
+        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
         pairs = list(zip(source_ids, target_ids, strict=True))
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
 
@@ -264,7 +264,7 @@ class Translator:
             hypothesis = self.translate([source])[0].hypotheses[0]
             target, targets = hypothesis.text, list(hypothesis.ids)
         else:
-            [targets] = self.vocabulary.encode([target])
+            [targets] = self.vocabulary.encode_targets([target])
             longest = self.decode_hparams.max_input_size or self.max_length
             self._refuse_longer("target", targets, longest and longest + self.decode_hparams.extra_length)
         pair = np.array(inputs, np.int32), np.array(targets, np.int32)

@@ -49,13 +49,6 @@ class Residual(Layer):
 
     def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], seeds: Seeds | None) -> Tensor:
         """Returns the output [B, T, D] of `sublayer` with its residual connection, for x [B, T, D]."""
-        return self.add(x, sublayer(self.sublayer_input(x)), seeds)
-
-    def sublayer_input(self, x: Tensor) -> Tensor:
-        """Returns the sub-layer's input [B, T, D]: x, normalized if hparams.norm_before."""
-        return self.norm(x) if self.norm_before else x
-
-    def add(self, x: Tensor, sublayer_output: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns x + Dropout(sublayer_output) [B, T, D], normalized unless hparams.norm_before."""
-        x = x + dropout(sublayer_output, self.rate, seeds)
+        y = sublayer(self.norm(x) if self.norm_before else x)
+        x = x + dropout(y, self.rate, seeds)
         return x if self.norm_before else self.norm(x)

@@ -26,7 +26,10 @@ from t2t_repro.problem import SpaceID
 
 
 class EncoderLayer(Layer):
-    """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder")."""
+    """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder").
+
+    `feed_forward` is the class of the feed-forward network.
+    """
 
     def __init__(
         self, hparams: HParams, precision: str, name: str, feed_forward: Callable[[HParams, str], Any]
@@ -70,6 +73,24 @@ class DecoderLayer(Layer):
         x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds, save_weights_to), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
 
+    def step(
+        self, x: Tensor, cache: KeysValues, memory: KeysValues, bias: Tensor, save_weights_to: list | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """Returns the layer's output [B, K, D] for a new position x [B, K, D], and the cache with this position added.
+
+        Self-attention reads the earlier positions from `cache`. The other arguments are those of `call`.
+        """
+        longer_cache: list[KeysValues] = []
+
+        def self_attention(y: Tensor) -> Tensor:
+            y, keys_values = self.self_attention.step(y, cache)
+            longer_cache.append(keys_values)
+            return y
+
+        x = self.residuals[0](x, self_attention, None)
+        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, None, save_weights_to), None)
+        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), longer_cache[0]
+
 
 class Transformer(Layer):
     """The model of figure 1: embeddings, encoder and decoder stacks, and logits.
@@ -82,7 +103,7 @@ class Transformer(Layer):
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
     """
 
-    has_attention, is_normalized = True, False
+    has_attention, is_normalized = True, False  # see models.model.DecodingModel
     missing_methods: tuple[str, ...] = ()
 
     def __init__(
@@ -105,15 +126,20 @@ class Transformer(Layer):
                 if not hparams.shared_embedding:
                     self.target_embedding = Embedding(vocab_size, width, precision, name="target_embedding")
                 self.softmax = Embedding(vocab_size, width, precision, name="softmax")
+            # Learned positions have a table for each stack. Sinusoids have no weights.
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)
-                layers = enumerate(self.feed_forward_classes(hparams.encoder_layers))
-                self.encoder = [EncoderLayer(hparams, precision, f"layer_{i}", kind) for i, kind in layers]
+                self.encoder = [
+                    EncoderLayer(hparams, precision, f"layer_{i}", feed_forward)
+                    for i, feed_forward in enumerate(self.feed_forward_classes(hparams.encoder_layers))
+                ]
                 self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position_signal(hparams)
-                layers = enumerate(self.feed_forward_classes(hparams.decoder_layers))
-                self.decoder = [DecoderLayer(hparams, precision, f"layer_{i}", kind) for i, kind in layers]
+                self.decoder = [
+                    DecoderLayer(hparams, precision, f"layer_{i}", feed_forward)
+                    for i, feed_forward in enumerate(self.feed_forward_classes(hparams.decoder_layers))
+                ]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
     def feed_forward_classes(self, layers: int) -> list[Callable[[HParams, str], Any]]:
@@ -132,9 +158,9 @@ class Transformer(Layer):
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Returns the memory of source ids [B, S]: keys and values to which the decoder attends."""
+        """Returns the memory of source ids [B, S]: the encoder output as keys and values of each decoder layer."""
         bias = padding_bias(inputs)
-        x = self.embedding(inputs)
+        x = self.embedding(inputs)  # rows of the matrix, multiplied by sqrt(D) (section 3.4)
         if self.hparams.use_target_space_embedding:
             x = x + float32(self.target_space[self.target_space_id])
         x = x + self.source_position(0, ops.shape(inputs)[1])
@@ -195,13 +221,6 @@ class Transformer(Layer):
         x = self.target_embedding(ids) + self.target_position(t, 1)
         longer_cache = []
         for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory.layers, strict=True):
-            # This does the same as DecoderLayer.call, but self-attention reads the earlier positions from the cache.
-            around_self, around_cross, around_feed = layer.residuals
-            y, layer_cache = layer.self_attention.step(around_self.sublayer_input(x), layer_cache)
-            x = around_self.add(x, y)
-            y = layer.cross_attention(around_cross.sublayer_input(x), layer_memory, memory.bias, None, save_weights_to)
-            x = around_cross.add(x, y)
-            y = layer.feed_forward(around_feed.sublayer_input(x), None)
-            x = around_feed.add(x, y)
+            x, layer_cache = layer.step(x, layer_cache, layer_memory, memory.bias, save_weights_to)
             longer_cache.append(layer_cache)
         return self._logits(x), tuple(longer_cache)

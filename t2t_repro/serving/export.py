@@ -114,7 +114,7 @@ class Served(tf.Module):
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
             return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
 
-        ids = [self._encode_sources(utf8(inputs)), self._encode(self._vocabulary, utf8(targets))]
+        ids = [self._encode(self._sources, utf8(inputs)), self._encode(self._vocabulary, utf8(targets))]
         (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
@@ -123,7 +123,7 @@ class Served(tf.Module):
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         texts = tf.gather_nd(texts, not_empty)
-        best = self._search(self._encode_sources(texts), texts, params)
+        best = self._search(self._encode(self._sources, texts), texts, params)
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))
@@ -152,13 +152,11 @@ class Served(tf.Module):
         )
 
     def _encode(self, vocabulary: GraphVocabulary, texts: Any) -> Any:
-        """Returns the ids of strings [B] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
-        return self._with_ends(vocabulary.tokenize(texts))
+        """Returns the ids of strings [B], without the white space around them, as int32 [B, S].
 
-    def _encode_sources(self, texts: Any) -> Any:
-        """Returns the ids of texts to translate, strings [B], as `_encode` does. See `Vocabulary.strips_sources`."""
-        strips = self._translator.vocabulary.sources.strips_sources
-        return self._encode(self._sources, graph_strip(texts) if strips else texts)
+        Rows have end tokens, are cut to the maximum length, and are padded with 0.
+        """
+        return self._with_ends(vocabulary.tokenize(graph_strip(texts)))
 
     def _clean(self, ids: Any) -> Any:
         """Returns ids [B, S] as `_encode` does, without invalid ids and without ids after a row's first end token."""

@@ -81,8 +81,8 @@ def test_empty_lines_have_empty_translations(copier: Translator) -> None:
 
 
 def test_no_output_contains_a_newline(copier: Translator) -> None:
-    texts = texts_of(copier.translate(["a\ncat\n", "\n", "a\r\u0085\u2028cat"]))
-    assert texts == ["a cat ", "", "a\r\u0085\u2028cat"]
+    texts = texts_of(copier.translate(["a\ncat\n\na", "\n", "a\r\u0085\u2028cat"]))
+    assert texts == ["a cat  a", "", "a\r\u0085\u2028cat"]
 
 
 def test_a_batch_that_is_too_large_for_memory_is_halved(
@@ -252,6 +252,17 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
         ]
 
 
+def test_white_space_around_sources_prefixes_and_targets_is_ignored(word_translator: Translator) -> None:
+    sources, prefixes = ["the dog", "a cat sat"], ["a", "cat"]
+    spaced, spaced_prefixes = ([f"\t {text} \u3000" for text in texts] for texts in (sources, prefixes))
+    expected = word_translator.translate(sources, prefixes, details=True)
+    for ours, theirs in zip(word_translator.translate(spaced, spaced_prefixes, details=True), expected, strict=True):
+        assert_alike(ours, theirs)
+    scores, spaced_scores = word_translator.score(sources, sources), word_translator.score(spaced, spaced)
+    assert [score.log_prob for score in spaced_scores] == pytest.approx([score.log_prob for score in scores], abs=1e-5)
+    assert word_translator.translate(["\u3000"])[0].hypotheses[0].text == ""
+
+
 def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
     copier = Translator(copier.model, tiny_vocabulary, DecodeHParams(), max_length=12)
     long = "the cat sat on the dog. a dog sat on a cat. the dog"
@@ -261,7 +272,7 @@ def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_voca
     texts = ["a dog", long, longest_allowed]
     split, truncated = copier.translate(texts), copier.translate(texts, long_lines="truncate")
     assert texts_of(split) == texts
-    assert [translation.segments for translation in split] == [1, 2, 1]
+    assert [translation.segments for translation in split] == [1, 3, 1]
     assert texts_of(truncated) == ["a dog", longest_allowed, longest_allowed]
     assert [translation.is_truncated for translation in truncated] == [False, True, False]
     assert truncated[1].source_ids == (*ids[:11], EOS_ID) and truncated[1].segments == 1

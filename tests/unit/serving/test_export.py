@@ -183,11 +183,12 @@ def test_ids_that_are_not_in_the_vocabulary_are_dropped(server: Server) -> None:
 
 
 def test_score_gives_the_log_probabilities_of_given_translations(server: Server) -> None:
-    sources, targets = ["the dog", "a cat", "", "the dog"], ["a cat sat", "", "the", "a cat sat"]
+    sources, targets = ["the dog", "a cat", "", "the dog\t"], ["a cat sat", "", "the", " a cat sat "]
     expected = server.translator.score(sources, targets)
     answers = server.ask("score", sources, targets)
     assert answers["log_probs"] == pytest.approx([pair.log_prob for pair in expected], abs=1e-4)
     assert answers["lengths"].tolist() == [len(pair.token_scores) for pair in expected]
+    assert answers["log_probs"][3] == pytest.approx(answers["log_probs"][0], abs=1e-4)
 
 
 def test_empty_requests_get_empty_answers(server: Server) -> None:
