@@ -80,9 +80,12 @@ def main(values: flags.FlagValues) -> None:
     devices.use_one_gpu(0)
     devices.share_cores()
     translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
-    result = translator.attention(source, values.target, merge_subwords=values.merge_subwords or bool(figure))
+    # The paper's figures show the encoder, so no translation is needed for them.
+    target = source if figure else values.target
+    result = translator.attention(source, target, merge_subwords=values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
-    say(f"target: {result.target}")
+    if not figure:
+        say(f"target: {result.target}")
     if figure:
         kinds = {"encoder": require(result.kinds, "encoder", "omit --figure")}
     else:

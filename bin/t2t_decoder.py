@@ -161,10 +161,10 @@ def refuse_contradictions(values: flags.FlagValues) -> None:
     ):  # fmt: skip
         if is_wrong:
             raise UserError(message)
-    file_flags = ["decode_from_file", "decode_reference", "resume", "output_attention", "shards"]
+    file_flags = ["decode_from_file", "decode_reference", "resume", "shards"]
     for mode, useless in (
         ("decode_interactive", [*file_flags, "decode_to_file", "score_file"]),
-        ("score_file", file_flags),
+        ("score_file", [*file_flags, "output_attention"]),
     ):
         for other in useless:
             if values[mode].value and values[other].value != values[other].default:

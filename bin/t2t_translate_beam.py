@@ -61,7 +61,7 @@ def main(values: flags.FlagValues) -> None:
     refuse_folder_name("--decode_to_file", values.decode_to_file)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
-    refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes")
+    refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")
     options = pipeline_options(values.beam_options)
 
     program.load_tensorflow()

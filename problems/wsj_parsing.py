@@ -162,7 +162,7 @@ class WsjParsing(Problem):
         """
         if self.was_reversed:
             return super().scores(outputs, references)
-        summary = evalb.summarise(evalb.score_lines(references, outputs))
+        summary = evalb.summarise(evalb.score_trees(references, outputs))
         signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
         names = {F1: summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
                  "complete match": summary.complete_match}  # fmt: skip

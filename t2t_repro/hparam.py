@@ -278,15 +278,17 @@ class DecodeHParams:
     sampling_keep_top_p: float = 1.0
     """p of nucleus sampling (Holtzman et al. 2020), which draws from the smallest set of tokens with probability p."""
     sampling_seed: int = 0
-    """Seed of sampling. The seed and a line's number determine the line's outputs, on any machine and with any
-    batch_size."""
+    """Seed of sampling. The seed and a line's number determine the line's outputs, except for rounding: with another
+    batch_size or on another machine, about 1 output in 100 differs."""
 
     def __post_init__(self) -> None:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
         penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
-        not_negative = ("extra_length", "max_input_size", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
+        not_negative = ("extra_length", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
         check_types_and_limits(self)
         check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
+        limit = "is not a limit: give 0 for the model's max_length, or a large number for no limit, e.g. 100000"
+        check(self, ["max_input_size"], lambda size: size >= 0, limit)
         check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
         check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
         check(self, ["sampling_temp"], lambda value: value >= 1e-3, "must be 0.001 or more")
@@ -328,7 +330,7 @@ class DecodeHParams:
 
     def __str__(self) -> str:
         fields = dataclasses.fields(self)
-        shown = [field.name for field in fields[:4]]
+        shown = [field.name for field in fields[:4] if not (self.is_random and field.name == "beam_size")]
         shown += [field.name for field in fields[4:] if getattr(self, field.name) != field.default]
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 

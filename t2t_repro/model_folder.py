@@ -394,7 +394,11 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
                 f"{folder.path}: translates {languages[0]} to {languages[1]}, but {first_folder.path} "
                 f"{first_languages[0]} to {first_languages[1]}; models that decode together need the same languages"
             )
-    return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
+    checkpoints = [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
+    for number, checkpoint in enumerate(checkpoints):
+        if any(os.path.samefile(f"{checkpoint}.index", f"{other}.index") for other in checkpoints[:number]):
+            raise UserError(f"{checkpoint}: is given twice; an ensemble needs different models or checkpoints")
+    return folders, checkpoints
 
 
 def refuse_ensemble(flag: str, path: str) -> None:

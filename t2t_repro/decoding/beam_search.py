@@ -37,7 +37,8 @@ class Scoring(NamedTuple):
     """True if `step` returns logits, false if `step` returns log-probabilities."""
     adjust: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tf.Tensor] | None = None
     """Function of (logits [R, K, V], tokens of the hypotheses [R, K, t], t, memory). Returns the logits by which the
-    search ranks tokens. The function may lower logits but not raise them."""
+    search ranks tokens. No adjusted logit may exceed the logarithm of the softmax's denominator, so that all
+    log-probabilities stay 0 or less, which `bounds` needs."""
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
     """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, such as a coverage penalty.
     The search adds it to the hypothesis's score when the hypothesis ends or reaches the length limit."""

@@ -326,7 +326,7 @@ class Translator:
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
-        refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it")
+        refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it; omit it")
         self.tree_rules(decode_hparams)
         if not decode_hparams.is_random and decode_hparams.beam_size > self.vocabulary.size:
             raise UserError(

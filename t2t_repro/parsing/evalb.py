@@ -145,7 +145,7 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
             "line n of one must belong to line n of the other"
         )
     errors = 0
-    for sentence in score_lines(gold_lines, test_lines, parameters, gold):
+    for sentence in score_trees(gold_lines, test_lines, parameters, gold):
         errors += sentence.status == Status.ERROR
         if errors > parameters.max_error + 1:
             raise UserError(
@@ -155,7 +155,7 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
         yield sentence
 
 
-def score_lines(
+def score_trees(
     gold: Sequence[str], test: Sequence[str], parameters: Parameters = COLLINS, gold_name: str = "reference"
 ) -> Iterator[Sentence]:
     """Yields the counts of each sentence in lines of gold trees and as many lines of test trees.

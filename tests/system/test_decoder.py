@@ -181,7 +181,8 @@ def test_an_ensemble_averages_the_log_probabilities_of_its_members(trained: Trai
 def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
     trained: TrainedModel, translator: Translator, tmp_path: Path
 ) -> None:
-    flags = [f"--output_dir={trained.folder},{trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
+    same = shutil.copytree(trained.folder, tmp_path / "same")
+    flags = [f"--output_dir={trained.folder},{same}", f"--decode_hparams={SHORT}", "--decode_interactive"]
     environment = {"HOME": str(tmp_path), "TERM": "xterm"}
     output = b""
     with terminal("decoder", *flags, streams=["stdin", "stdout"], **environment) as prompt:
@@ -210,6 +211,7 @@ def test_an_ensemble_of_different_vocabularies_is_refused(trained: TrainedModel,
 
 def test_piped_lines_are_answered_one_by_one(trained: TrainedModel) -> None:
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
+    flags += ["--output_format=jsonl", "--output_attention"]
     with subprocess.Popen(
         [*command("decoder"), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, bufsize=1,
@@ -217,7 +219,9 @@ def test_piped_lines_are_answered_one_by_one(trained: TrainedModel) -> None:
         assert process.stdin and process.stdout
         for text in ("one hundred", "", "seven thousand"):
             process.stdin.write(f"{text}\n")
-            assert (process.stdout.readline() == "\n") == (not text)
+            answer = json.loads(process.stdout.readline())
+            assert answer["source"] == text
+            assert [len(row) for row in answer["attention"]] == [len(row) for row in answer["tokens"]]
         process.stdin.close()
         assert process.wait(60) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -69,14 +70,15 @@ def test_a_process_loads_its_model_once(trained: TrainedModel) -> None:
 
 
 def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(trained: TrainedModel, tmp_path: Path) -> None:
-    ensemble, hparams = f"{trained.folder},{trained.folder}", "extra_length=3,beam_size=2,write_beam_scores=true"
+    shutil.copytree(trained.folder, tmp_path / "m")
+    ensemble, hparams = f"{trained.folder},{tmp_path / 'm'}", "extra_length=3,beam_size=2,write_beam_scores=true"
     source = tmp_path / "x"
     source.write_text("".join(f"{text}\n" for text in ("one", "", "one thousand and two", "nine")))
     succeed(
         "translate-beam", f"--output_dir={ensemble}", f"--decode_from_file={source}", f"--decode_to_file={tmp_path}/y",
         f"--decode_hparams={hparams}", "--beam_options=--direct_runner_bundle_repeat=1",
     )  # fmt: skip
-    assert {path.name for path in tmp_path.iterdir()} == {"x", "y-00000-000000000000"}
+    assert {path.name for path in tmp_path.iterdir()} == {"m", "x", "y-00000-000000000000"}
     assert concatenated(tmp_path, "y-*") == decode(ensemble, source, hparams)
 
 

@@ -128,7 +128,7 @@ def test_values_out_of_range_are_refused(text: str, message: str) -> None:
         ("alpha=nan", "alpha=nan must be 0 or more"),
         ("extra_length=-1", "extra_length=-1 must be 0 or more"),
         ("max_input_size=1", "max_input_size=1 has room only for the end token"),
-        ("max_input_size=-1", "max_input_size=-1 must be 0 or more"),
+        ("max_input_size=-1", "max_input_size=-1 is not a limit: give 0 for the model's max_length, or a large number"),
         ("n=-1", "n=-1 must be 0 or more"),
         ("n=5", "n=5 must be at most beam_size=4"),
         ("alpha=inf", "alpha=inf must be at most 10"),
@@ -201,6 +201,8 @@ def test_the_number_of_outputs(text: str, count: int) -> None:
 
 def test_decode_hparams_print_the_main_fields_and_those_that_differ_from_the_defaults() -> None:
     assert str(DecodeHParams()) == "beam_size=4, alpha=0.6, extra_length=50, batch_size=2048"
+    random = DecodeHParams(sampling_method="random")
+    assert str(random) == "alpha=0.6, extra_length=50, batch_size=2048, sampling_method=random"
     changed = override(DecodeHParams(), "alpha=1,n=2,prefix_file=x.de,return_beams=true,batch_size=10,max_input_size=9")
     assert str(changed) == (
         "beam_size=4, alpha=1.0, extra_length=50, batch_size=10, max_input_size=9, return_beams=True, n=2, "

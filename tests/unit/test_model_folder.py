@@ -338,6 +338,12 @@ def test_several_folders_open_together_each_with_its_checkpoint(folder: ModelFol
     assert open_folders(paths, ", ".join(chosen))[1] == chosen
     # An empty path stands for the folder's default checkpoint.
     assert open_folders(paths, f"{chosen[0]},")[1] == [chosen[0], checkpoints[1]]
+    assert open_folders(f"{folder.path},{folder.path}", f"{chosen[0]},")[1] == [
+        chosen[0],
+        str(folder.path / "model.ckpt-4"),
+    ]
+    message = user_error(open_folders, f"{paths},{folder.path}/")
+    assert f"{folder.path}/model.ckpt-4: is given twice; an ensemble needs different models" in message
     folders, checkpoints = open_folders(str(folder.path), chosen[0])
     assert ([opened.path for opened in folders], checkpoints) == ([folder.path], chosen[:1])
 

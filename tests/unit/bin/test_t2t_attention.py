@@ -116,7 +116,7 @@ def test_the_folder_of_the_output_must_not_be_a_file(tmp_path: Path) -> None:
             ["--word=bird"],
             ["--word=bird: no query of encoder self-attention", "dog </s>, or give --merge_subwords"],
         ),
-        ([f"--source={'dog ' * 300}"], ["the source has 302 tokens, but this model at most 256; shorten it"]),
+        ([f"--source={'dog ' * 300}"], ["the source has 301 tokens, but this model at most 256; shorten it"]),
     ],
 )
 def test_what_the_model_does_not_have(model: str, tmp_path: Path, flags: list[str], words: list[str]) -> None:
