@@ -97,18 +97,22 @@ class Loop:
         path, step = self._prepared.folder.path, self._start
         with self._signals:
             self._evaluate_if_missing()
+            has_converged = self._has_converged()
+            patience = f"--early_stopping_patience={self._config.early_stopping_patience}"
             if step >= self._last_step:
                 self._run.say(f"{path}: has taken {step:,} steps already; give a higher --train_steps to continue")
+            elif has_converged:
+                self._run.say(
+                    f"{path}: has ended after step {step:,}, because of {patience}; omit this flag, or give a higher "
+                    "value, to continue"
+                )
             elif step:
                 self._run.say(f"{path}: resuming after step {step:,}")
-            has_converged = self._has_converged()
             if step < self._last_step and not has_converged and not self._stop_requested:
                 step = self._take_steps()
                 has_converged = self._has_converged()
-        if has_converged and self._start < self._last_step:
-            self._run.say(
-                f"no lower dev loss in {self._config.early_stopping_patience} evaluations: ended after step {step:,}"
-            )
+        if has_converged and self._start < step:
+            self._run.say(f"no new lowest dev loss ({patience}): ended after step {step:,}")
         leave_together(self._run.strategy)  # the chief has saved
         if self._signals.requested or (step < self._last_step and not has_converged):
             raise Stopped(f"{path}: saved after step {step:,}, as requested; run the same command to resume")
@@ -275,7 +279,7 @@ class Loop:
 
         Prints it once in a process, and again after the last step. Every evaluation's line shows the source use anyway.
         """
-        is_early = step < self._run.hparams.learning_rate_warmup_steps
+        is_early = step < min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
         is_repeated = self._was_ignored_source_reported and step < self._last_step
         if source_use < MIN_SOURCE_USE and not is_early and not is_repeated:
             self._was_ignored_source_reported = True

@@ -108,12 +108,8 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         model, step = _build(run)
         checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
         run.say(_summary(run, pipeline, model))
-        if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
-            # No error, because a run that began on another machine must be able to resume here.
-            device = devices.names()[0]
-            run.say(f"warning: {device} has no bfloat16 instructions, so --precision=float32 trains faster here")
-        if config.precision == "tf32" and not devices.multiplies_tf32():
-            run.say(f"warning: {devices.names()[0]} has no TF32, so this run computes in float32")
+        for warning in _warnings(hparams, config):
+            run.say(f"warning: {warning}")
         start = _restore(run, checkpoints, model)
         if run.is_chief and start < hparams.train_steps:
             _warn_of_full_disk(run, model)
@@ -183,10 +179,16 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
 def _origin(run: Run) -> Origin:
     data, config = run.data, run.config
     return Origin(
-        data.problem.name, data.description.settings, data.description.vocabulary, data.description.fingerprint,
-        run.random_seed, config.precision, config.warm_start_from, str(Path(data.data_dir).absolute()),
-        data.description.source_vocabulary,
-    )  # fmt: skip
+        problem=data.problem.name,
+        settings=data.description.settings,
+        vocabulary=data.description.vocabulary,
+        data_fingerprint=data.description.fingerprint,
+        random_seed=run.random_seed,
+        precision=config.precision,
+        warm_start_from=config.warm_start_from,
+        data_dir=str(Path(data.data_dir).absolute()),
+        source_vocabulary=data.description.source_vocabulary,
+    )
 
 
 def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
@@ -277,14 +279,34 @@ def _dev_decoder(run: Run, model: Model) -> DevDecoder:
     return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
 
 
+def _warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
+    """Yields warnings about a run's settings."""
+    device = devices.names()[0]
+    if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
+        # No error, because a run that began on another machine must be able to resume here.
+        yield f"{device} has no bfloat16 instructions, so --precision=float32 trains faster here"
+    if config.precision == "tf32" and not devices.multiplies_tf32():
+        yield f"{device} has no TF32, so this run computes in float32"
+    steps, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    if steps <= warmup and {"noam", "linear_warmup"} & set(hparams.learning_rate_schedule.split("*")):
+        yield (
+            f"the learning rate only rises, because {steps:,} training steps are not more than "
+            f"learning_rate_warmup_steps={warmup}; give a lower number with --hparams"
+        )
+    if config.keep_checkpoint_max < hparams.num_last_checkpoints:
+        yield (
+            f"--keep_checkpoint_max={config.keep_checkpoint_max} keeps fewer checkpoints than the "
+            f"{hparams.num_last_checkpoints} that averaging uses (num_last_checkpoints)"
+        )
+
+
 def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     """Returns the first line that a run prints: its data, model and devices."""
     skipped = f", {pipeline.too_long:,} longer than {run.hparams.max_length} tokens skipped"
-    device = run.strategy.extended.worker_devices[0][-5:]
     return (
         f"{run.data.problem.name}: {len(run.data.records['train']):,} pairs{skipped if pipeline.too_long else ''}, "
         f"{pipeline.steps_per_epoch:,} steps an epoch; "
         f"{run.hparams.model}: {parameter_count(model):,} parameters; "
-        f"{run.strategy.num_replicas_in_sync} x {device}"
+        f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
         f"{'' if run.has_one_worker else f' of {workers()} workers'}, {run.config.precision}"
     )

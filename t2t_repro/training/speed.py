@@ -43,17 +43,18 @@ class Speed:
             self._start += time.monotonic() - pause
 
     def __str__(self) -> str:
-        return f"{self.figures()['target_tokens_per_second']:,.0f} target tokens/s"
+        speed = self.figures().get("target_tokens_per_second")
+        return "" if speed is None else f"{speed:,.0f} target tokens/s"
 
     def figures(self) -> dict[str, float]:
         """Returns the measured values by their names in metrics.jsonl.
 
-        These are source and target tokens per second, and the share of padding: padding positions divided by all
-        positions.
+        These are source and target tokens per second, if steps were measured, and the share of padding: padding
+        positions divided by all positions.
         """
-        seconds = max(time.monotonic() - (self._start or 0.0), 1e-9)
-        return {
-            "source_tokens_per_second": round(self._source / seconds, 1),
-            "target_tokens_per_second": round(self._target / seconds, 1),
-            "padding": round(padding_share(self._filled, self._positions), 5),
-        }
+        figures = {"padding": round(padding_share(self._filled, self._positions), 5)}
+        if self._target:
+            seconds = max(time.monotonic() - (self._start or 0.0), 1e-9)
+            figures["source_tokens_per_second"] = round(self._source / seconds, 1)
+            figures["target_tokens_per_second"] = round(self._target / seconds, 1)
+        return figures

@@ -253,6 +253,12 @@ class TrainStep:
             total = loss + auxiliary_loss if auxiliary else loss
             scaled = total * self._loss_scale.factor.value if self._loss_scale else total
         gradients = tape.gradient(scaled, [variable.value for variable in self._model.trainable_variables])
+        for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
+            if gradient is None:
+                raise UserError(
+                    f"model {self._model.name!r}: its logits do not depend on weight {variable.path}; use the weight "
+                    "in call, or remove it"
+                )
         return tf.stack([loss, auxiliary_loss]), [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:

@@ -25,6 +25,7 @@ from t2t_repro.problem import Problem
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.loop import Loop, first_short
+from t2t_repro.training.preparation import _warnings
 
 
 @registry.register_model
@@ -158,10 +159,18 @@ def test_a_precision_that_the_device_does_not_support_is_reported(
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
     )  # ends the run before its first step
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", f"--precision={precision}"))
+    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=101", f"--precision={precision}"))
     warnings = [line for line in result.stderr.splitlines(keepends=True) if line.startswith("warning: ")]
     assert warnings == ([] if is_supported or not warning else [warning.format(devices.names()[0])])
     assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
+
+
+def test_settings_that_mislead_are_reported() -> None:
+    assert list(_warnings(HParams(), RunConfig())) == []
+    few_steps = list(_warnings(HParams(train_steps=4000), RunConfig(keep_checkpoint_max=4)))
+    assert few_steps[0].startswith("the learning rate only rises, because 4,000 training steps are not more than")
+    assert few_steps[1].startswith("--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses")
+    assert len(few_steps) == 2
 
 
 class FakeEvaluator:

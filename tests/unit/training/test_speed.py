@@ -34,6 +34,7 @@ def test_the_first_step_and_pauses_do_not_count(clock: Clock) -> None:
     speed = Speed()
     clock.now += 7  # the first step takes 7 seconds, because TensorFlow builds the graph
     speed.count(batch((10, 5, 6), filled=(40, 50)))
+    assert speed.figures() == {"padding": round(1 - 90 / 110, 5)} and str(speed) == ""
     for seconds in (2, 3):
         clock.now += seconds
         speed.count(batch((10, 5, 6), (2, 3, 4), filled=(50, 60)))

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from processes import Process
 from t2t_repro.data.pipeline import MicroBatch
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.dropout import Seeds, dropout, example_seeds
@@ -372,3 +373,22 @@ def test_the_error_for_a_full_device_names_the_flag_and_half_the_positions() -> 
     assert "(OOM when allocating tensor with shape[8192,37000])" in error
     assert "give --max_tokens_per_replica=2500 with the same command" in error
     assert "--max_tokens_per_replica=1 " in str(out_of_memory("?", 1))
+
+
+class Unused(keras.Model):
+    """Has a weight on which its logits do not depend."""
+
+    def __init__(self) -> None:
+        super().__init__(name="unused")
+        self.table = self.add_weight(shape=(VOCAB, VOCAB), name="table")
+        self.extra = self.add_weight(shape=(3,), name="extra")
+
+    def call(self, inputs: Any, targets: Any, seed: Any = None) -> tf.Tensor:
+        return tf.gather(self.table, targets)
+
+
+def test_a_weight_that_the_loss_does_not_use_is_named() -> None:
+    with ONE.scope():
+        step = TrainStep(Unused(), Descent(), 0.1, ONE)
+    with pytest.raises(UserError, match="model 'unused': its logits do not depend on weight unused/extra; use the"):
+        step([micro_batch(0, 1)], TOKENS, (1, 0))
