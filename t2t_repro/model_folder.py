@@ -272,6 +272,14 @@ class ModelFolder:
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
         raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
+    def require_vocabulary(self, checkpoint: str, fingerprint: str) -> None:
+        """Raises UserError unless the folder's vocabulary is that of a checkpoint, which has this fingerprint."""
+        if fingerprint != self.vocabulary.fingerprint:
+            raise UserError(
+                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
+                f"was trained with {fingerprint}; put the right vocabulary back"
+            )
+
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
 
@@ -283,11 +291,7 @@ class ModelFolder:
         hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
-        if content.vocabulary_fingerprint != self.vocabulary.fingerprint:
-            raise UserError(
-                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
-                f"was trained with {content.vocabulary_fingerprint}; put the right vocabulary back"
-            )
+        self.require_vocabulary(checkpoint, content.vocabulary_fingerprint)
         self._require_registered("model", self.hparams.model, registry.has_model)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.layers.base import zero_weights

@@ -40,10 +40,11 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         shapes = {name: value.shape for name, value in checkpoint.weights.items()}
         identity = shapes, [read_value(path, name) for name in IDENTITY]
         expected = expected or identity
-        if identity != expected or checkpoint.vocabulary_fingerprint != folder.vocabulary.fingerprint:
+        if identity != expected:
             raise UserError(
                 f"{path}: belongs to another training run than the other checkpoints of {folder.path}; move it away"
             )
+        folder.require_vocabulary(path, checkpoint.vocabulary_fingerprint)
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
     step = step_of(paths[-1])

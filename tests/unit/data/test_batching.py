@@ -77,6 +77,12 @@ def test_max_length_may_be_any_large_number(max_length: int) -> None:
     assert len(np.concatenate(steps(plan(news(3000), 4096, max_length, seed=1, epoch=0)))) == 3000
 
 
+def test_epochs_cut_the_sorted_examples_at_different_places() -> None:
+    """So examples of neighboring lengths do not share a block in every epoch."""
+    lengths = np.tile(np.arange(1, 101), (2, 1))
+    assert len({tuple(plan(lengths, 500, 1000, seed=1, epoch=epoch).ends) for epoch in range(3)}) == 3
+
+
 def test_the_same_seed_and_epoch_give_the_same_plan() -> None:
     one, same = (plan(news(5000), 2048, 256, seed=3, epoch=4) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(steps(one), steps(same), strict=True))

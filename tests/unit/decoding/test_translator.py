@@ -252,6 +252,13 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
         ]
 
 
+def test_each_call_has_its_own_settings(word_translator: Translator) -> None:
+    [hypothesis], [divided] = (
+        word_translator.translate(["the dog"], beam_size=1, n=1, alpha=alpha)[0].hypotheses for alpha in (0.0, 1.0)
+    )
+    assert divided.score == pytest.approx(hypothesis.score / ((5 + len(hypothesis.ids)) / 6)) != hypothesis.score
+
+
 def test_white_space_around_sources_prefixes_and_targets_is_ignored(word_translator: Translator) -> None:
     sources, prefixes = ["the dog", "a cat sat"], ["a", "cat"]
     spaced, spaced_prefixes = ([f"\t {text} \u3000" for text in texts] for texts in (sources, prefixes))

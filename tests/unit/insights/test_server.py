@@ -179,7 +179,7 @@ def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient, explored: list[ExploredModel]) -> None:
     questions = [
         QUESTION | {"source": source, "beam_size": beam_size, "model": model}
-        for source in ("the cat", "a dog sat on", "dog")
+        for source in ("the cat", "a dog sat on")
         for beam_size in ("1", "3")
         for model in ("0", "1")
     ]
@@ -194,9 +194,8 @@ def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient, explored
 
     expected = [answer(request) for request in requests]
     with ThreadPoolExecutor(8) as pool:
-        for _ in range(2):
-            for ours, theirs in zip(pool.map(answer, requests), expected, strict=True):
-                assert_alike(ours, theirs)
+        for ours, theirs in zip(pool.map(answer, requests), expected, strict=True):
+            assert_alike(ours, theirs)
 
 
 def assert_alike(ours: Any, theirs: Any) -> None:

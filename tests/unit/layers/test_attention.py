@@ -288,15 +288,15 @@ def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) 
 
 
 @masked_or_not
-@pytest.mark.parametrize("neighborhood", [0, 4])
-def test_dropout_applies_to_the_weights(masked: bool, neighborhood: int) -> None:
-    layer, x = self_attention(rate=0.5, masked=masked, neighborhood=neighborhood), sequence(1, 40)
+@pytest.mark.parametrize("variant", [{}, {"neighborhood": 4}, {"relative": 4}], ids=str)
+def test_dropout_applies_to_the_weights(masked: bool, variant: dict[str, int]) -> None:
+    layer, x = self_attention(rate=0.5, masked=masked, **variant), sequence(1, 40)
     plain = layer(x, None, None)
     drop = tf.function(lambda seed: layer(x, None, Seeds(seed)), autograph=False)
     dropped = [drop(tf.constant([seed])) for seed in range(300)]
     assert not np.allclose(dropped[0], dropped[1]) and not np.allclose(dropped[0], plain)
     np.testing.assert_allclose(np.mean(dropped, axis=0), plain, atol=0.3)
-    gradients = gradient_graph(layer, False, np.ones(1))(tf.constant(x))
+    gradients = map(tf.convert_to_tensor, gradient_graph(layer, False, np.ones(1))(tf.constant(x)))
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 

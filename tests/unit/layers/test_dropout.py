@@ -122,7 +122,9 @@ def test_hashes_of_neighbors_look_random() -> None:
         counts = np.bincount(numbers >> shift & 255, minlength=256)
         assert np.sum((counts - 2**10) ** 2 / 2**10) < 255 + 5 * 510**0.5  # chi-square with 255 degrees of freedom
     bits = (numbers[:, None] >> np.arange(32) & 1).astype(np.float32)
-    correlation = np.corrcoef(np.concatenate([bits[1:], bits[:-1]], axis=1).T)
+    pairs = np.concatenate([bits[1:], bits[:-1]], axis=1)
+    normalized = (pairs - pairs.mean(axis=0)) / pairs.std(axis=0)
+    correlation = normalized.T @ normalized / len(pairs)  # np.corrcoef is 20 times as slow
     assert np.abs(correlation - np.eye(64)).max() < 5.5 / 2**9
 
 

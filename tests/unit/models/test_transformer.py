@@ -15,7 +15,9 @@ import tensorflow as tf
 from decoding_models import INPUTS, TARGETS, VOCAB, check_step_in_a_search, check_steps
 from numpy_math import softmax
 from t2t_repro.hparam import HParams
+from t2t_repro.layers import attention, feed_forward, residual
 from t2t_repro.model_hparams import MODEL_HPARAMS
+from t2t_repro.models import transformer
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.step import Adam, TrainStep
 
@@ -57,6 +59,24 @@ def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() 
         np.testing.assert_allclose(other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6)
         kernels += is_kernel
     assert kernels == 2 * (2 + 2) + 2 * (2 + 3 + 2)  # self-attention 2, cross-attention 3, feed-forward network 2
+
+
+def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[float, tuple[int, ...]]] = []
+
+    def record(x: Any, rate: float, seeds: Any) -> Any:
+        if seeds is not None:
+            calls.append((rate, tuple(x.shape)))
+        return x
+
+    for module in (transformer, attention, feed_forward, residual):
+        monkeypatch.setattr(module, "dropout", record)
+    rates = {"layer_prepostprocess_dropout": 0.1, "attention_dropout": 0.2, "relu_dropout": 0.3}
+    build({"num_hidden_layers": 1, **rates})(INPUTS, TARGETS, new_seed())
+    source, target = (0.1, (2, 5, 16)), (0.1, (2, 4, 16))
+    encoder = [(0.2, (2, 2, 5, 5)), source, (0.3, (2, 5, 24)), source]
+    decoder = [(0.2, (2, 2, 4, 4)), target, (0.2, (2, 2, 4, 5)), target, (0.3, (2, 4, 24)), target]
+    assert calls == [source, *encoder, target, *decoder]
 
 
 @variants

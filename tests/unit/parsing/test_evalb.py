@@ -181,10 +181,11 @@ def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
     assert scored("(S (. .))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
 
 
-def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
+@pytest.mark.parametrize("mark", ["'", '"', "/"])
+def test_quotation_marks_that_only_one_tree_deletes_count_in_both(mark: str) -> None:
     """If only tree `one` loses its quotation marks, the scorer inserts the marks again. Then `one` has 5 words."""
-    one = "(S (NP (DT the) (`` ') (NN dog) ('' ')) (VP (VBZ barks)))"
-    other = "(S (NP (DT the) (POS ') (NN dog)) (VP (NN ') (VBZ barks)))"
+    one = f"(S (NP (DT the) (`` {mark}) (NN dog) ('' {mark})) (VP (VBZ barks)))"
+    other = f"(S (NP (DT the) (POS {mark}) (NN dog)) (VP (NN {mark}) (VBZ barks)))"
     expected = Sentence(1, 5, matched=1, gold=3, test=3, crossing=1, words=5, correct_tags=3)
     assert scored(one, other, QUOTING) == expected
     assert scored(other, one, QUOTING) == expected

@@ -98,6 +98,7 @@ def test_a_word_with_symbol_xx_gets_the_tag_of_its_form() -> None:
         ("(S(NP NN)NP)S", "a", "(S (NP (NN a)))", {}),
         ("(S (NP )NP NN )S", "a", "(S (NN a))", {"constituents_empty": 1}),
         ("(NP (NP NN )NP )NP", "a", "(NP (NP (NN a)))", {}),
+        ("(S (NP (X (Y DT )NP VB )S", "a b", "(S (NP (X (Y (DT a)))) (VB b))", {"brackets_closed": 2}),
         # The output has several constituents or a word at its top level, or already has TOP.
         ("(NP NN )NP (VP VB )VP", "a b", "(TOP (NP (NN a)) (VP (VB b)))", {"roots_joined": 1}),
         ("(S NN )S .", "a .", "(TOP (S (NN a)) (. .))", {"roots_joined": 1}),
@@ -136,7 +137,7 @@ def random_output(generator: random.Random) -> tuple[str, list[str]]:
 def test_any_output_becomes_a_tree_over_the_words() -> None:
     generator = random.Random(2)
     total = Repairs()
-    for number in range(20_000):
+    for number in range(4000):
         text, line = random_output(generator)
         tree, repairs = delinearise(text, line, tags_by_form=number % 2 == 0)
         assert words(tree) == line, text
@@ -147,8 +148,8 @@ def test_any_output_becomes_a_tree_over_the_words() -> None:
         tree.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
         for label in set(labels) - {"TOP"}:
             assert labels.count(label) <= text.count(f"({label}"), text
-    assert min(vars(total).values()) > 500  # each kind of repair occurred often
-    assert total.trees < 19_000
+    assert min(vars(total).values()) > 100  # each kind of repair occurred often
+    assert total.trees < 3800
 
 
 def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
