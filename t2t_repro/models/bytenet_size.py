@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32, Shape
+from t2t_repro.models.size_formulas import FLOAT32, Shape, product_bytes
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""
@@ -57,7 +57,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
-    product = FLOAT32 if precision in ("float32", "tf32") else 2
+    product = product_bytes(precision)
     is_cast = product != FLOAT32
     width, path = hparams.hidden_size, 2 * hparams.hidden_size
     has_dropout = hparams.layer_prepostprocess_dropout > 0

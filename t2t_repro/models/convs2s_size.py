@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from t2t_repro.convolution_layers import convolution_layers
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32, Shape
+from t2t_repro.models.size_formulas import FLOAT32, Shape, product_bytes
 
 
 def _layers(hparams: HParams, count: int) -> Iterator[tuple[int, int, int]]:
@@ -67,7 +67,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
-    product = FLOAT32 if precision in ("float32", "tf32") else 2
+    product = product_bytes(precision)
     mask = FLOAT32 * (hparams.layer_prepostprocess_dropout > 0)
     width = hparams.hidden_size
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32
+from t2t_repro.models.size_formulas import FLOAT32, product_bytes
 
 
 def parameters(hparams: HParams) -> int:
@@ -34,7 +34,7 @@ def activations(hparams: HParams, positions: int, precision: str) -> int:
     """
     from t2t_repro.layers.experts import BLOCKS_PER_EXPERT  # imported late, because it loads Keras
 
-    width, inner, product = hparams.hidden_size, hparams.filter_size, FLOAT32 if "32" in precision else 2
+    width, inner, product = hparams.hidden_size, hparams.filter_size, product_bytes(precision)
     position = hparams.moe_k * (2 * width + inner) * product + 5 * FLOAT32 * hparams.moe_num_experts
     pairs, count = positions * hparams.moe_k, hparams.moe_num_experts
     size = pairs // (BLOCKS_PER_EXPERT * count) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
+from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows, product_bytes
 
 
 def memory_width(hparams: HParams) -> int:
@@ -30,7 +30,7 @@ def attention_multiplications(width: int, attended_width: int, source_length: in
 
 def kept_by_lstm(hparams: HParams, width_in: int, precision: str) -> int:
     """Returns how many float32 numbers an LSTM with inputs of `width_in` keeps per position for the backward pass."""
-    inputs = width_in if precision in ("float32", "tf32") else width_in // 2  # a 16-bit number has 2 bytes
+    inputs = width_in * product_bytes(precision) // FLOAT32
     output_and_mask = hparams.hidden_size * (1 + (hparams.layer_prepostprocess_dropout > 0))
     return inputs + output_and_mask + 5 * (hparams.cell_size or hparams.hidden_size)  # cell, three gates and candidate
 

@@ -34,6 +34,11 @@ class Formulas(Protocol):
         """Returns an estimate of the bytes that a micro-batch's forward pass keeps for the backward pass."""
 
 
+def product_bytes(precision: str) -> int:
+    """Returns the bytes of a number in the matrix products of a precision."""
+    return FLOAT32 if precision in ("float32", "tf32") else 2
+
+
 def embedding_rows(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of rows of all embedding matrices, counting the matrix before the softmax."""
     if hparams.shared_embedding_and_softmax_weights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
+from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows, product_bytes
 from t2t_repro.problem import SpaceID
 
 
@@ -62,7 +62,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     examples, source, target = shape
     width, heads = hparams.hidden_size, hparams.num_heads
     channels = hparams.key_channels + hparams.value_channels
-    product = FLOAT32 if precision in ("float32", "tf32") else 2
+    product = product_bytes(precision)
     is_cast = product != FLOAT32
 
     # Bytes that a residual connection keeps per position: the dropout mask, three tensors of the layer norm (centered

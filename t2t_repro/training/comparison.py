@@ -13,16 +13,14 @@ from dataclasses import dataclass
 
 from t2t_repro.checkpoint_reader import WRONG_CHECKPOINT, assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
-from t2t_repro.decoding.translator import Translator
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training.evaluation import (
     DECODE_SECONDS,
     EVAL_TOKENS,
     Decoded,
-    DevDecoder,
     Evaluation,
     Evaluator,
-    dev_decode_hparams,
+    dev_decoder,
 )
 
 
@@ -77,10 +75,7 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
     model = folder.model(checkpoints[0])
     evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, limits.batches), None
     if limits.lines and not model.missing_methods:
-        problem = folder.problem
-        decode_hparams, max_length = dev_decode_hparams(problem), folder.hparams.max_length
-        translator = Translator(model, folder.vocabulary, decode_hparams, max_length, problem.tree_symbols)
-        decoder = DevDecoder(translator, problem, records, limits.lines)
+        decoder = dev_decoder(model, folder, records, limits.lines)
     results: list[Measured] = []
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.

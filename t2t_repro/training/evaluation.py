@@ -23,6 +23,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
+from t2t_repro.model_folder import ModelFolder
 from t2t_repro.problem import Problem
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
@@ -284,3 +285,10 @@ def spread(size: int, count: int) -> list[int]:
     # that alternates. For example, numbers_ende alternates between small and large numbers.
     generator = random.Random(0)
     return [generator.randrange(size * index // count, size * (index + 1) // count) for index in range(count)]
+
+
+def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -> DevDecoder:
+    """Returns a `DevDecoder` of a folder's model; `records` and `lines` are its arguments."""
+    problem, max_length = folder.problem, folder.hparams.max_length
+    translator = Translator(model, folder.vocabulary, dev_decode_hparams(problem), max_length, problem.tree_symbols)
+    return DevDecoder(translator, problem, records, lines)

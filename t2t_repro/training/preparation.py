@@ -14,7 +14,6 @@ from t2t_repro import devices
 from t2t_repro.checkpoint_reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.model_folder import ModelFolder, Origin
@@ -25,7 +24,7 @@ from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
-from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decode_hparams
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decoder
 from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
@@ -114,7 +113,10 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         if run.is_chief and start < hparams.train_steps:
             _warn_of_full_disk(run, model)
         refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
-        decoder = _dev_decoder(run, model) if config.eval_decode_lines else None
+        decoder = None
+        if config.eval_decode_lines:
+            as_decoding_model(model, "give --eval_decode_lines=0")
+            decoder = dev_decoder(model, folder, run.data.records["dev"], config.eval_decode_lines)
         if run.is_chief:
             folder.save_description()  # a run that resumes may have another train_steps, for example
     dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
@@ -263,20 +265,6 @@ def _warn_of_full_disk(run: Run, model: Model) -> None:
     need = DiskNeed.of(parameter_count(model), run.hparams, run.config)
     if warning := refuse_full_disk(Path(run.output_dir), need, run.config.keep_checkpoint_max):
         run.say(warning)
-
-
-def _dev_decoder(run: Run, model: Model) -> DevDecoder:
-    """Returns the object that decodes lines of the dev split in evaluations.
-
-    Raises:
-        UserError: if the model cannot decode.
-    """
-    as_decoding_model(model, "give --eval_decode_lines=0")
-    problem = run.data.problem
-    translator = Translator(
-        model, run.data.vocabulary, dev_decode_hparams(problem), run.hparams.max_length, problem.tree_symbols
-    )
-    return DevDecoder(translator, problem, run.data.records["dev"], run.config.eval_decode_lines)
 
 
 def _warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
