@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
     """Translates the lines with both engines for each entry of `SEARCHES` and prints the comparison."""
     folder = ModelFolder(MODEL.value)
     checkpoint = folder.checkpoint()
-    lines = list(itertools.islice((line for line in read_lines(LINES.value) if line.strip()), COUNT.value))
+    lines = list(itertools.islice((line.strip() for line in read_lines(LINES.value) if line.strip()), COUNT.value))
     with tempfile.TemporaryDirectory() as export_dir:
         path = export_ctranslate2(folder, checkpoint, export_dir, QUANTIZATION.value)
         tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path / TOKENIZER))

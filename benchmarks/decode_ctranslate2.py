@@ -115,7 +115,7 @@ def measure(engine: Engine, lines: list[str]) -> tuple[list[str], int, float]:
 def main(argv: list[str]) -> None:
     """Prints the table."""
     devices.set_threads(1, THREADS.value)
-    lines = list(itertools.islice((line for line in read_lines(LINES.value) if line.strip()), COUNT.value))
+    lines = list(itertools.islice((line.strip() for line in read_lines(LINES.value) if line.strip()), COUNT.value))
     engines = {f"t2t-decoder {precision}": ours(precision) for precision in PRECISIONS.value}
     engines |= {f"CTranslate2 {quantization}": theirs(quantization) for quantization in QUANTIZATIONS.value}
     results = {name: [measure(engine, lines)] for name, engine in engines.items()}  # a first run, which does not count

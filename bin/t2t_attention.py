@@ -80,8 +80,8 @@ def main(values: flags.FlagValues) -> None:
     devices.use_one_gpu(0)
     devices.share_cores()
     translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
-    # The paper's figures show the encoder, so no translation is needed for them.
-    target = source if figure else values.target
+    # Figures show only the encoder, so the source can stand in for a translation if both share a vocabulary.
+    target = source if figure and not translator.vocabulary.separate_source_size else values.target
     result = translator.attention(source, target, merge_subwords=values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
     if not figure:

@@ -147,6 +147,11 @@ def __getattr__(name: str) -> Any:
     """Raises UserError for sets of tensor2tensor's module that do not exist here."""
     if name.startswith("__"):  # Python looks for such names in any module.
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not name.startswith("transformer_"):
+        raise UserError(
+            f"transformer.{name} does not exist here, because this module has only hparams sets; for the model, write "
+            "from t2t_repro.models.transformer import Transformer"
+        )
     raise UserError(
         f"transformer.{name} does not exist here: change a copy of transformer_base() with dataclasses.replace"
     )

@@ -275,6 +275,8 @@ def missing_name(module: str, name: str) -> Exception:
     """Returns the error for a class or function of tensor2tensor's module that does not exist here."""
     if name.startswith("__"):  # Python looks for such names in any module.
         return AttributeError(f"module {module!r} has no attribute {name!r}")
+    if name.isupper():
+        return UserError(f"{module}.{name} does not exist here: write the list of files in source_data_files")
     if name.islower():
         return UserError(f"{module}.{name} does not exist here: yield the text in generate_samples")
     return UserError(

@@ -42,7 +42,8 @@ class Progress:
         unit: what the items are, in the plural, e.g. "lines".
         done: number of items that an earlier run has done. The speed does not count these items.
 
-    The speed is measured after the first call of `advance`, because TensorFlow builds its graphs before that call.
+    Plain lines measure the speed after the first call of `advance`, because TensorFlow builds its graphs before that
+    call.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:

@@ -197,9 +197,8 @@ def _mistake_in_set(error: Exception) -> str:
     """Returns the error message for an exception in the function of an hparams set."""
     if isinstance(error, UserError):  # a wrong value
         return str(error)
-    names = re.findall(r"'(\w+)'", str(error))
-    if "unexpected keyword argument" in str(error):
-        return str(unknown_hparam("field of HParams", names[-1], vars(HParams())))
+    if match := re.search(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
+        return str(unknown_hparam("field of HParams", match[1], vars(HParams())))
     if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
         return f"{error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
     return f"{error}; correct it there"

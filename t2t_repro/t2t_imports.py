@@ -11,6 +11,7 @@ MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/mo
 ANSWERS = {
     "problem": "write from t2t_repro import problem",
     "registry": "write from t2t_repro import registry",
+    "problems": "write from t2t_repro import registry, and registry.problem(name)",
     "text_problems": TEXT_PROBLEMS,
     "translate": TEXT_PROBLEMS,
     **dict.fromkeys(
@@ -18,10 +19,10 @@ ANSWERS = {
         "write from t2t_repro.problems import translate, which has the WMT problems of German and French; copy others",
     ),
     "transformer": "write from t2t_repro.hparams import tensor2tensor as transformer; hparams sets are frozen, so "
-    "change copies with dataclasses.replace",
+    "change copies with dataclasses.replace; for the model, write from t2t_repro.models.transformer import Transformer",
     "common_hparams": "write from t2t_repro.hparam import HParams",
     "generator_utils": "use t2t_repro.corpora.archives.unpack for downloads",
-    "text_encoder": "write nothing: t2t-datagen encodes the text that generate_samples yields",
+    "text_encoder": "write no import: t2t-datagen encodes the text that generate_samples yields",
     "Transformer": MODEL,
     "t2t_model": MODEL,
 }
@@ -38,8 +39,8 @@ def answer(error: Exception, folder: Path) -> str:
     if not (frames and isinstance(error, ImportError) and (error.name or "").startswith("tensor2tensor")):
         return ""
     names = _imported_names(Path(frames[-1].filename).read_bytes(), frames[-1].lineno or 0)
-    advice = dict.fromkeys(map(_advice, names))
-    return f"tensor2tensor is not used here; in place of the import of {', '.join(names)}, {'; '.join(advice)}"
+    advice = "; ".join(f"in place of {name}, {_advice(name)}" for name in names)
+    return f"tensor2tensor is not used here; {advice}"
 
 
 def _imported_names(code: bytes, line: int) -> list[str]:
@@ -56,5 +57,5 @@ def _advice(name: str) -> str:
     parts = reversed(name.split("."))
     return next(
         (ANSWERS[part] for part in parts if part in ANSWERS),
-        f"write nothing, and remove the code that uses {name.rpartition('.')[2]}: nothing replaces it here",
+        f"write no import, and remove the code that uses {name.rpartition('.')[2]}: nothing replaces it here",
     )

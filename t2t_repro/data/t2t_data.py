@@ -20,7 +20,8 @@ from t2t_repro.progress import say
 
 CURE = "copy it here from the folder in which tensor2tensor's t2t-datagen wrote it"
 VOCABULARY_CURE = (
-    "copy tensor2tensor's file here, or give the vocabulary with t2t-datagen --vocab_file (and --source_vocab_file)"
+    "copy tensor2tensor's file here, or give the vocabulary with t2t-datagen --vocab_file (and --source_vocab_file); "
+    "to learn one, remove vocab_filename, source_vocab_name and target_vocab_name from the problem's class"
 )
 
 

@@ -15,10 +15,12 @@ from t2t_repro.errors import UserError, unknown
 LONG_LINES = ("split", "truncate", "error")
 
 CLOSING = r"[\"'”’»)\]]*"  # noqa: RUF001
-NO_TITLE = "".join(rf"(?<!\b{title}\.)" for title in ("[A-Z]", "Mr", "Mrs", "Ms", "Dr", "Prof"))
-SENTENCE_END = re.compile(rf"(?<=[.!?…]){NO_TITLE}{CLOSING}\s+|(?<=[。！？])[」』”’）]*")  # noqa: RUF001
+ABBREVIATIONS = ("[A-Z]", r"\d", r"\d\d", "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Nr", "Fig")
+NO_ABBREVIATION = "".join(rf"(?<!\b{word}\.)" for word in ABBREVIATIONS)
+SENTENCE_END = re.compile(rf"(?<=[.!?…]){NO_ABBREVIATION}{CLOSING}\s+|(?<=[。！？])[」』”’）]*")  # noqa: RUF001
 """Pattern of what separates two sentences: after a punctuation mark, closing quotes and brackets, then white space. A
-Chinese or Japanese mark needs no white space after it. The full stop of an initial or a title is no sentence end."""
+Chinese or Japanese mark needs no white space after it. The full stop of an initial, an ordinal number or a common
+abbreviation is no sentence end."""
 CLAUSE_END = re.compile(rf"(?<=[;:,]){CLOSING}\s+|(?<=[；：，、])")  # noqa: RUF001
 SPACE = re.compile(r"(?<=\S)\s+")
 
@@ -96,7 +98,14 @@ def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str
     """
     if count(text) <= longest:
         return [text]
-    sentences = _cut(text, SENTENCE_END)
+    sentences: list[str] = []
+    is_cased = text != text.lower()
+    for part in _cut(text, SENTENCE_END):
+        continues = is_cased and part.lstrip()[:1].islower()  # the full stop before it was that of an abbreviation
+        if sentences and (continues or not any(map(str.isalnum, part))):
+            sentences[-1] += part
+        else:
+            sentences.append(part)
     return [part for sentence in sentences for part in _shorten(sentence, longest, count, (CLAUSE_END, SPACE))]
 
 

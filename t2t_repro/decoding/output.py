@@ -81,7 +81,7 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
             "target": target,
             "log_prob": score.log_prob,
             "mean": score.mean,
-            "tokens": vocabulary.pieces(vocabulary.encode([target])[0]),
+            "tokens": vocabulary.pieces(vocabulary.encode_targets([target])[0]),
             "token_scores": score.token_scores,
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_repro.hparam import HParams
-from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, peak_numbers
+from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, lstm, peak_numbers
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 
 COLUMNS = 2
@@ -36,7 +36,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     embeddings = embedding_rows(hparams, vocab_size, source_vocab_size) * embedding_width(hparams)
     if not hparams.shared_embedding_and_softmax_weights:
         embeddings += vocab_size * (width - embedding_width(hparams))  # the matrix before the softmax has width D
-    lstms = sum(4 * width * (width_in + width + 1) for widths in widths_in(hparams) for width_in in widths)
+    lstms = sum(lstm(hparams, width_in) + 4 * width for widths in widths_in(hparams) for width_in in widths)
     attention = width * (width + attended_width + 1)
     return embeddings + lstms + 4 * attended_width * attended_width + attention
 
@@ -44,7 +44,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
 def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass; see `Formulas`."""
     width, attended_width = hparams.hidden_size, memory_width(hparams)
-    encoder, decoder = (sum(4 * width * (width_in + width) for width_in in widths) for widths in widths_in(hparams))
+    encoder, decoder = (sum(lstm(hparams, width_in) for width_in in widths) for widths in widths_in(hparams))
     # The bottom layer of the decoder computes the sums f twice: in the loop, and for the fast-forward connection.
     decoder += 4 * width * (embedding_width(hparams) + attended_width)
     attention = attention_multiplications(width, attended_width, source_length, target_length)

@@ -28,6 +28,12 @@ def attention_multiplications(width: int, attended_width: int, source_length: in
     return projections + target_length * source_length * (width + attended_width)
 
 
+def lstm(hparams: HParams, width_in: int) -> int:
+    """Returns the number of multiplications of an LSTM at a position, which is also the size of its kernels."""
+    width = hparams.hidden_size
+    return 4 * (hparams.cell_size or width) * (width_in + width) + hparams.cell_size * width
+
+
 def kept_by_lstm(hparams: HParams, width_in: int, precision: str) -> int:
     """Returns how many float32 numbers an LSTM with inputs of `width_in` keeps per position for the backward pass."""
     inputs = width_in * product_bytes(precision) // FLOAT32
@@ -50,7 +56,7 @@ def peak_numbers(hparams: HParams, vocab_size: int, lengths: tuple[int, int], at
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.gnmt.GNMT; see `Formulas`."""
     width = hparams.hidden_size
-    lstms = sum(4 * width * (width_in + width + 1) for widths in widths_in(hparams) for width_in in widths)
+    lstms = sum(lstm(hparams, width_in) + 4 * width for widths in widths_in(hparams) for width_in in widths)
     attention = width * (width + memory_width(hparams) + 1)
     return embedding_rows(hparams, vocab_size, source_vocab_size) * width + lstms + attention
 
@@ -58,7 +64,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
 def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass; see `Formulas`."""
     width, attended_width = hparams.hidden_size, memory_width(hparams)
-    encoder, decoder = (sum(4 * width * (width_in + width) for width_in in widths) for widths in widths_in(hparams))
+    encoder, decoder = (sum(lstm(hparams, width_in) for width_in in widths) for widths in widths_in(hparams))
     attention = attention_multiplications(width, attended_width, source_length, target_length)
     logits = target_length * width * vocab_size
     return source_length * encoder + target_length * decoder + attention + logits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from t2t_repro.hparam import HParams
 from t2t_repro.models import experts_size
-from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, peak_numbers
+from t2t_repro.models.gnmt_size import attention_multiplications, kept_by_lstm, lstm, peak_numbers
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 
 STACKS = 2
@@ -18,12 +18,6 @@ def widths_in(hparams: HParams) -> tuple[list[int], list[int]]:
     """
     width = hparams.hidden_size
     return [width] * (1 + hparams.encoder_layers), [2 * width, *(width,) * (hparams.decoder_layers - 1)]
-
-
-def lstm(hparams: HParams, width_in: int) -> int:
-    """Returns the number of multiplications of an LSTM at a position, which is also the size of its kernels."""
-    width = hparams.hidden_size
-    return 4 * (hparams.cell_size or width) * (width_in + width) + hparams.cell_size * width
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:

@@ -3,7 +3,8 @@
 Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last step. Its fields
 are "step", "seconds" (of training so far), "train_loss" (with label smoothing), "learning_rate", "gradient_norm",
 "source_tokens_per_second", "target_tokens_per_second", "padding", "hardware" and "gpu_count". With mixed_float16, the
-line also has "loss_scale". If layers of the model have auxiliary losses, it has their sum, "auxiliary_loss".
+line also has "loss_scale". If layers of the model have auxiliary losses, it has their sum, "auxiliary_loss". A line
+that covers only the first step of a process has no speeds, because TensorFlow builds the graph in that step.
 
 After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity", "dev_accuracy" and
 "dev_source_use". The last field is missing if all sources of the dev split are equal. If --eval_steps made the

@@ -296,5 +296,5 @@ def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
         f"{pipeline.steps_per_epoch:,} steps an epoch; "
         f"{run.hparams.model}: {parameter_count(model):,} parameters; "
         f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
-        f"{'' if run.has_one_worker else f' of {workers()} workers'}, {run.config.precision}"
+        f"{'' if run.has_one_worker else f', in {workers()} workers'}, {run.config.precision}"
     )

@@ -74,6 +74,9 @@ def test_json_of_an_empty_text_has_empty_lists(tiny_vocabulary: Vocabulary, has_
 def test_a_pair_has_log_probability_mean_and_tokens(tiny_vocabulary: Vocabulary) -> None:
     score = PairScore((-1.0, -2.0, -0.5), (0, 1, 1))
     assert pair_line("a", "the dog", score, tiny_vocabulary, "text") == "-3.500000\t-1.166667\t3"
+    assert '"tokens":["▁the","▁dog","</s>"]' in pair_line("a", " the dog\t", score, tiny_vocabulary, "jsonl").replace(
+        " ", ""
+    )
     line = pair_line(SPECIAL, "the dog", score, tiny_vocabulary, "jsonl")
     assert len(line.splitlines()) == 1
     assert json.loads(line) == {

@@ -84,3 +84,5 @@ def test_the_module_has_tensor2tensors_names_and_meanings() -> None:
             assert getattr(hparams, size) == getattr(ours, size)
     with pytest.raises(UserError, match=r"transformer\.transformer_clean does not exist here: change a copy of"):
         _ = tensor2tensor.transformer_clean
+    with pytest.raises(UserError, match=r"transformer\.Transformer does not exist here, .* for the model, write from"):
+        _ = tensor2tensor.Transformer

@@ -145,6 +145,8 @@ def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
         _ = text_problems.Text2ClassProblem
     with pytest.raises(UserError, match=r"translate.compile_data does not exist here: yield the text in generate_samp"):
         _ = translate.compile_data
+    with pytest.raises(UserError, match=r"translate._ENDE_TRAIN_DATASETS does not exist here: write the list of files"):
+        _ = translate._ENDE_TRAIN_DATASETS
     assert not hasattr(translate, "__path__")
 
 
