@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: An
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
     # An ensemble that consists of the same model twice must decode and score like one model.
-    ensemble = f"{model},recurrent"
+    shutil.copytree(folder / "recurrent", folder / "copy")
+    ensemble = f"{model},copy"
     assert programs("decoder", ensemble, SHORT, input=TEXTS).stdout.splitlines() == texts
     scores = [log_probs(programs, flag) for flag in (model, ensemble)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)

@@ -117,7 +117,7 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     again = succeed("reproduce", *flags)
     assert times(data, model) == times_before
     assert contents(tmp_path) == contents_before
-    assert not any(word in again.stderr for word in ("step 30:", "DecodeHParams", "averaging", "learning"))
+    assert not any(word in again.stderr for word in ("step 30:", "DecodeHParams", "averaging", "learning a vocabulary"))
 
     listed = succeed("paper", "--table=3", f"--output_dirs={model}", flags[-2])
     _, _, other_models = listed.stdout.partition("Model folders that fit no row above")
