@@ -51,14 +51,16 @@ def new_seed(first: int = 1) -> np.ndarray:
     return first + np.arange(len(INPUTS), dtype=np.uint32)
 
 
-def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() -> None:
-    usual, smaller = build(), build({"initializer_gain": 0.25})
+@pytest.mark.parametrize(("variant", "tables"), [("post-norm", 0), ("relative", 2 * (2 + 2))])
+def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else(variant: str, tables: int) -> None:
+    usual, smaller = build(VARIANTS[variant]), build(VARIANTS[variant] | {"initializer_gain": 0.25})
     kernels = 0
     for weight, other in zip(usual.trainable_variables, smaller.trainable_variables, strict=True):
         is_kernel = "layer_" in weight.path and len(weight.shape) == 2
         np.testing.assert_allclose(other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6)
         kernels += is_kernel
-    assert kernels == 2 * (2 + 2) + 2 * (2 + 3 + 2)  # self-attention 2, cross-attention 3, feed-forward network 2
+    # Self-attention has 2 kernels, cross-attention 3, the feed-forward network 2.
+    assert kernels == 2 * (2 + 2) + 2 * (2 + 3 + 2) + tables
 
 
 def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,17 +115,19 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     np.testing.assert_allclose(padded[:, :2], unpadded, atol=1e-5)
 
 
-def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the results of the decoder (section 3 of the paper) for one sentence, computed with numpy.
+def numpy_transformer(
+    model: Transformer, inputs: np.ndarray, targets: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the results of the model (section 3 of the paper) for one sentence, computed with numpy.
 
     Args:
-        targets: ids [T].
-        memory: for each layer, keys and values [H, S, d_k] of the source, without padding.
+        inputs: source ids [S], without padding.
+        targets: target ids [T].
 
     Returns:
-        Logits [T, V], and the cross-attention weights [H, T, S] of each layer.
+        Logits [T, V], and the cross-attention weights [H, T, S] of each decoder layer.
     """
-    hparams, length = model.hparams, len(targets)
+    hparams = model.hparams
     width, heads = hparams.hidden_size, hparams.num_heads
 
     def norm(x: np.ndarray, layer: Any) -> np.ndarray:
@@ -134,14 +138,15 @@ def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) ->
     def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, is_visible: Any, kernel: Any) -> Any:
         logits = q @ k.transpose(0, 2, 1) / np.sqrt(width / heads)
         weights = softmax(np.where(is_visible, logits, -np.inf))
-        return weights, (weights @ v).transpose(1, 0, 2).reshape(length, width) @ np.asarray(kernel)
+        return weights, (weights @ v).transpose(1, 0, 2).reshape(-1, width) @ np.asarray(kernel)
 
     def split(x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), heads, width // heads).transpose(1, 0, 2)
 
-    def self_attention(x: np.ndarray, layer: Any) -> np.ndarray:
+    def self_attention(x: np.ndarray, layer: Any, is_masked: bool) -> np.ndarray:
         q, k, v = map(split, np.split(x @ np.asarray(layer.qkv_kernel), 3, axis=1))
-        return attend(q, k, v, np.tri(length, dtype=bool), layer.output_kernel)[1]
+        is_visible = np.tri(len(x), dtype=bool) if is_masked else True
+        return attend(q, k, v, is_visible, layer.output_kernel)[1]
 
     def feed_forward(x: np.ndarray, layer: Any) -> np.ndarray:
         inner = np.maximum(x @ np.asarray(layer.kernel1) + np.asarray(layer.bias1), 0)
@@ -150,19 +155,28 @@ def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) ->
     def residual(x: np.ndarray, path: Any, sublayer: Any) -> np.ndarray:
         return x + sublayer(norm(x, path.norm)) if hparams.norm_before else norm(x + sublayer(x), path.norm)
 
-    table = np.asarray(model.target_embedding.table)
-    x = np.concatenate([np.zeros((1, width)), table[targets[:-1]] * width**0.5])
-    angles = np.arange(length)[:, None] * 1e4 ** (-np.arange(width // 2) / (width // 2 - 1))
-    x = x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    all_weights: list[np.ndarray] = []
-    for layer, (k, v) in zip(model.decoder, memory, strict=True):
+    def with_positions(x: np.ndarray) -> np.ndarray:
+        angles = np.arange(len(x))[:, None] * 1e4 ** (-np.arange(width // 2) / (width // 2 - 1))
+        return x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
-        def cross_attention(y: np.ndarray, layer: Any = layer.cross_attention, k: Any = k, v: Any = v) -> np.ndarray:
+    x = with_positions(np.asarray(model.embedding.table)[inputs] * width**0.5)
+    for layer in model.encoder:
+        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention, is_masked=False))
+        x = residual(x, layer.residuals[1], partial(feed_forward, layer=layer.feed_forward))
+    memory = norm(x, model.encoder_norm) if model.encoder_norm else x
+
+    table = np.asarray(model.target_embedding.table)
+    x = with_positions(np.concatenate([np.zeros((1, width)), table[targets[:-1]] * width**0.5]))
+    all_weights: list[np.ndarray] = []
+    for layer in model.decoder:
+
+        def cross_attention(y: np.ndarray, layer: Any = layer.cross_attention) -> np.ndarray:
+            k, v = map(split, np.split(memory @ np.asarray(layer.kv_kernel), 2, axis=1))
             weights, output = attend(split(y @ np.asarray(layer.q_kernel)), k, v, True, layer.output_kernel)
             all_weights.append(weights)
             return output
 
-        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention))
+        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention, is_masked=True))
         x = residual(x, layer.residuals[1], cross_attention)
         x = residual(x, layer.residuals[2], partial(feed_forward, layer=layer.feed_forward))
     x = norm(x, model.decoder_norm) if model.decoder_norm else x
@@ -170,7 +184,7 @@ def numpy_decoder(model: Transformer, targets: np.ndarray, memory: list[Any]) ->
 
 
 @pytest.mark.parametrize("norm_before", [False, True])
-def test_logits_and_saved_weights_equal_those_of_a_decoder_in_numpy(norm_before: bool) -> None:
+def test_logits_and_saved_weights_equal_those_of_a_transformer_in_numpy(norm_before: bool) -> None:
     model = build({"norm_before": norm_before})
     random = np.random.default_rng(0)
     for variable in model.trainable_variables:
@@ -182,8 +196,7 @@ def test_logits_and_saved_weights_equal_those_of_a_decoder_in_numpy(norm_before:
     np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
     assert [tuple(weights.shape) for weights in saved] == [(2, 2, 4, 5)] * 2
     for row, (source, target) in enumerate(((5, 4), (3, 2))):
-        row_memory = [[np.asarray(x)[row, :, :source] for x in layer] for layer in memory.layers]
-        expected_logits, expected_weights = numpy_decoder(model, TARGETS[row, :target], row_memory)
+        expected_logits, expected_weights = numpy_transformer(model, INPUTS[row, :source], TARGETS[row, :target])
         np.testing.assert_allclose(np.asarray(logits)[row, :target], expected_logits, rtol=1e-5, atol=1e-4)
         for weights, expected in zip(saved, expected_weights, strict=True):
             np.testing.assert_allclose(weights[row, :, :target, :source], expected, atol=1e-5)
