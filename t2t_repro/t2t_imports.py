@@ -1,4 +1,4 @@
-"""Answers to user directories (--t2t_usr_dir) that import tensor2tensor: what to write in place of an import."""
+"""Answers to user directories (--t2t_usr_dir) that import tensor2tensor: advice for each import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS = {
     "Transformer": MODEL,
     "t2t_model": MODEL,
 }
-"""What to do in place of an import from tensor2tensor, by the name of the module or class."""
+"""Advice for an import from tensor2tensor, by the name of the imported module or class."""
 
 
 def answer(error: Exception, folder: Path) -> str:
@@ -53,7 +53,7 @@ def _imported_names(code: bytes, line: int) -> list[str]:
 
 
 def _advice(name: str) -> str:
-    """Returns what to do in place of importing a name."""
+    """Returns the advice for an imported name."""
     parts = reversed(name.split("."))
     return next(
         (ANSWERS[part] for part in parts if part in ANSWERS),

@@ -33,7 +33,7 @@ def has_data(data_dir: str, problem_name: str) -> bool:
 
 def has_only_t2t_data(data_dir: str, problem_name: str) -> bool:
     """Returns True if the directory has data of a problem that tensor2tensor generated, not our t2t-datagen."""
-    return not _has_description(data_dir, problem_name) and has_data(data_dir, problem_name)
+    return not _has_description(data_dir, problem_name) and has_t2t_data(data_dir, registry.problem(problem_name))
 
 
 def _has_description(data_dir: str, problem_name: str) -> bool:

@@ -121,7 +121,7 @@ def _shorten(text: str, longest: int, count: Callable[[str], int], separators: S
 
 
 def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Returns the parts of a text, each of which ends after a match of the pattern `separator`."""
+    """Splits a text after each match of the pattern `separator`. Returns the parts."""
     bounds = [0, *(match.end() for match in separator.finditer(text)), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
 

@@ -158,7 +158,7 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
 def score_trees(
     gold: Sequence[str], test: Sequence[str], parameters: Parameters = COLLINS, gold_name: str = "reference"
 ) -> Iterator[Sentence]:
-    """Yields the counts of each sentence in lines of gold trees and as many lines of test trees.
+    """Yields the counts of each sentence. Line n of `gold` and line n of `test` have the trees of sentence n.
 
     A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP.
 

@@ -275,6 +275,13 @@ class DevDecoder:
         return Decoded(self._problem.scores(outputs, references), len(numbers), len(self._order), samples)
 
 
+def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -> DevDecoder:
+    """Returns a `DevDecoder` of a folder's model; `records` and `lines` are its arguments."""
+    problem, max_length = folder.problem, folder.hparams.max_length
+    translator = Translator(model, folder.vocabulary, dev_decode_hparams(problem), max_length, problem.tree_symbols)
+    return DevDecoder(translator, problem, records, lines)
+
+
 def spread(size: int, count: int) -> list[int]:
     """Returns `count` increasing integers, spread evenly over 0 .. size - 1; all `size` if `count` is larger.
 
@@ -285,10 +292,3 @@ def spread(size: int, count: int) -> list[int]:
     # that alternates. For example, numbers_ende alternates between small and large numbers.
     generator = random.Random(0)
     return [generator.randrange(size * index // count, size * (index + 1) // count) for index in range(count)]
-
-
-def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -> DevDecoder:
-    """Returns a `DevDecoder` of a folder's model; `records` and `lines` are its arguments."""
-    problem, max_length = folder.problem, folder.hparams.max_length
-    translator = Translator(model, folder.vocabulary, dev_decode_hparams(problem), max_length, problem.tree_symbols)
-    return DevDecoder(translator, problem, records, lines)

@@ -167,10 +167,10 @@ def test_a_precision_that_the_device_does_not_support_is_reported(
 
 def test_settings_that_mislead_are_reported() -> None:
     assert list(_warnings(HParams(), RunConfig())) == []
-    few_steps = list(_warnings(HParams(train_steps=4000), RunConfig(keep_checkpoint_max=4)))
-    assert few_steps[0].startswith("the learning rate only rises, because 4,000 training steps are not more than")
-    assert few_steps[1].startswith("--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses")
-    assert len(few_steps) == 2
+    reported = list(_warnings(HParams(train_steps=4000), RunConfig(keep_checkpoint_max=4)))
+    assert reported[0].startswith("the learning rate only rises, because 4,000 training steps are not more than")
+    assert reported[1].startswith("--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses")
+    assert len(reported) == 2
 
 
 class FakeEvaluator:
