@@ -44,9 +44,9 @@ def answer(error: Exception, folder: Path) -> str:
 
 
 def _imported_names(code: bytes, line: int) -> list[str]:
-    """Returns the names, with dots, that the import statement at a line of Python code imports."""
+    """Returns the names, with dots, that the import statement at this line of Python code imports."""
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno <= line <= (node.end_lineno or line):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno == line:
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             return [f"{module}{alias.name}" for alias in node.names]
     return ["tensor2tensor"]  # the statement is in a string that the code executes
