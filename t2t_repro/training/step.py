@@ -32,7 +32,7 @@ ROUNDS_AT_ONCE = 2
 """Maximum number of rounds (one micro-batch for each replica) in one TensorFlow graph. A step with more rounds calls a
 graph of one round repeatedly and adds up the gradients, so that memory holds the activations of only one round. A step
 consists of two blocks of examples (see `data.batching`). With one replica, a block is usually one micro-batch, so that
-a step has two rounds."""
+a step has two rounds. With graphs of one round only, steps of transformer_tiny took 1% to 3% longer (AMD Zen 5)."""
 
 
 class Adam(keras.optimizers.Adam):

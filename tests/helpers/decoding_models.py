@@ -17,6 +17,28 @@ VOCAB = 20
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
 SEED = np.array([1, 2], np.uint32)
+FAMILIES = {
+    "transformer": HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2),
+    "transformer_moe": HParams(
+        model="transformer_moe", num_hidden_layers=3, hidden_size=16, filter_size=24, num_heads=2, moe_num_experts=4
+    ),
+    "gnmt": HParams(model="gnmt", num_hidden_layers=3, hidden_size=8),
+    "convs2s": HParams(
+        model="convs2s", num_hidden_layers=3, num_decoder_layers=2, hidden_size=16, convolutions="8x3*2+12x2",
+        max_length=20,
+    ),
+    "bytenet": HParams(
+        model="bytenet", num_hidden_layers=3, num_decoder_layers=2, hidden_size=6, norm_epsilon=1e-3
+    ),
+    "moe": HParams(
+        model="moe", num_hidden_layers=2, hidden_size=8, cell_size=12, filter_size=10, moe_num_experts=4, moe_k=2
+    ),
+    "deep_att": HParams(
+        model="deep_att", num_encoder_layers=3, num_decoder_layers=2, hidden_size=8, embedding_size=6,
+        shared_embedding_and_softmax_weights=False,
+    ),
+}  # fmt: skip
+"""hparams of a small model of each built-in family."""
 
 
 def check_against_numpy(
@@ -45,37 +67,6 @@ def check_against_numpy(
             assert np.ptp(values, axis=0).max() > 10 * atol, "the weights must depend on the query"
 
 
-def check_positions(model: Any) -> None:
-    """The logits of a position depend only on the targets before it."""
-    logits = np.asarray(model(INPUTS, TARGETS))
-    assert logits.shape == (2, 4, VOCAB) and logits.dtype == np.float32
-    for t in (0, 2):
-        other = TARGETS.copy()
-        other[:, t:] = 17
-        changed = np.asarray(model(INPUTS, other))
-        np.testing.assert_array_equal(changed[:, : t + 1], logits[:, : t + 1])
-        assert not np.allclose(changed[:, t + 1], logits[:, t + 1])
-
-
-def check_padding_and_batch(model: Any) -> None:
-    """Padding and the other examples of a batch do not change the logits, with or without dropout."""
-    for seed in (None, SEED):
-        logits = np.asarray(model(INPUTS, TARGETS, seed))
-        one = None if seed is None else seed[1:]
-        np.testing.assert_allclose(model(INPUTS[1:, :3], TARGETS[1:, :2], one), logits[1:, :2], atol=1e-5)
-        padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), np.pad(TARGETS[1:], ((0, 0), (0, 4))), one)
-        np.testing.assert_allclose(padded[:, :2], logits[1:, :2], atol=1e-5)
-    assert model(INPUTS[:0], TARGETS[:0]).shape == (0, 4, VOCAB)
-
-
-def check_dropout(model: Any) -> None:
-    """The seeds determine the dropout masks. Without seeds, the model has no dropout."""
-    logits = np.asarray(model(INPUTS, TARGETS, SEED))
-    np.testing.assert_array_equal(model(INPUTS, TARGETS, SEED), logits)
-    for other in (SEED + 1, None):
-        assert not np.allclose(model(INPUTS, TARGETS, other), logits, atol=1e-3)
-
-
 def check_steps(model: Any, hypotheses: int = 3, length: int = 3, atol: float = 1e-5) -> None:
     """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights of `decode`."""
     random = np.random.default_rng(hypotheses)
@@ -101,22 +92,6 @@ def check_steps(model: Any, hypotheses: int = 3, length: int = 3, atol: float = 
         ids = tokens[t]
         histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
         histories = np.concatenate([histories, ids[:, :, None]], axis=2)
-
-
-def check_step_in_a_search(model: Any) -> None:
-    """A step can be computed if the cache has unknown lengths and widths, as in the loop of a search."""
-    cache = tf.nest.flatten(model.start(2))
-    unknown = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in cache]
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), unknown], autograph=False)
-    def step(ids: Any, cache: Any) -> Any:
-        logits, cache = model.decode_step(ids, 0, tf.nest.pack_sequence_as(model.start(2), cache), memory)
-        return [logits, *tf.nest.flatten(cache)]
-
-    memory, ids = model.encode(INPUTS), np.zeros((2, 1), np.int64)
-    expected, expected_cache = model.decode_step(ids, 0, model.start(2), memory)
-    for actual, value in zip(step(ids, cache), [expected, *tf.nest.flatten(expected_cache)], strict=True):
-        np.testing.assert_allclose(actual, value, atol=1e-5)
 
 
 def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:

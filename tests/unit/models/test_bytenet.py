@@ -11,20 +11,17 @@ import pytest
 import tensorflow as tf
 
 from decoding_models import (
+    FAMILIES,
     INPUTS,
     check_coarse,
-    check_dropout,
-    check_padding_and_batch,
-    check_step_in_a_search,
     check_steps,
     small_model,
 )
-from t2t_repro.hparam import HParams
 from t2t_repro.models.bytenet import ByteNet, ResidualBlock
 from t2t_repro.models.bytenet_size import dilation, unfolded_length
 from t2t_repro.training.step import TrainStep, adam
 
-HPARAMS = HParams(model="bytenet", num_hidden_layers=3, num_decoder_layers=2, hidden_size=6, norm_epsilon=1e-3)
+HPARAMS = FAMILIES["bytenet"]
 TARGETS = np.array([[4, 5, 6, 7, 8, 9, 4, 1], [7, 1, 0, 0, 0, 0, 0, 0]], np.int32)
 
 
@@ -129,18 +126,6 @@ def test_a_position_sees_only_earlier_targets_and_all_of_the_source() -> None:
 @pytest.mark.parametrize("hypotheses", [1, 3])
 def test_decoding_by_steps_gives_the_same_logits(hypotheses: int) -> None:
     check_steps(build(), hypotheses, length=8)  # longer than the 6 positions of the encoder's output
-
-
-def test_a_step_works_in_the_loop_of_a_search() -> None:
-    check_step_in_a_search(build())
-
-
-def test_padding_and_other_examples_change_nothing() -> None:
-    check_padding_and_batch(build({"layer_prepostprocess_dropout": 0.3}))
-
-
-def test_the_seed_decides_dropout() -> None:
-    check_dropout(build({"layer_prepostprocess_dropout": 0.3}))
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "bfloat16"])

@@ -11,14 +11,11 @@ import pytest
 import tensorflow as tf
 
 from decoding_models import (
+    FAMILIES,
     INPUTS,
     TARGETS,
     check_against_numpy,
     check_coarse,
-    check_dropout,
-    check_padding_and_batch,
-    check_positions,
-    check_step_in_a_search,
     check_steps,
     small_model,
 )
@@ -28,9 +25,7 @@ from t2t_repro.layers.weight_normalization import NormalizedLinear
 from t2t_repro.models.convs2s import ConvS2S, scale_gradient
 from t2t_repro.training.step import TrainStep, adam
 
-HPARAMS = HParams(
-    model="convs2s", num_hidden_layers=3, num_decoder_layers=2, hidden_size=16, convolutions="8x3*2+12x2", max_length=20
-)
+HPARAMS = FAMILIES["convs2s"]
 SEPARATE = {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10}
 WIDER = {"num_decoder_layers": 3}
 VARIANTS: dict[str, dict[str, Any]] = {"shared": {}, "separate, with a wider decoder layer": {**SEPARATE, **WIDER}}
@@ -91,11 +86,6 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(changes: d
     check_against_numpy(build(changes), numpy_model, atol=1e-4)
 
 
-@variants
-def test_a_position_sees_only_earlier_targets(changes: dict[str, Any]) -> None:
-    check_positions(build(changes))
-
-
 def test_an_encoder_output_sees_the_positions_that_the_kernels_reach() -> None:
     model = build()
     source = np.arange(2, 12)[None]
@@ -111,18 +101,6 @@ def test_an_encoder_output_sees_the_positions_that_the_kernels_reach() -> None:
 @variants
 def test_decoding_by_steps_gives_the_same_logits(changes: dict[str, Any], hypotheses: int) -> None:
     check_steps(build(changes), hypotheses, length=4)
-
-
-def test_a_step_works_in_the_loop_of_a_search() -> None:
-    check_step_in_a_search(build())
-
-
-def test_padding_and_other_examples_change_nothing() -> None:
-    check_padding_and_batch(build({"layer_prepostprocess_dropout": 0.3}))
-
-
-def test_the_seed_decides_dropout() -> None:
-    check_dropout(build())
 
 
 def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from decoding_models import FAMILIES
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, override
+from t2t_repro.hparam import override
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.experts import Experts
 from t2t_repro.models import size
 from t2t_repro.models.transformer_moe import TransformerMoe
 
-HPARAMS = HParams(
-    model="transformer_moe", num_hidden_layers=3, hidden_size=16, filter_size=24, num_heads=2, moe_num_experts=4
-)
+HPARAMS = FAMILIES["transformer_moe"]
 INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]])
 TARGETS = np.array([[3, 4, 1], [9, 1, 0]])
 
