@@ -45,7 +45,7 @@ def bytenet_tiny() -> HParams:
         num_hidden_layers=15,
         hidden_size=64,
         batch_size=2048,
-        train_steps=2688,
+        train_steps=3136,
         local_eval_frequency=224,
         num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",

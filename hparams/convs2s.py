@@ -67,7 +67,7 @@ def convs2s_tiny() -> HParams:
         num_decoder_layers=3,
         hidden_size=128,
         batch_size=2048,
-        train_steps=2688,
+        train_steps=3136,
         local_eval_frequency=224,
         num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",

@@ -54,7 +54,7 @@ def gnmt_tiny() -> HParams:
         initializer_gain=1.0,
         label_smoothing=0.1,
         batch_size=2048,
-        train_steps=2688,
+        train_steps=3136,
         local_eval_frequency=224,
         num_last_checkpoints=1,
         learning_rate_constant=0.005,

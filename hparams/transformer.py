@@ -117,7 +117,7 @@ def transformer_small() -> HParams:
 def transformer_tiny() -> HParams:
     """2 layers of width 128, for experiments on a CPU with corpora of 10,000 to 30,000 pairs.
 
-    At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 3,360 steps are 15
+    At 2,048 tokens per step, an epoch of Multi30k (29,000 pairs of 16 tokens) is 224 steps, so 3,136 steps are 14
     epochs; docs/multi30k.md has the results. The learning rate falls linearly to 0 at the last step, because the rate
     of the paper's equation 3 would still be high at the end of a short training run. So the last checkpoint is the
     best, and averaging it with earlier ones would not help.
@@ -129,7 +129,7 @@ def transformer_tiny() -> HParams:
         filter_size=512,
         num_heads=4,
         batch_size=2048,
-        train_steps=3360,
+        train_steps=3136,
         local_eval_frequency=224,
         num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_repro import registry
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.metrics.bleu import reason_without_paper_bleu
 from t2t_repro.metrics.score import F1, PAPER_BLEU, PAPER_BLEU_ASCII
 from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.reproduce import Scores, uses_last_checkpoint
@@ -77,15 +78,14 @@ def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
     printed = printed_figures(hparams_set, folder.problem.name)
     missing = [name for name in folder.problem.test_sets if name not in scores]
     remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
-    labels = {score.label for test_set_scores in scores.values() for score in test_set_scores}
-    if PAPER_BLEU in labels:
+    all_scores = [score for test_set_scores in scores.values() for score in test_set_scores]
+    language = folder.problem.target_language
+    if any(score.label == PAPER_BLEU for score in all_scores):
         remarks.append(PAPER_BLEU_REMARK)
-    elif "BLEU" in labels:
-        language = folder.problem.target_language
-        reason = (
-            f"Moses has no rules for language {language!r}" if language else "the problem states no target language"
-        )
-        remarks.append(f"The paper's BLEU is missing, because {reason} (docs/scoring.md).")
+    elif reason := reason_without_paper_bleu(all_scores, language):
+        if not language:
+            reason = "BLEU, the paper's way: not computed, because the problem states no target language"
+        remarks.append(f"{reason} (docs/scoring.md).")
     if not printed:
         remarks.append("The paper has no figures for this set on this problem.")
     elif "perplexity" in printed:
