@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+from t2t_repro.hparams.transformer import TINY_TRAINING
 
 
 @registry.register_hparams
@@ -44,11 +45,5 @@ def bytenet_tiny() -> HParams:
         model="bytenet",
         num_hidden_layers=15,
         hidden_size=64,
-        batch_size=2048,
-        train_steps=3136,
-        local_eval_frequency=224,
-        num_last_checkpoints=1,
-        learning_rate_schedule="constant*linear_warmup*linear_decay",
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=800,
+        **TINY_TRAINING,
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+from t2t_repro.hparams.transformer import TINY_TRAINING
 
 
 @registry.register_hparams
@@ -66,11 +67,5 @@ def convs2s_tiny() -> HParams:
         num_hidden_layers=4,
         num_decoder_layers=3,
         hidden_size=128,
-        batch_size=2048,
-        train_steps=3136,
-        local_eval_frequency=224,
-        num_last_checkpoints=1,
-        learning_rate_schedule="constant*linear_warmup*linear_decay",
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=800,
+        **TINY_TRAINING,
     )

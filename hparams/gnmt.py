@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+from t2t_repro.hparams.transformer import TINY_TRAINING
 
 
 @registry.register_hparams
@@ -53,12 +54,7 @@ def gnmt_tiny() -> HParams:
         shared_embedding_and_softmax_weights=True,
         initializer_gain=1.0,
         label_smoothing=0.1,
-        batch_size=2048,
-        train_steps=3136,
-        local_eval_frequency=224,
-        num_last_checkpoints=1,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=800,
+        **TINY_TRAINING,
         optimizer_adam_beta2=0.98,
         optimizer_adam_epsilon=1e-9,
     )

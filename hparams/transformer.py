@@ -8,9 +8,21 @@ quarter of these are padding, so about 25,000 tokens remain, as in the paper. t2
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+
+TINY_TRAINING: dict[str, Any] = {
+    "batch_size": 2048,
+    "train_steps": 3136,
+    "local_eval_frequency": 224,
+    "num_last_checkpoints": 1,
+    "learning_rate_schedule": "constant*linear_warmup*linear_decay",
+    "learning_rate_constant": 0.005,
+    "learning_rate_warmup_steps": 800,
+}
+"""Batches, steps and schedule of transformer_tiny and of the small sets of the other models."""
 
 
 @registry.register_hparams
@@ -128,13 +140,7 @@ def transformer_tiny() -> HParams:
         hidden_size=128,
         filter_size=512,
         num_heads=4,
-        batch_size=2048,
-        train_steps=3136,
-        local_eval_frequency=224,
-        num_last_checkpoints=1,
-        learning_rate_schedule="constant*linear_warmup*linear_decay",
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=800,
+        **TINY_TRAINING,
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks that every model with decoding must pass. Each raises AssertionError if the model fails."""
+"""Small models of all families, and checks of their decoding, which raise AssertionError if a model fails."""
 
 from __future__ import annotations
 

@@ -92,6 +92,7 @@ def test_the_seed_decides_the_noise_of_the_gating_networks() -> None:
     for kernel in (model.encoder.experts.noise_kernel, model.decoder.experts.noise_kernel):
         kernel.assign(kernel + 3.0)
     logits = np.asarray(model(INPUTS, TARGETS, SEED))
+    np.testing.assert_array_equal(model(INPUTS, TARGETS, SEED), logits)
     for other in (SEED + 1, None):
         assert not np.allclose(model(INPUTS, TARGETS, other), logits, atol=1e-3)
 
