@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from decoding_models import FAMILIES
+from decoding_models import FAMILIES, INPUTS, TARGETS, check_steps
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
@@ -18,8 +18,6 @@ from t2t_repro.models import size
 from t2t_repro.models.transformer_moe import TransformerMoe
 
 HPARAMS = FAMILIES["transformer_moe"]
-INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]])
-TARGETS = np.array([[3, 4, 1], [9, 1, 0]])
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +35,7 @@ def test_the_middle_layer_of_each_stack_has_experts(model: TransformerMoe) -> No
 
 
 def test_decoding_step_by_step_returns_the_logits_of_all_positions(model: TransformerMoe) -> None:
-    memory, cache = model.encode(INPUTS), model.start(2)
-    expected = np.asarray(model(INPUTS, TARGETS))
-    for t, ids in enumerate(np.pad(TARGETS, ((0, 0), (1, 0)))[:, :-1].T):
-        logits, cache = model.decode_step(ids[:, None], t, cache, memory)
-        np.testing.assert_allclose(logits[:, 0], expected[:, t], atol=1e-5)
-    np.testing.assert_allclose(model(INPUTS[1:, :2], TARGETS[1:, :2])[0], expected[1, :2], atol=1e-5)
+    check_steps(model)
 
 
 def test_each_stack_adds_a_balancing_loss_that_ignores_padding(model: TransformerMoe) -> None:
