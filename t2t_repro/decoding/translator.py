@@ -31,7 +31,7 @@ from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, Inpu
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
-from t2t_repro.layers.base import packed_kernels
+from t2t_repro.layers.base import Zeros, packed_kernels
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.model_folder import ModelFolder, open_folders
 from t2t_repro.models.model import Model, as_decoding_model
@@ -392,20 +392,26 @@ class Translator:
 
         Calls with equal search settings and equal names of arrays share a graph.
         """
-        tree_rules = self.tree_rules(decode_hparams)
         zeros = _zeros if len(arrays["inputs"]) <= self._packed_batch else None
         changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
         key = (changed, zeros, *arrays)
         with self._lock:
             if key not in self._search_graphs:
-
-                def search(arrays: dict[str, tf.Tensor]) -> Hypotheses:
-                    with packed_kernels(zeros):
-                        return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
-
+                # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
+                search = functools.partial(self._run_search, decode_hparams, self.tree_rules(decode_hparams), zeros)
                 specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
                 self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
         return self._search_graphs[key](arrays)
+
+    def _run_search(
+        self,
+        decode_hparams: DecodeHParams,
+        tree_rules: TreeRules | None,
+        zeros: Zeros | None,
+        arrays: dict[str, tf.Tensor],
+    ) -> Hypotheses:
+        with packed_kernels(zeros):
+            return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
 
     def _score_all(
         self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None

@@ -252,11 +252,18 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
         ]
 
 
-def test_each_call_has_its_own_settings(word_translator: Translator) -> None:
-    [hypothesis], [divided] = (
-        word_translator.translate(["the dog"], beam_size=1, n=1, alpha=alpha)[0].hypotheses for alpha in (0.0, 1.0)
-    )
-    assert divided.score == pytest.approx(hypothesis.score / ((5 + len(hypothesis.ids)) / 6)) != hypothesis.score
+def test_each_call_has_its_own_settings(
+    word_translator: Translator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    scores = {}
+    for alpha in (0.0, 0.25, 0.5, 0.75, 1.0):
+        [hypothesis] = word_translator.translate(["the dog"], beam_size=1, n=1, alpha=alpha)[0].hypotheses
+        scores[alpha] = hypothesis.score
+    for alpha, score in scores.items():
+        assert score == pytest.approx(scores[0.0] / ((5 + len(hypothesis.ids)) / 6) ** alpha)
+    assert len(set(scores.values())) == len(scores)
+    assert not caplog.text  # such as TensorFlow's warning that a function is traced often
 
 
 def test_white_space_around_sources_prefixes_and_targets_is_ignored(word_translator: Translator) -> None:
