@@ -27,9 +27,10 @@ from t2t_repro.serving.versions import SAVED_MODEL, new_version
 class Served(tf.Module):
     """A TensorFlow graph that translates texts as `translator` does, with the translator's tokenizer and search.
 
-    The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each text to max_input_size
-    tokens or, if max_input_size is 0, to the model's max_length. It works through a large request in batches of at most
-    batch_size tokens, as the translator does.
+    The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each source to max_input_size
+    tokens or, if max_input_size is 0, to the model's max_length. It cuts a target to extra_length more tokens, the
+    longest output of the search. It works through a large request in batches of at most batch_size tokens, as the
+    translator does.
 
     Args:
         translator: the translator to serve. Its decode_hparams are fixed in the graph.
@@ -46,7 +47,8 @@ class Served(tf.Module):
         self._translator = translator
         self._best_params = dataclasses.replace(params, return_beams=False, n=1)
         self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)
-        self._max_length = params.max_input_size or translator.max_length
+        self._longest_source = params.max_input_size or translator.max_length  # in tokens; 0 for any length
+        self._longest_target = self._longest_source and self._longest_source + params.extra_length
         # TensorFlow saves only variables that are attributes of this object.
         copies = getattr(translator.model, "non_trainable_variables", [])
         self._weights = [variable.value for variable in (*translator.model.trainable_variables, *copies)]
@@ -114,7 +116,10 @@ class Served(tf.Module):
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
             return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
 
-        ids = [self._encode(self._sources, utf8(inputs)), self._encode(self._vocabulary, utf8(targets))]
+        ids = [
+            self._encode(self._sources, utf8(inputs), self._longest_source),
+            self._encode(self._vocabulary, utf8(targets), self._longest_target),
+        ]
         (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
@@ -123,7 +128,7 @@ class Served(tf.Module):
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         texts = tf.gather_nd(texts, not_empty)
-        best = self._search(self._encode(self._sources, texts), texts, params)
+        best = self._search(self._encode(self._sources, texts, self._longest_source), texts, params)
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))
@@ -151,25 +156,26 @@ class Served(tf.Module):
             )
         )
 
-    def _encode(self, vocabulary: GraphVocabulary, texts: Any) -> Any:
-        """Returns the ids of strings [B], without the white space around them, as int32 [B, S].
-
-        Rows have end tokens, are cut to the maximum length, and are padded with 0.
-        """
-        return self._with_ends(vocabulary.tokenize(graph_strip(texts)))
+    def _encode(self, vocabulary: GraphVocabulary, texts: Any, longest: int) -> Any:
+        """Returns the ids of strings [B], without the white space around them, as `_with_ends` does."""
+        return _with_ends(vocabulary.tokenize(graph_strip(texts)), longest)
 
     def _clean(self, ids: Any) -> Any:
-        """Returns ids [B, S] as `_encode` does, without invalid ids and without ids after a row's first end token."""
+        """Returns source ids [B, S] as `_with_ends` does, without invalid ids and ids after a row's first end token."""
         has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.sources.size) & ~has_ended
-        return self._with_ends(tf.ragged.boolean_mask(ids, is_valid))
+        return _with_ends(tf.ragged.boolean_mask(ids, is_valid), self._longest_source)
 
-    def _with_ends(self, ids: Any) -> Any:
-        """Returns ragged ids [B, S] as int32 [B, S], with end tokens, cut to the maximum length, padded with 0."""
-        if self._max_length:
-            ids = ids[:, : self._max_length - 1]
-        ends = tf.fill([ids.nrows(tf.int32), 1], EOS_ID)
-        return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
+
+def _with_ends(ids: Any, longest: int) -> Any:
+    """Returns ragged ids [B, S] as int32 [B, S], with end tokens and padded with 0.
+
+    Rows are cut to `longest` tokens, including the end token; 0 means any length.
+    """
+    if longest:
+        ids = ids[:, : longest - 1]
+    ends = tf.fill([ids.nrows(tf.int32), 1], EOS_ID)
+    return tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
 
 
 def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:

@@ -167,6 +167,24 @@ def test_score_gives_the_log_probabilities_of_given_translations(server: Server)
     assert answers["log_probs"][3] == pytest.approx(answers["log_probs"][0], abs=1e-4)
 
 
+def test_score_reads_targets_as_long_as_an_output_and_bytes_that_are_not_utf8(server: Server) -> None:
+    words = ["dog"] * 14  # With the end token, a target has at most 12 + 3 tokens.
+    expected = server.translator.score(["the cat"] * 3, [" ".join(words), "", "dog\ufffd"])
+    answers = server.ask("score", ["the cat"] * 3, [" ".join(words), " ".join([*words, "the cat"]), b"dog\xff"])
+    assert answers["lengths"].tolist() == [15, 15, len(expected[2].token_scores)]
+    assert answers["log_probs"][1] == pytest.approx(answers["log_probs"][0])
+    assert answers["log_probs"][[0, 2]] == pytest.approx([expected[0].log_prob, expected[2].log_prob], abs=1e-4)
+
+
+def test_max_input_size_limits_the_sources(copier: Translator) -> None:
+    params = dataclasses.replace(copier.decode_hparams, max_input_size=3)
+    short = Served(Translator(copier.model, copier.vocabulary, params, max_length=12))
+    outputs = short.translate(tf.constant(["dog dog dog dog", "dog"]))["outputs"]
+    assert outputs.numpy().tolist() == [b"dog dog", b"dog"]
+    [ids] = short.translate_tokens(tf.constant([[7, 8, 9, EOS_ID]]))["outputs"].numpy().tolist()
+    assert unpadded(ids) == [7, 8, EOS_ID]
+
+
 def test_empty_requests_get_empty_answers(server: Server) -> None:
     assert {name: value.shape for name, value in server.ask("nbest", []).items()} == {
         "outputs": (0, 2), "scores": (0, 2),
