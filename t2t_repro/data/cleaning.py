@@ -1,7 +1,7 @@
 """Selects the sentence pairs of a split (train or dev) to keep, and counts the dropped pairs by reason.
 
-A pair with an empty side is always dropped, because it teaches nothing. The other rules are off by default, because
-the paper describes no cleaning.
+A pair with an empty side is always dropped, because it teaches nothing. White space around a text is always removed,
+because decoding removes it, too. The other rules are off by default, because the paper describes no cleaning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Cleaning:
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the pairs to keep, and also repeated pairs, which this method detects only after the last pair."""
-        for pair in pairs:
+        for pair in map(_stripped, pairs):
             self.pairs_read += 1
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
@@ -82,7 +82,8 @@ class Cleaning:
         digest = hashlib.sha256()
         # If the text has grown since the first pass, there are more pairs than entries of `_is_repeat`.
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(False))
-        for pair, is_repeated in zip(itertools.filterfalse(self._reason, pairs), is_repeat, strict=False):
+        kept_pairs = itertools.filterfalse(self._reason, map(_stripped, pairs))
+        for pair, is_repeated in zip(kept_pairs, is_repeat, strict=False):
             digest.update(_text(pair))
             if not is_repeated:
                 yield pair
@@ -91,7 +92,7 @@ class Cleaning:
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
-        if not pair["inputs"].strip() or not pair["targets"].strip():
+        if not pair["inputs"] or not pair["targets"]:
             return "empty side"
         if self._max_words or self._max_ratio:
             fewer, more = sorted((len(pair["inputs"].split()), len(pair["targets"].split())))
@@ -100,6 +101,11 @@ class Cleaning:
             if self._max_ratio and more > self._max_ratio * fewer:
                 return "length ratio"
         return ""
+
+
+def _stripped(pair: Pair) -> Pair:
+    """Returns a pair without the white space around its texts."""
+    return {side: pair[side].strip() for side in ("inputs", "targets")}
 
 
 def _text(pair: Pair) -> bytes:

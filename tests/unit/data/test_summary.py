@@ -42,7 +42,7 @@ class Toy(Problem):
             yield {"inputs": text(number), "targets": text(number * 7 + 1)}
         yield {"inputs": "", "targets": "red"}
         if split == "train":
-            yield {"inputs": "red", "targets": "house " * 300}
+            yield {"inputs": "red", "targets": " ".join(["house"] * 300)}
         else:
             yield {"inputs": "漢字 " * 50 + "red", "targets": "😀"}
 
