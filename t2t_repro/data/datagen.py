@@ -102,8 +102,8 @@ def _read_all(job: Job) -> Text:
     text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
     check = TextCheck(job.problem.tree_symbols)
     train, dev = (_valid_pairs(job, split) for split in SPLITS)
-    _read_pairs(job, text.cleaning["dev"].first_pass(check.dev(dev)))
-    train = progress(text.cleaning["train"].first_pass(check.train(train)), "reading", None, "pairs")
+    _read_pairs(job, check.dev(text.cleaning["dev"].first_pass(dev)))
+    train = progress(check.train(text.cleaning["train"].first_pass(train)), "reading", None, "pairs")
     if job.user_vocabulary:
         _read_pairs(job, train)
     else:

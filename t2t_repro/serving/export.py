@@ -110,7 +110,7 @@ class Served(tf.Module):
 
         Returns:
             "log_probs": float32 [B], log-probability of the target including its end token, in nats.
-            "lengths": int32 [B], number of the target's tokens, counting the end token.
+            "lengths": int32 [B], number of the target's scored tokens, counting the end token.
         """
 
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:

@@ -80,7 +80,9 @@ def test_the_warnings_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFix
     generate_data(problem, tmp_path / "one", "")
     assert capsys.readouterr().err.count(f"warning: problem toy: {OVERLAP}\n") == 1
     problem.pairs["dev"] = [{"inputs": source, "targets": "x"} for source in lines(5)]
-    problem.pairs["train"] = [{"inputs": source, "targets": source} for source in lines(40, GREEK)]
+    # As in the data, white space around a text and pairs with an empty side do not count.
+    problem.pairs["train"] = [{"inputs": source, "targets": f" {source}"} for source in lines(40, GREEK)]
+    problem.pairs["train"].append({"inputs": "", "targets": "x"})
     generate_data(problem, tmp_path / "two", "")
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")] == [
         f"warning: problem toy: {COPY}"
