@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from t2t_repro.checkpoint_reader import read_checkpoint
+from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "data directory of t2t-datagen", required=True)

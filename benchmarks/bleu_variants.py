@@ -14,8 +14,8 @@ import random
 from absl import app, flags
 from sacrebleu import BLEU
 
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics import bleu
-from t2t_repro.textfile import read_lines
 
 REFERENCES = flags.DEFINE_list("references", [], "files with one reference a line, untokenised")
 LANGUAGES = flags.DEFINE_list("languages", [], "language of each file, e.g. de,fr")

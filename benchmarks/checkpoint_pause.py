@@ -17,8 +17,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from t2t_repro import registry
+from t2t_repro.checkpoints.checkpoint_files import write_checkpoint
 from t2t_repro.models.model import make_model, parameter_count
-from t2t_repro.training.checkpoint_files import write_checkpoint
 from t2t_repro.training.disk import ADAM_VARIABLES
 
 FOLDER = flags.DEFINE_string("folder", None, "folder for the checkpoints", required=True)

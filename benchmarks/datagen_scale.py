@@ -26,7 +26,7 @@ import numpy as np
 from absl import app, flags
 
 from t2t_repro.data.batching import plan
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 
 DATA = flags.DEFINE_string("data", None, "folder that holds wmt_news", required=True)
 WORK = flags.DEFINE_string("work", None, "folder to write to", required=True)

@@ -29,7 +29,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from t2t_repro import devices
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 
 MODEL = flags.DEFINE_string("model", None, "the model folder", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz", required=True)

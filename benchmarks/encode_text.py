@@ -11,8 +11,8 @@ import time
 
 from absl import app, flags
 
-from t2t_repro.data.vocabulary import load_vocabulary
-from t2t_repro.textfile import read_lines
+from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
+from t2t_repro.files.textfile import read_lines
 
 VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "vocabulary", required=True)
 LINES = flags.DEFINE_list("lines", None, "text files", required=True)

@@ -31,10 +31,10 @@ from absl import app, flags
 from tensorflow.compat.v1 import Event, SessionLog
 
 from commands import run
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
-from t2t_repro.model_folder import LOCK
+from t2t_repro.checkpoints.checkpoint_files import UNFINISHED
+from t2t_repro.checkpoints.model_folder import LOCK
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training import metrics_log, tensorboard_log
-from t2t_repro.training.checkpoint_files import UNFINISHED
 from t2t_repro.training.metrics_log import read_metrics
 
 TRAIN = flags.DEFINE_string("train", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 from absl import app, flags
 
 from commands import run
-from t2t_repro.model_folder import ModelFolder
-from t2t_repro.textfile import read_lines
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.files.textfile import read_lines
 
 MODELS = flags.DEFINE_list("models", None, "model folders", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz", required=True)

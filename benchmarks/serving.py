@@ -28,9 +28,9 @@ from absl import app, flags
 from spread import spread
 from t2t_repro import devices
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.serving.client import Client
 from t2t_repro.serving.export import export
-from t2t_repro.textfile import read_lines
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "model folder", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate; empty lines are skipped", required=True)

@@ -29,11 +29,11 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, the served graph needs its operations
 from absl import app, flags
 
-from t2t_repro.data.text_rules import is_empty
+from t2t_repro.checkpoints.model_folder import open_folders
+from t2t_repro.data.vocabularies.text_rules import is_empty
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override
-from t2t_repro.model_folder import open_folders
 
 EXPORT_DIR = flags.DEFINE_string("export_dir", "", "folder of a SavedModel that t2t-exporter wrote")
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "model folder, for the translator")

@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 
 from commands import run
 from t2t_repro import registry
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding import beam_search
@@ -33,7 +34,6 @@ from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.layers.position import Sinusoids
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.parsing.linearization import delinearise, linearise
 from t2t_repro.parsing.trees import Tree
 from t2t_repro.training.loss import smoothed_cross_entropy

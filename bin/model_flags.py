@@ -11,13 +11,13 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro import registry
-from t2t_repro.data.t2t_vocabularies import BYTES_MODEL
-from t2t_repro.data.vocabulary import MAX_BYTES
+from t2t_repro.checkpoints.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
+from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL
+from t2t_repro.data.vocabularies.vocabulary import MAX_BYTES
 from t2t_repro.errors import UserError
+from t2t_repro.files.untrusted import read_bytes
 from t2t_repro.hparam import HParams, overrides
-from t2t_repro.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
-from t2t_repro.progress import say
-from t2t_repro.untrusted import read_bytes
 
 T2T_SETS = {"norm_before": True, "use_target_space_embedding": True}
 """Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them.

@@ -25,18 +25,18 @@ from typing import IO, Any
 from absl import flags
 
 from t2t_repro import registry
-from t2t_repro.bin import t2t_flags
+from t2t_repro.console.progress import say
+from t2t_repro.console.quick_imports import quick_imports
+from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.console.terminal import visible
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError
+from t2t_repro.files.output_files import Input, output_file, refuse_overwriting
+from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams, parse_value
-from t2t_repro.output_files import Input, output_file, refuse_overwriting
-from t2t_repro.precision import check_precision
+from t2t_repro.layers.precision import check_precision
 from t2t_repro.problem import Problem
-from t2t_repro.progress import say
-from t2t_repro.quick_imports import quick_imports
-from t2t_repro.quiet import quiet_tensorflow
-from t2t_repro.terminal import visible
-from t2t_repro.textfile import decode_lines
+from t2t_repro.tensor2tensor import flag_answers as t2t_flags
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""

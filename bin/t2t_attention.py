@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError, shortened, unknown
-from t2t_repro.model_folder import open_folders, refuse_ensemble
-from t2t_repro.progress import say
-from t2t_repro.textfile import whole_file
+from t2t_repro.files.textfile import whole_file
 from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention import KINDS, Attention
 from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered

@@ -14,11 +14,11 @@ import math
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.console.progress import say
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder
-from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("output_dir", "", "the model folder that t2t-trainer made", flag_values=FLAGS)
@@ -53,7 +53,7 @@ def main(values: flags.FlagValues) -> None:
     records = dev_records(folder, values.data_dir) if values.compare else None
     program.load_tensorflow()
     from t2t_repro import devices
-    from t2t_repro.training.averaging import average_checkpoints
+    from t2t_repro.checkpoints.averaging import average_checkpoints
 
     devices.hide_gpus()  # a training run may be using all their memory
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)

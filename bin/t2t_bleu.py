@@ -22,10 +22,10 @@ from dataclasses import replace
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import score_lines
-from t2t_repro.progress import say
-from t2t_repro.textfile import read_lines
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(

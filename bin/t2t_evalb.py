@@ -16,10 +16,10 @@ import dataclasses
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.console.progress import say
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Summary
 from t2t_repro.parsing.evalb_parameters import COLLINS, read_parameters
-from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)

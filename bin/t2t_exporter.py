@@ -18,13 +18,13 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
-from t2t_repro.checkpoint_reader import PATTERN_CHARACTERS
+from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
+from t2t_repro.checkpoints.reader import PATTERN_CHARACTERS
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.model_folder import ModelFolder, refuse_ensemble
-from t2t_repro.progress import say
 from t2t_repro.serving import ctranslate2_export
-from t2t_repro.textfile import read_lines
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
@@ -88,7 +88,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
     program.load_tensorflow()
     from t2t_repro import devices
-    from t2t_repro.data.graph_vocabulary import differences
+    from t2t_repro.data.vocabularies.graph import differences
     from t2t_repro.decoding.translator import Translator
     from t2t_repro.serving import server_files
     from t2t_repro.serving.export import export

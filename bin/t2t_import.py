@@ -17,9 +17,9 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.problem import SpaceID
-from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 for name, help_text in {
@@ -63,7 +63,7 @@ def main(values: flags.FlagValues) -> None:
     refuse_contradictions(values)
     program.load_tensorflow()
     from t2t_repro import devices
-    from t2t_repro.importing.model import Import, Request
+    from t2t_repro.tensor2tensor.model import Import, Request
 
     devices.hide_gpus()  # a training run may be using all their memory
     settings = {"languages": values.languages or None, "target_space": values.target_space_id}

@@ -17,9 +17,9 @@ import warnings
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder, refuse_ensemble
-from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)

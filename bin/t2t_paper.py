@@ -19,11 +19,11 @@ import sys
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import folder_paths
+from t2t_repro.console.tables import to_csv, to_markdown, to_text
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import folder_paths
 from t2t_repro.paper.columns import ALL, all_columns, compared_only, select_columns
 from t2t_repro.paper.compare import TITLES, compare
-from t2t_repro.tables import to_csv, to_markdown, to_text
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_list("table", list(TITLES), "numbers of the tables", flag_values=FLAGS)

@@ -27,14 +27,14 @@ from typing import IO
 from absl import flags
 
 from t2t_repro.bin import program
-from t2t_repro.data.text_rules import one_line
+from t2t_repro.console.progress import progress, say
+from t2t_repro.console.quick_imports import quick_imports
+from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.output_files import is_stream, put_in_place, refuse_irregular
-from t2t_repro.progress import progress, say
-from t2t_repro.quick_imports import quick_imports
-from t2t_repro.quiet import quiet_tensorflow
+from t2t_repro.files.output_files import is_stream, put_in_place, refuse_irregular
+from t2t_repro.files.textfile import decode_lines, read_lines, whole_file
 from t2t_repro.serving.client import EMPTY, Answer, Client, RequestError
-from t2t_repro.textfile import decode_lines, read_lines, whole_file
 
 HISTORY = Path("~/.t2t_query_server_history")
 PARTIAL = ".partial"

@@ -16,15 +16,15 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
+from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.data.job import source_files
 from t2t_repro.errors import Stopped, UserError
+from t2t_repro.files.output_files import refuse_overwriting
+from t2t_repro.files.textfile import whole_file
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
-from t2t_repro.output_files import refuse_overwriting
 from t2t_repro.paper.results import FILE
 from t2t_repro.paper.rows import find_hparams_set
-from t2t_repro.progress import say
-from t2t_repro.textfile import whole_file
 
 REPORT = "report.md"
 """Name of the report in the model folder."""

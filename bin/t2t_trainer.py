@@ -20,7 +20,8 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin import program
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
+from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, has_data, has_only_t2t_data, load_data
 from t2t_repro.data.description import datagen_command, missing_data
@@ -28,10 +29,9 @@ from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
 from t2t_repro.hparam_checks import check_schedule
-from t2t_repro.progress import say
 
 if TYPE_CHECKING:
-    from t2t_repro.model_folder import ModelFolder
+    from t2t_repro.checkpoints.model_folder import ModelFolder
 
 STRINGS = {
     "hparams_set": (

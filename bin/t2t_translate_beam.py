@@ -18,11 +18,11 @@ from typing import Any
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import open_folders
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import is_stream, refuse_folder_name
 from t2t_repro.hparam import override, refuse_decode_hparams
-from t2t_repro.model_folder import open_folders
-from t2t_repro.output_files import is_stream, refuse_folder_name
-from t2t_repro.progress import say
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)

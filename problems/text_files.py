@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
-from t2t_repro.output_files import is_stream
+from t2t_repro.files.output_files import is_stream
 from t2t_repro.problem import Problem, setting
 
 

@@ -20,9 +20,9 @@ from typing import Any
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import DatasetSplit, Problem, setting
-from t2t_repro.textfile import read_lines
 
 GENERATE_SAMPLES = "write generate_samples, which yields text"
 VOCAB_FILES = "write generate_samples, and give the vocabularies with t2t-datagen --vocab_file and --source_vocab_file"

@@ -13,9 +13,9 @@ from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.problems.text_problems import Text2TextProblem, missing_name
 from t2t_repro.problems.wmt import segments
-from t2t_repro.textfile import read_lines
 
 
 class TranslateProblem(Text2TextProblem):

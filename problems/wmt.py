@@ -15,8 +15,8 @@ from typing import ClassVar
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs, unescape
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.problem import Problem, SpaceID, setting
-from t2t_repro.textfile import read_lines
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """The splits' names in TensorFlow Datasets, by their names in this project."""

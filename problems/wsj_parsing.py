@@ -11,6 +11,7 @@ from typing import ClassVar
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, Score
 from t2t_repro.parsing import evalb
@@ -27,7 +28,6 @@ from t2t_repro.parsing.linearization import (
 )
 from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
 from t2t_repro.problem import Problem, setting
-from t2t_repro.textfile import read_lines
 
 SPLITS = ("train", "dev", "test")
 PHRASE_LABELS = (

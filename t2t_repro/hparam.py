@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam_checks import check, check_types_and_limits
 from t2t_repro.model_hparams import check_model_hparams, uses
-from t2t_repro.t2t_hparams import unknown_hparam
+from t2t_repro.tensor2tensor.hparam_answers import unknown_hparam
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_repro.errors import UserError
-from t2t_repro.json_file import check_type
+from t2t_repro.files.json_file import check_type
 
 if TYPE_CHECKING:
     from t2t_repro.hparam import HParams

@@ -26,15 +26,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t_repro import t2t_imports
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
-from t2t_repro.t2t_hparams import unknown_hparam, unknown_set
+from t2t_repro.tensor2tensor import import_answers as t2t_imports
+from t2t_repro.tensor2tensor.hparam_answers import unknown_hparam, unknown_set
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
+BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models", "t2t_repro.rivals")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""

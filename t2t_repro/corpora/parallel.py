@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.sax import saxutils
 
 from t2t_repro.errors import UserError
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 
 Pair = dict[str, str]
 """A dict with a line of source text under "inputs" and its translation under "targets"."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data.text_rules import refuse_surrogates
+from t2t_repro.data.vocabularies.text_rules import refuse_surrogates
 
 
 class Cleaning:

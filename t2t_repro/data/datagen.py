@@ -14,20 +14,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from t2t_repro.console.progress import progress, say
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import job as jobs
-from t2t_repro.data import shard_writing, summary, test_set_files, vocabulary
+from t2t_repro.data import shard_writing, summary, test_set_files
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.description import SPLITS, Description
 from t2t_repro.data.job import Job, Options
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import TextChangedError
 from t2t_repro.data.text_check import TextCheck
-from t2t_repro.data.vocabulary import Vocabulary, load_vocabularies
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabularies
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.problem import Problem, is_label
-from t2t_repro.progress import progress, say
 
 
 def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options: Options | None = None) -> Description:

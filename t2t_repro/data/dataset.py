@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from t2t_repro import registry
 from t2t_repro.data.description import SPLITS, Description, description_path, load_problem
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.t2t_data import describe, has_t2t_data, load_t2t_records, load_t2t_vocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
+from t2t_repro.tensor2tensor.data import describe, has_t2t_data, load_t2t_records, load_t2t_vocabulary
 
 
 @dataclass(frozen=True)

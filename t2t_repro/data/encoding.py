@@ -18,7 +18,7 @@ import numpy as np
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import records
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 PORTION_PAIRS = 2000

@@ -15,12 +15,12 @@ from typing import Any
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import SPLITS, Description, description_path
 from t2t_repro.data.resume_state import ResumeState, state_path
-from t2t_repro.data.t2t_data import existing_vocabulary
-from t2t_repro.data.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.locks import locked
-from t2t_repro.output_files import Input, refuse_overwriting
+from t2t_repro.files.locks import locked
+from t2t_repro.files.output_files import Input, refuse_overwriting
 from t2t_repro.problem import Problem, is_label
+from t2t_repro.tensor2tensor.data import existing_vocabulary
 
 LOCK = ".datagen.lock"
 """Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""

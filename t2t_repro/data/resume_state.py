@@ -11,7 +11,7 @@ from typing import Any
 
 from t2t_repro.data import records
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.json_file import JsonFile
+from t2t_repro.files.json_file import JsonFile
 
 SHA256 = re.compile("[0-9a-f]{64}")
 

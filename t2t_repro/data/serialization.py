@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from t2t_repro.quiet import quiet_tensorflow
+from t2t_repro.console.quiet import quiet_tensorflow
 
 Ids = list[int]
 

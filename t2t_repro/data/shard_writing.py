@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from t2t_repro.console.progress import progress
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.description import SPLITS
 from t2t_repro.data.job import Job
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.progress import progress
 
 FEW_PAIRS = 50_000
 """Number of pairs below which one process encodes the text by default: starting more processes would take longer."""

@@ -13,11 +13,11 @@ import numpy as np
 from t2t_repro.data import batching
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
-from t2t_repro.textfile import whole_file
-from t2t_repro.untrusted import parse_json, read_text
 
 FILE_NAME = "datagen.json"
 MAX_TOKENS = 4096

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from t2t_repro.console.progress import say
 from t2t_repro.corpora.private_folder import make_private
-from t2t_repro.data.text_rules import one_line
+from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines, whole_file
 from t2t_repro.problem import Problem
-from t2t_repro.progress import say
-from t2t_repro.textfile import read_lines, whole_file
 
 
 def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:

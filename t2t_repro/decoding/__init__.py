@@ -1,6 +1,6 @@
 """Translation of texts with a trained model."""
 
-from t2t_repro.quiet import quiet_tensorflow
+from t2t_repro.console.quiet import quiet_tensorflow
 
 with quiet_tensorflow():
     import keras  # noqa: F401

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.data.text_rules import EOS_ID, PAD_ID, output_length
+from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length
 from t2t_repro.errors import UserError
-from t2t_repro.progress import say
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

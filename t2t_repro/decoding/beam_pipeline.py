@@ -27,15 +27,15 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.shared import Shared
 
 from t2t_repro import devices, registry
+from t2t_repro.checkpoints.model_folder import open_folders, split_paths, written_times
 from t2t_repro.decoding.output import finish_translations, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import UNFINISHED, only_writer, refuse_overwriting
+from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.model_folder import open_folders, split_paths, written_times
-from t2t_repro.output_files import UNFINISHED, only_writer, refuse_overwriting
 from t2t_repro.problem import Problem
-from t2t_repro.textfile import decode_lines
 
 COUNTERS = ("lines", "shards", "translated in segments", "truncated")
 """Names of the counters that Beam sums over all workers."""

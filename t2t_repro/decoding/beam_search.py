@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.data.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.decoding.top_k import argmax, top_k
 from t2t_repro.hparam import DecodeHParams
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from t2t_repro.console.progress import Progress
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.errors import UserError
-from t2t_repro.output_files import UNFINISHED, refuse_irregular
-from t2t_repro.progress import Progress
+from t2t_repro.files.output_files import UNFINISHED, refuse_irregular
 
 HEAD_START = b'{"decode": "'
 """Bytes with which every journal begins. A file that begins differently belongs to another program."""

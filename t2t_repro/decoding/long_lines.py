@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from t2t_repro.data.text_rules import EOS_ID, is_empty
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError, unknown
 

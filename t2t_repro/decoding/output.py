@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
+from t2t_repro.files.json_lines import to_json_line
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.json_lines import to_json_line
 from t2t_repro.problem import Problem
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from t2t_repro.data.text_rules import PAD_ID
+from t2t_repro.data.vocabularies.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
 """The coverage penalty raises a source token's attention to at least this number, so that its logarithm is finite."""

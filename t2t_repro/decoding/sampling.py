@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.decoding.beam_search import (
     MISSING,
     Hypotheses,

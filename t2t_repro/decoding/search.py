@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.data.text_rules import PAD_ID
+from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.decoding.rules import coverage, with_prefix, without_repeats
 from t2t_repro.decoding.sampling import sample

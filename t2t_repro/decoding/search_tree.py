@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.decoding.batches import unpadded
 from t2t_repro.decoding.beam_search import (
     MISSING,

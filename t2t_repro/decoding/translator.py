@@ -18,8 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.data.text_rules import is_empty, one_line
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
+from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
@@ -33,11 +34,10 @@ from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
 from t2t_repro.layers.base import Zeros, packed_kernels
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.model_folder import ModelFolder, open_folders
+from t2t_repro.layers.precision import check_precision
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
-from t2t_repro.precision import check_precision
 from t2t_repro.visualization.attention import PairAttention, attention_of, require_attention, require_numbers
 
 Pair = tuple[Sequence[int], Sequence[int]]

@@ -27,7 +27,8 @@ def described_model(hparams: HParams) -> str:
 
 def formulas(hparams: HParams) -> Formulas:
     """Returns the formulas for the built-in model `hparams.model`. For custom models, returns the Transformer's."""
-    return cast(Formulas, importlib.import_module(f"t2t_repro.models.{described_model(hparams)}_size"))
+    package = "models" if described_model(hparams) == "transformer" else "rivals"
+    return cast(Formulas, importlib.import_module(f"t2t_repro.{package}.{described_model(hparams)}_size"))
 
 
 def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:

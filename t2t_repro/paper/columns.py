@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from t2t_repro.console.tables import Column, Table
 from t2t_repro.errors import unknown
-from t2t_repro.tables import Column, Table
 
 ALL = "all"
 """The value of --columns that shows every column."""

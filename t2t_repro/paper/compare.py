@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.checkpoint_reader import step_of
+from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
+from t2t_repro.checkpoints.reader import step_of
+from t2t_repro.console.tables import Table
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.paper import rows
@@ -23,7 +24,6 @@ from t2t_repro.paper.columns import TEST_SET_PREFIX
 from t2t_repro.paper.cost import cost_table
 from t2t_repro.paper.results import Results, read_results, training_results
 from t2t_repro.paper.rows import Corpus, Row
-from t2t_repro.tables import Table
 
 TITLES = {
     "2": "Table 2: BLEU on newstest2014 and training cost",

@@ -6,12 +6,12 @@ import textwrap
 from typing import Any
 
 from t2t_repro import registry
+from t2t_repro.console.tables import Table
 from t2t_repro.models import size
 from t2t_repro.paper import rows
 from t2t_repro.paper.columns import COST
 from t2t_repro.paper.published import PUBLISHED, REMARKS, Published
 from t2t_repro.paper.rows import Experiment, Row
-from t2t_repro.tables import Table
 
 TITLE = "Training costs of the systems in Table 2, in FLOPs: by products, and by time as in the paper"
 NOTE_WIDTH = 120

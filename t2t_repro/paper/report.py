@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from t2t_repro import registry
+from t2t_repro.checkpoints.averaging import averaged_count
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.console.tables import Column, Table, to_markdown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.bleu import reason_without_paper_bleu
 from t2t_repro.metrics.score import F1, PAPER_BLEU, PAPER_BLEU_ASCII
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.reproduce import Scores, uses_last_checkpoint
 from t2t_repro.paper.results import Results
 from t2t_repro.paper.rows import printed_figures
-from t2t_repro.tables import Column, Table, to_markdown
-from t2t_repro.training.averaging import averaged_count
 
 PAPER_BLEU_REMARK = (
     "The paper's way scores Moses tokens of the target language; German compounds are split. As released: as by "

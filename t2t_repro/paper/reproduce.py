@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from t2t_repro.checkpoint_reader import step_of
+from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import step_of
+from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.decoding.journal import Journal, journal_path, translate_all
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.files.json_file import finite
+from t2t_repro.files.textfile import read_lines, whole_file
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.json_file import finite
 from t2t_repro.metrics.score import F1, PAPER_BLEU, Score
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.paper.results import Results, training_results, write_results
 from t2t_repro.problem import Problem
-from t2t_repro.progress import say
-from t2t_repro.textfile import read_lines, whole_file
-from t2t_repro.training.averaging import average_checkpoints, averaged_count
 
 Scores = dict[str, list[Score]]
 """The scores of a model on each test set, by name of the test set."""

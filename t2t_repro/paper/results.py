@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.json_file import finite
-from t2t_repro.textfile import whole_file
+from t2t_repro.files.json_file import finite
+from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.training.metrics_log import read_metrics
-from t2t_repro.untrusted import parse_json, read_text
 
 FILE = "results.json"
 CURE = "delete it, and measure again"

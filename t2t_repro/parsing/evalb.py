@@ -14,10 +14,10 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.parsing.brackets import BracketedSentence, count_crossings, count_matches, insert_missing_quotes
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
-from t2t_repro.textfile import read_lines
 
 # The first condition lets a match begin only where the spaces begin, so that many spaces do not take quadratic time.
 EMPTY_BRACKET = re.compile(r"(?<!\s)\s*\([^\s()]*\)\s*(?=[()]|$)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 
 NUMBERS = ("DEBUG", "MAX_ERROR", "CUTOFF_LEN", "LABELED")
 LABELS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from t2t_repro.errors import UserError
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 
 T = TypeVar("T")
 

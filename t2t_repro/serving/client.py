@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from t2t_repro.data.text_rules import is_empty, refuse_surrogates
+from t2t_repro.data.vocabularies.text_rules import is_empty, refuse_surrogates
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.serving.transports import Cause, Grpc, Rest, Servable, Transport, TransportError, printable
 

@@ -13,8 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.data.graph_vocabulary import GraphVocabulary, graph_vocabulary
-from t2t_repro.data.text_rules import EOS_ID, PAD_ID, graph_is_empty, graph_one_line, graph_output_length, graph_strip
+from t2t_repro.data.vocabularies.graph import GraphVocabulary, graph_vocabulary
+from t2t_repro.data.vocabularies.text_rules import (
+    EOS_ID,
+    PAD_ID,
+    graph_is_empty,
+    graph_one_line,
+    graph_output_length,
+    graph_strip,
+)
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs

@@ -11,10 +11,10 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.files.textfile import whole_file
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.progress import say
-from t2t_repro.textfile import whole_file
 
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""

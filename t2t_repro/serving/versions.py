@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from t2t_repro.errors import UserError
-from t2t_repro.locks import locked
+from t2t_repro.files.locks import locked
 
 SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
 """For each format, a file that every version has."""

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from t2t_repro.checkpoint_reader import WRONG_CHECKPOINT, assign_weights, read_checkpoint
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import WRONG_CHECKPOINT, assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training.evaluation import (
     DECODE_SECONDS,
     EVAL_TOKENS,

@@ -7,12 +7,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.checkpoints.checkpoint_files import BEST
+from t2t_repro.checkpoints.reader import checkpoints_in
+from t2t_repro.console.tables import Table
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32
-from t2t_repro.tables import Table
-from t2t_repro.training.checkpoint_files import BEST
 from t2t_repro.training.config import RunConfig
 
 ADAM_VARIABLES = 2

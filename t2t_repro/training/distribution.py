@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.progress import say
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
         tf.errors.CancelledError, tf.errors.FailedPreconditionError)  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
+from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
@@ -22,7 +23,6 @@ from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.models.model import check_vocabularies, make_model, parameter_count
 from t2t_repro.models.size_formulas import Shape
-from t2t_repro.tables import Column, Table, to_text
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, gigabytes
 from t2t_repro.training.distribution import count_replicas, workers

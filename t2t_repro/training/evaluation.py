@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.pipeline import MicroBatch, batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.problem import Problem
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS

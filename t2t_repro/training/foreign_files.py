@@ -7,14 +7,14 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from t2t_repro.checkpoint_reader import checkpoints_in
+from t2t_repro.checkpoints.checkpoint_files import STATE
+from t2t_repro.checkpoints.model_folder import Origin
+from t2t_repro.checkpoints.reader import checkpoints_in
 from t2t_repro.errors import UserError
+from t2t_repro.files.json_file import from_json
+from t2t_repro.files.untrusted import read_text
 from t2t_repro.hparam import HParams
-from t2t_repro.json_file import from_json
-from t2t_repro.model_folder import Origin
 from t2t_repro.training import metrics_log
-from t2t_repro.training.checkpoint_files import STATE
-from t2t_repro.untrusted import read_text
 
 T2T_FLAGS = "flags_t2t.txt"
 """File that tensor2tensor's trainer writes to its model folder."""

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from t2t_repro import devices
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.metrics_log import MetricsLog
 from t2t_repro.training.speed import Speed

@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
-from t2t_repro.checkpoint_reader import step_of
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import step_of
+from t2t_repro.console.progress import Progress
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError
+from t2t_repro.files.textfile import whole_file
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder
-from t2t_repro.progress import Progress
-from t2t_repro.textfile import whole_file
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,

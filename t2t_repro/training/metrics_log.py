@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError
-from t2t_repro.json_lines import rounded, to_json_line
-from t2t_repro.textfile import whole_file
-from t2t_repro.untrusted import read_bytes
+from t2t_repro.files.json_lines import rounded, to_json_line
+from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.untrusted import read_bytes
 
 FILE = "metrics.jsonl"
 NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")

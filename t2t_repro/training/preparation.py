@@ -11,16 +11,16 @@ from typing import Any
 import keras
 
 from t2t_repro import devices
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.checkpoints.checkpoint import Checkpoints, other_hparams, warm_start
+from t2t_repro.checkpoints.checkpoint_files import BEST, delete_unfinished
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
+from t2t_repro.console.progress import say
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
-from t2t_repro.progress import say
-from t2t_repro.training.checkpoint import Checkpoints, other_hparams, warm_start
-from t2t_repro.training.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers

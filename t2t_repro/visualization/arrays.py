@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from t2t_repro.json_lines import to_json_line
+from t2t_repro.files.json_lines import to_json_line
 from t2t_repro.visualization.attention import START, Attention
 
 FIELDS = ("queries", "keys", "layers", "heads", "weights")

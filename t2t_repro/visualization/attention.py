@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.data.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:

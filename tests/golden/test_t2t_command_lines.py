@@ -10,9 +10,9 @@ import pytest
 
 from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.bin import t2t_decoder, t2t_trainer
-from t2t_repro.bin.t2t_flags import answer
 from t2t_repro.hparam import HParams
-from t2t_repro.t2t_hparams import HPARAMS
+from t2t_repro.tensor2tensor.flag_answers import answer
+from t2t_repro.tensor2tensor.hparam_answers import HPARAMS
 
 pytestmark = NEED_MODELS
 

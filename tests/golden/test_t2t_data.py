@@ -15,10 +15,10 @@ from programs import error, succeed
 from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.t2t_data import describe, load_t2t_records, load_t2t_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problems.text_problems import VocabType
 from t2t_repro.problems.translate import TranslateProblem
+from t2t_repro.tensor2tensor.data import describe, load_t2t_records, load_t2t_vocabulary
 
 PROBLEM = "translate_ende_wmt8k"
 pytestmark = NEED_MODELS

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from t2t_models import MODELS, NEED_MODELS
+from t2t_repro.checkpoints.checkpoint import warm_start
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.importing.model import BYTES, Import, Request
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
-from t2t_repro.training.checkpoint import warm_start
+from t2t_repro.tensor2tensor.model import BYTES, Import, Request
 from t2t_repro.training.loss import smoothed_cross_entropy
 
 pytestmark = NEED_MODELS

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.checkpoints.checkpoint import Checkpoints
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.checkpoint import Checkpoints
 from t2t_repro.training.step import adam
 
 

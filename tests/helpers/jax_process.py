@@ -23,8 +23,8 @@ from family_examples import EXAMPLES, example_model, loss_and_logits
 from golden_model import golden_model, load
 from t2t_repro import layers, models, registry
 from t2t_repro.data.dataset import load_data
+from t2t_repro.files.json_file import from_json
 from t2t_repro.hparam import HParams
-from t2t_repro.json_file import from_json
 from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy

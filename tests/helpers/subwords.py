@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from t2t_repro.data.t2t_vocabularies import SubwordVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import SubwordVocabulary
 
 SUBTOKENS = ["<pad>_", "<EOS>_", "the_", "th", "he", "e_", ", _", "._", "aä", "ä", "中", " ", " _", "\U0001f600_", "\r"]
 SUBTOKENS += [

@@ -22,10 +22,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from models import weights_of, write_checkpoint
 from processes import Process, start_program
-from t2t_repro.data import vocabulary
-from t2t_repro.data.vocabulary import EOS_ID
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import KINDS
 

@@ -11,8 +11,8 @@ import pytest
 from disks import largest_file
 from folders import contents
 from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.records import find_shards, index_path
-from t2t_repro.model_folder import ModelFolder
 
 MODEL_PROGRAMS = ("decoder", "exporter", "avg-checkpoints")
 

@@ -23,10 +23,10 @@ from models import Copier
 from processes import start_program
 from programs import TrainedModel, command, refused, run, succeed, write_pairs
 from t2t_repro.bin import t2t_decoder
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding import Translator
+from t2t_repro.files.output_files import only_writer
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.model_folder import ModelFolder
-from t2t_repro.output_files import only_writer
 from terminals import terminal
 
 SHORT = "extra_length=5"

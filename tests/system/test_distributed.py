@@ -23,7 +23,7 @@ import tensorflow as tf
 import clusters
 from processes import Process
 from programs import LOOKUP, refused, succeed, write_pairs
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams

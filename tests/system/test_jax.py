@@ -20,13 +20,13 @@ import tensorflow as tf
 from family_examples import EXAMPLES, example_model, loss_and_logits
 from golden_model import by_our_names, load
 from t2t_repro import registry
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.job import Options
 from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.files.json_file import to_json
 from t2t_repro.hparam import HParams
-from t2t_repro.json_file import to_json
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
 from t2t_repro.training.step import TrainStep, adam
 from toys import ENGLISH, GREEK

@@ -10,8 +10,8 @@ import pytest
 
 from folders import contents
 from programs import LOOKUP, TrainedModel, error, refused, run, succeed
-from t2t_repro.checkpoint_reader import checkpoints_in
-from t2t_repro.textfile import read_lines
+from t2t_repro.checkpoints.reader import checkpoints_in
+from t2t_repro.files.textfile import read_lines
 
 ODD = " -Modell [x], *?\\ 'ü\n$"
 

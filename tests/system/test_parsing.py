@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from programs import SMALL, succeed
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.parsing.trees import read_trees
-from t2t_repro.textfile import read_lines
 from treebanks import write_treebank
 
 

@@ -24,10 +24,10 @@ import tensorflow as tf
 from models import Copier
 from programs import TrainedModel, command, refused, run, succeed
 from serving import Faults, Served, serve
-from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabularies import vocabulary
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.files.output_files import only_writer
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.output_files import only_writer
 from t2t_repro.serving.export import export
 from terminals import terminal
 

@@ -14,8 +14,8 @@ import sacrebleu
 from folders import contents
 from processes import STOP_REQUESTED, code_that_waits, start_program
 from programs import run, succeed
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.bleu import paper_bleu
-from t2t_repro.textfile import read_lines
 
 SLIM = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=300"
 PUBLISHED = """

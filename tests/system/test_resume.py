@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from processes import STOP_REQUESTED, Process, code_that_waits, start_program
 from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
-from t2t_repro.checkpoint_reader import checkpoints_in, step_of
+from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

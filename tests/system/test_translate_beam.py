@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from programs import TrainedModel, refused, run, succeed
+from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.decoding.beam_pipeline import BeamJob, Translate, unfinished
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override
-from t2t_repro.model_folder import open_folders
 
 LONG = "one thousand, nine hundred. two. " * 20
 ODD = ["one thousand and two", "", "x\ry\u0085 one \u2028z", "  ", LONG, "", "seven"]

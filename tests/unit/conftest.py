@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from t2t_repro.data import vocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 
 
 @pytest.fixture(scope="session")

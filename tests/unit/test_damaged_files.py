@@ -13,18 +13,18 @@ import tensorflow as tf
 
 from damage import Damage, outcome
 from models import write_checkpoint
-from t2t_repro.checkpoint_reader import read_checkpoint
+from t2t_repro.checkpoints.checkpoint_files import keep_only
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.decoding.journal import Journal
 from t2t_repro.decoding.output import json_line
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
-from t2t_repro.training.checkpoint_files import keep_only
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import text_files
 

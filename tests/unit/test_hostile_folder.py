@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from models import weights_of, write_checkpoint
 from programs import error
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.description import Description
 from t2t_repro.errors import UserError
-from t2t_repro.json_file import to_json
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.files.json_file import to_json
 from t2t_repro.models.transformer import Transformer
 
 VOCABULARY = "vocab.numbers_ende.512.model"

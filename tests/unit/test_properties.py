@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from properties import few
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.long_lines import cut_texts, join_texts
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.errors import UserError
+from t2t_repro.files.json_file import from_json, to_json
 from t2t_repro.hparam import DecodeHParams, HParams, override
-from t2t_repro.json_file import from_json, to_json
 from t2t_repro.parsing.linearization import ANY, Repairs, delinearise, linearise, tag_of
 from t2t_repro.parsing.trees import Tree
 

@@ -13,10 +13,10 @@ from models import write_checkpoint
 from programs import refused, run
 from t2t_repro import devices
 from t2t_repro.bin import program, t2t_trainer
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding import beam_pipeline
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training import loop
 from t2t_repro.training.distribution import count_replicas
 

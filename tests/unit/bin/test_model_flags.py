@@ -10,11 +10,11 @@ from absl import flags
 
 from t2t_repro import registry
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder
 
 
 def check(folder: ModelFolder, *arguments: str) -> None:

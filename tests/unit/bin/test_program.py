@@ -15,8 +15,8 @@ from absl import flags
 
 from programs import run as run_program
 from t2t_repro.bin import program, t2t_decoder, t2t_query_server
+from t2t_repro.console.progress import say
 from t2t_repro.errors import Stopped, UserError
-from t2t_repro.progress import say
 from t2t_repro.serving.client import Answer
 from terminals import screen
 

@@ -14,12 +14,12 @@ import pytest
 import programs
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro.bin.t2t_attention import FLAGS
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
 
 SOURCE = "--source=the dog"

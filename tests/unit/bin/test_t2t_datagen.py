@@ -11,7 +11,7 @@ import pytest
 from folders import contents
 from programs import error
 from t2t_repro.bin import program, t2t_datagen
-from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabularies import vocabulary
 from toys import ENGLISH, GREEK, lines
 
 

@@ -11,8 +11,8 @@ import pytest
 import programs
 from golden_model import HPARAMS, by_our_names
 from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.model_folder import ModelFolder
 
 PORTED = """
 from t2t_repro import registry

@@ -9,7 +9,7 @@ import pytest
 
 import programs
 from models import write_checkpoint
-from t2t_repro.model_folder import ModelFolder
+from t2t_repro.checkpoints.model_folder import ModelFolder
 
 
 @pytest.mark.parametrize(

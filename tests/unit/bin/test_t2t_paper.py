@@ -18,9 +18,9 @@ import pytest
 
 from programs import error, output, output_without_tensorflow
 from t2t_repro import registry
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models import size
 from t2t_repro.training.metrics_log import MetricsLog
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from absl import flags
 
 from t2t_repro.bin import program, t2t_trainer
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.training import loop
 from t2t_repro.training.config import RunConfig
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 
 from properties import few
-from t2t_repro.data import batching, vocabulary
+from t2t_repro.data import batching
 from t2t_repro.data.batching import BLOCKS, Plan, first_steps, micro_batches, padding, plan
-from t2t_repro.textfile import read_lines
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.files.textfile import read_lines
 
 MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
 

@@ -10,12 +10,12 @@ import pytest
 
 from folders import contents
 from t2t_repro import registry
-from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import load_vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Toy, failure, raise_at, text_files

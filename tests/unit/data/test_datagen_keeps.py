@@ -12,12 +12,13 @@ import pytest
 
 from disks import largest_file
 from folders import contents, put
-from t2t_repro.data import datagen, summary, test_set_files, vocabulary
+from t2t_repro.data import datagen, summary, test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import LOCK, Options
 from t2t_repro.data.records import Records
+from t2t_repro.data.vocabularies import vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.locks import locked
+from t2t_repro.files.locks import locked
 from t2t_repro.problem import Problem
 from toys import Published, Toy, failure, raise_at, text_files
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from folders import contents
-from t2t_repro.data import encoding, shard_writing, vocabulary
+from t2t_repro.data import encoding, shard_writing
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
+from t2t_repro.data.vocabularies import vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import Published, Toy, failure, raise_at

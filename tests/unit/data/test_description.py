@@ -12,10 +12,10 @@ import pytest
 
 from folders import contents
 from t2t_repro import registry
-from t2t_repro.data import vocabulary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
-from t2t_repro.data.vocabulary import load_vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
 from toys import lines, text_files
 from user_errors import user_error
 

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import encoding, records, vocabulary
+from t2t_repro.data import encoding, records
 from t2t_repro.data.encoding import encode, portions
 from t2t_repro.data.records import Records
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 ODD = (

@@ -10,7 +10,7 @@ from t2t_repro.data import test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.textfile import read_lines
+from t2t_repro.files.textfile import read_lines
 from toys import Published, Toy
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
 

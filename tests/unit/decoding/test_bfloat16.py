@@ -15,13 +15,13 @@ import tensorflow as tf
 from models import Copier, weights_of, write_checkpoint
 from programs import refused, run
 from t2t_repro import devices
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import beam_pipeline, journal
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import export
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from numpy_math import log_softmax
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.search import Sources, generate_outputs

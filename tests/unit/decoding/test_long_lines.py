@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.long_lines import join_texts, split_text
 
 Count = Callable[[str], int]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import json_line, pair_line, text_line
 from t2t_repro.decoding.translation import EMPTY, Hypothesis, PairScore, Translation
 from t2t_repro.hparam import DecodeHParams

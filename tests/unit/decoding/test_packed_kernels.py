@@ -14,9 +14,9 @@ import pytest
 
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro import devices
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.transformer import Transformer
 
 SCRIPT = Path(__file__).parents[2] / "helpers" / "packed_process.py"

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from models import ModelWithoutCache
 from t2t_repro import registry
-from t2t_repro.data import vocabulary
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.beam_search import Scoring
 from t2t_repro.decoding.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search
 from t2t_repro.decoding.translator import Translator

@@ -13,17 +13,17 @@ import tensorflow as tf
 
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro import registry
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translation import EMPTY, InputFile, PairScore, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.layers.weight_normalization import NormalizedLinear
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.rivals.weight_normalization import NormalizedLinear
 
 TEXTS = ["the dog", "", "a cat sat on the dog", " ", "cat", "Ω 漢", "\t", "the cat sat on the dog and the cat", "a"]
 SENTENCES = ["the dog sat on a cat. ", "cat. ", "a dog on the cat."]

@@ -15,9 +15,9 @@ import tensorflow_text
 
 from models import ModelWithoutCache
 from t2t_repro import registry
-from t2t_repro.data import vocabulary
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_repro.data.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.paper.report import report
 from t2t_repro.paper.results import Results
 

@@ -16,22 +16,22 @@ import sacrebleu
 
 from models import weights_of, write_checkpoint
 from t2t_repro import registry
-from t2t_repro.checkpoint_reader import read_checkpoint
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.checkpoints.reader import read_checkpoint
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import Translation, Translator
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import only_writer
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.metrics.score import PAPER_BLEU
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.output_files import only_writer
 from t2t_repro.paper.reproduce import averaged, evaluate
 from t2t_repro.paper.results import read_results
 from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.wsj_parsing import WsjParsing
-from t2t_repro.textfile import read_lines
-from t2t_repro.training.averaging import average_checkpoints, averaged_count
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import Published
 

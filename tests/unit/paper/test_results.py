@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.json_file import to_json
+from t2t_repro.files.json_file import to_json
 from t2t_repro.paper.results import FILE, Results, read_results, training_results, write_results
 from t2t_repro.training.metrics_log import MetricsLog
 

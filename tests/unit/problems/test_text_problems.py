@@ -14,7 +14,7 @@ from t2t_repro import problem, registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options, delete_output, prepare
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problems import text_problems, translate
 from t2t_repro.registry import snake_case

@@ -12,7 +12,7 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_evalb
-from t2t_repro.data import vocabulary
+from t2t_repro.data.vocabularies import vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing

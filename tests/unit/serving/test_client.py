@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from models import Copier
 from serving import Faults, Served, serve
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams

@@ -19,12 +19,12 @@ from keras import ops
 from disks import largest_file
 from models import weights_of, write_checkpoint
 from subwords import small_subwords
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary, TokenVocabulary
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.model_folder import ModelFolder, Origin
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.ctranslate2_export import POSITIONS, export_ctranslate2, refuse_impossible
 

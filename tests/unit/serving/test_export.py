@@ -15,8 +15,8 @@ import tensorflow as tf
 from disks import largest_file
 from models import Copier
 from subwords import small_subwords
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary
-from t2t_repro.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError

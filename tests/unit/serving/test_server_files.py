@@ -16,7 +16,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from disks import largest_file
 from t2t_repro.bin.t2t_exporter import read_warmup_texts
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_description, write_warmup

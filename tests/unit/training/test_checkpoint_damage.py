@@ -13,12 +13,12 @@ import tensorflow as tf
 from checkpoints import Training, listed, numbers, same
 from disks import largest_file
 from folders import contents
-from t2t_repro.checkpoint_reader import read_checkpoint, step_of
+from t2t_repro.checkpoints import checkpoint_files
+from t2t_repro.checkpoints.averaging import average_checkpoints
+from t2t_repro.checkpoints.checkpoint_files import delete_unfinished
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import read_checkpoint, step_of
 from t2t_repro.errors import UserError
-from t2t_repro.model_folder import ModelFolder
-from t2t_repro.training import checkpoint_files
-from t2t_repro.training.averaging import average_checkpoints
-from t2t_repro.training.checkpoint_files import delete_unfinished
 from user_errors import user_error
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from models import Copier, weights_of, write_checkpoint
 from shards import write_shard
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import make_model
 from t2t_repro.problem import Problem
 from t2t_repro.training.comparison import Limits, Measured, measure, verdict

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from checkpoints import Training
+from t2t_repro.checkpoints.averaging import average_checkpoints
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.console.tables import to_text
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import ModelFolder
 from t2t_repro.models.model import parameter_count
-from t2t_repro.tables import to_text
-from t2t_repro.training.averaging import average_checkpoints
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.dry_run import COLUMNS

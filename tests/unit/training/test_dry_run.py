@@ -15,7 +15,7 @@ from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models import size

@@ -17,10 +17,10 @@ import tensorflow as tf
 from models import Copier
 from shards import write_shard
 from t2t_repro import registry
-from t2t_repro.data import vocabulary
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams, HParams

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 from checkpoints import Training, numbers, same
-from t2t_repro.checkpoint_reader import read_checkpoint
-from t2t_repro.model_folder import ModelFolder, open_folders
-from t2t_repro.training.averaging import average_checkpoints
-from t2t_repro.training.checkpoint import Checkpoints, warm_start
+from t2t_repro.checkpoints.averaging import average_checkpoints
+from t2t_repro.checkpoints.checkpoint import Checkpoints, warm_start
+from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
+from t2t_repro.checkpoints.reader import read_checkpoint
 from user_errors import user_error
 
 NAMES = [" Größe 模型 [!a]*?, %s {x}\n\t'\"`$HOME#!;&|<> ", "[", "--flag=value", "~", "back\\slash\\ ", "x" * 255]

@@ -126,7 +126,7 @@ def test_a_second_signal_ends_a_process_at_once(first: signal.Signals, second: s
 def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -> None:
     """A signal stops training even if nobody reads standard error: Ctrl-C also ends the tee of `2>&1 | tee log`."""
     code = f"""{UNTIL_REQUESTED}
-    from t2t_repro.progress import say
+    from t2t_repro.console.progress import say
     say("saved")
     say("saved")
     print("saved" if signals.requested else "not requested", flush=True)
@@ -143,7 +143,7 @@ def test_a_signal_works_if_nobody_reads_standard_error(number: signal.Signals) -
 
 def test_training_continues_if_standard_error_is_closed() -> None:
     speaks = "meter.advance(); say('saved')"
-    code = f"from t2t_repro.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
+    code = f"from t2t_repro.console.progress import Progress, say; meter = Progress('training', 9, 'steps'); {speaks}"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, check=False).returncode == 0
     # The program draws the progress bar on a terminal, closes the terminal, and must continue.

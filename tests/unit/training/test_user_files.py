@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from t2t_repro.data import vocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.checkpoints.checkpoint_files import delete_unfinished, keep_only, set_aside
+from t2t_repro.checkpoints.model_folder import LOCK, ModelFolder, Origin
+from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.model_folder import LOCK, ModelFolder, Origin
-from t2t_repro.training.checkpoint_files import delete_unfinished, keep_only, set_aside
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.preparation import _refuse_to_overwrite

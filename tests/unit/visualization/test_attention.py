@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro.data.t2t_vocabularies import ByteVocabulary
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_weights

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from t2t_repro.data.vocabulary import Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer

@@ -1,0 +1,1 @@
+"""The model folder and its checkpoints: writing, finding, reading and averaging them."""

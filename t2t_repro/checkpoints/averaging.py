@@ -1,0 +1,88 @@
+"""Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1 of the paper)."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.checkpoints.checkpoint import IDENTITY
+from t2t_repro.checkpoints.checkpoint_files import delete_unfinished, keep_only, write_checkpoint
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
+from t2t_repro.console.progress import say
+from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import only_writer
+
+
+def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
+    """Averages the weights of the last checkpoints of a model folder, and saves the average.
+
+    The average is saved as a checkpoint in the subfolder "averaged", for t2t-decoder and t2t-exporter. This checkpoint
+    holds the averaged weights, the last checkpoint's step and the vocabulary's fingerprint, but no optimizer variables.
+
+    Args:
+        folder: model folder.
+        last: number of checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
+            checkpoints if the folder has fewer.
+
+    Returns:
+        The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
+
+    Raises:
+        UserError: if there are fewer than `last` checkpoints, a checkpoint is damaged or belongs to another model,
+            another process is writing an average, or the disk is full.
+    """
+    paths = _last_checkpoints(folder, last)
+    sums: dict[str, np.ndarray] = {}
+    expected = None  # shapes of the weights and identity of the run, in the first checkpoint
+    for path in paths:
+        checkpoint = read_checkpoint(path)
+        shapes = {name: value.shape for name, value in checkpoint.weights.items()}
+        identity = shapes, [read_value(path, name) for name in IDENTITY]
+        expected = expected or identity
+        if identity != expected:
+            raise UserError(
+                f"{path}: belongs to another training run than the other checkpoints of {folder.path}; move it away"
+            )
+        folder.require_vocabulary(path, checkpoint.vocabulary_fingerprint)
+        for name, value in checkpoint.weights.items():
+            sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
+    step = step_of(paths[-1])
+    average = tf.train.Checkpoint(
+        weights={name: tf.Variable((total / len(paths)).astype(np.float32)) for name, total in sums.items()},
+        step=tf.Variable(step, dtype=tf.int64),
+        averaged=tf.Variable(len(paths), dtype=tf.int64),
+        vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
+    )
+    subfolder = folder.path / "averaged"
+    with only_writer(subfolder, "--output_dir"):
+        delete_unfinished(subfolder)
+        path = write_checkpoint(average, subfolder, step)
+        keep_only(subfolder, checkpoints_in(subfolder))
+    return path, paths
+
+
+def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
+    """Returns the paths of the folder's last checkpoints, oldest first.
+
+    `last` is the number of paths. If it is 0, the hparam num_last_checkpoints is the number, or all checkpoints are
+    returned if the folder has fewer.
+    """
+    checkpoints = folder.checkpoints()
+    if not checkpoints:
+        folder.checkpoint()  # called for its UserError, which says how to make a checkpoint
+    number = last or folder.hparams.num_last_checkpoints
+    if not last and len(checkpoints) < number:
+        say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")
+        number = len(checkpoints)
+    if not 1 <= number <= len(checkpoints):
+        raise UserError(
+            f"{folder.path}: holds {len(checkpoints)} checkpoints, not --num_last_checkpoints={last}; "
+            "train longer, save more often, or average fewer"
+        )
+    return checkpoints[-number:]
+
+
+def averaged_count(path: str) -> int:
+    """Returns how many checkpoints contributed to the averaged checkpoint at `path`; 0 if it is missing or damaged."""
+    return int(read_value(path, "averaged") or 0)

@@ -1,0 +1,200 @@
+"""Finds the checkpoints of a folder, and reads and assigns the weights in a checkpoint."""
+
+from __future__ import annotations
+
+import glob
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t_repro.errors import UserError, first_line, shortened
+from t2t_repro.files.untrusted import require_regular
+
+CHECKPOINT = "model.ckpt"
+"""Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
+PATTERN_CHARACTERS = "*?[\\"
+"""Characters with a special meaning in file name patterns. TensorFlow takes a path with one of them for a pattern."""
+
+WRONG_CHECKPOINT = "use a checkpoint of this folder's training, or put the right hparams.json back"
+"""Advice to a user whose checkpoint does not fit the hparams of its model folder."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a checkpoint, except the optimizer's state."""
+
+    weights: dict[str, np.ndarray]
+    """The model's weights, float32 arrays; the keys are the names of the model's variables."""
+    step: int
+    """Number of training steps taken before the checkpoint was saved."""
+    vocabulary_fingerprint: str
+    """Twelve hex digits that identify the vocabulary the model was trained with."""
+
+
+def checkpoints_in(folder: Path) -> list[str]:
+    """Returns the paths of the checkpoints in a folder, the one with the lowest step number first."""
+    names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
+    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-[0-9]+", name)]
+    return sorted((str(folder / name) for name in numbered), key=step_of)
+
+
+def step_of(checkpoint: str) -> int:
+    """Returns the step number at the end of a checkpoint's path."""
+    return int(checkpoint.rpartition("-")[2])
+
+
+def find_checkpoint(path: str, flag: str) -> str:
+    """Returns the path of the checkpoint that a flag names.
+
+    Args:
+        path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
+        flag: the flag, for error messages.
+
+    Raises:
+        UserError: the checkpoint does not exist.
+    """
+    if Path(path).is_dir():
+        if checkpoint := default_checkpoint(Path(path)):
+            return checkpoint
+        raise UserError(f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. M/{CHECKPOINT}-1000")
+    if not Path(f"{path}.index").is_file():
+        raise UserError(f"{flag}={path}: no {path}.index; give the path up to the step's number")
+    return path
+
+
+def default_checkpoint(folder: Path) -> str:
+    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it has neither."""
+    latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
+    if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
+        return averaged[0]
+    return latest[0] if latest else ""
+
+
+def read_checkpoint(path: str) -> Checkpoint:
+    """Returns the content of a checkpoint.
+
+    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor, or has weights that are not numbers.
+    """
+    with open_checkpoint(path) as reader:
+        if reader.has_tensor("global_step"):
+            raise UserError(f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import")
+        prefix, suffix = "weights/", _key("")
+        dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
+        if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
+            raise ValueError(f"{wrong_keys[0]} is not float32")
+        weights = {_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes}
+        if not all(np.isfinite(weight).all() for weight in weights.values()):
+            raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
+        return Checkpoint(
+            weights=weights,
+            step=int(reader.get_tensor(_key("step"))),
+            vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
+        )
+
+
+def read_value(path: str, name: str) -> Any:
+    """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value cannot be read."""
+    with suppress(UserError), open_checkpoint(path) as reader:
+        return reader.get_tensor(_key(name))
+    return None
+
+
+def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: str, cure: str) -> None:
+    """Sets a model's variables to the weights of a checkpoint.
+
+    Args:
+        model: the model to change.
+        content: the checkpoint's content.
+        checkpoint: the checkpoint's path, for error messages.
+        hparams: what error messages call the model's hparams, e.g. "hparams.json".
+        cure: advice to the user, which ends the error messages.
+
+    Raises:
+        UserError: the weights of the model and of the checkpoint differ in their names or shapes.
+    """
+    unused = content.weights.keys() - {variable.path for variable in model.trainable_variables}
+    if unused:
+        raise UserError(f"{checkpoint}: the model of {hparams} has no weight {min(unused)}; {cure}")
+    for variable in model.trainable_variables:
+        value = content.weights.get(variable.path)
+        if value is None or value.shape != tuple(variable.shape):
+            shape = "none" if value is None else list(value.shape)
+            raise UserError(
+                f"{checkpoint}: weight {variable.path} has shape {shape}, the model of {hparams} needs "
+                f"{list(variable.shape)}; {cure}"
+            )
+    for variable in model.trainable_variables:
+        variable.assign(content.weights[variable.path])
+
+
+@contextmanager
+def open_checkpoint(path: str) -> Iterator[Any]:
+    """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
+    import tensorflow as tf  # imported here, because the import takes seconds
+
+    with suppress(FileNotFoundError, NotADirectoryError):  # the reader below reports missing files
+        for file in Path(path).parent.iterdir():
+            if file.name.startswith(f"{Path(path).name}."):
+                require_regular(file)
+    try:
+        with plain_path(path) as readable:
+            yield tf.train.load_checkpoint(readable)
+    except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        if not Path(f"{path}.index").exists():  # a run that deletes or replaces a checkpoint deletes the index first
+            raise UserError(
+                f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
+            ) from None
+        refuse_unreadable(path)
+        raise UserError(
+            f"{path}: this checkpoint is damaged ({shortened(first_line(error))}); use another one"
+        ) from None
+
+
+def refuse_unreadable(path: str) -> None:
+    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
+
+    TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
+    """
+    for file in Path(path).parent.glob(f"{glob.escape(Path(path).name)}.*"):
+        try:
+            with open(file, "rb") as stream:
+                while stream.read(1 << 24):
+                    pass
+        except OSError as error:
+            raise UserError(
+                f"{file}: cannot be read ({error.strerror or error}); check the disk and the permissions, then run the "
+                "same command again"
+            ) from None
+
+
+@contextmanager
+def plain_path(checkpoint: str) -> Iterator[str]:
+    """Returns a context that provides a path under which TensorFlow can read a checkpoint.
+
+    If `checkpoint` has one of `PATTERN_CHARACTERS`, the context creates links to the checkpoint's files in a temporary
+    folder, and provides the path of the links.
+    """
+    path = Path(checkpoint)
+    if not set(PATTERN_CHARACTERS) & set(checkpoint):
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
+            Path(folder, CHECKPOINT + file.name.removeprefix(path.name)).symlink_to(file.absolute())
+        yield str(Path(folder, CHECKPOINT))
+
+
+def _key(name: str) -> str:
+    """Returns the key under which tf.train.Checkpoint stores the variable `name`."""
+    return f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _unescaped(name: str) -> str:
+    """Returns a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a single dot."""
+    return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

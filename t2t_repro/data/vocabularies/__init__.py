@@ -1,0 +1,1 @@
+"""Vocabularies: subwords, words and bytes, in Python and as TensorFlow operations."""

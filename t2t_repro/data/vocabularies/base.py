@@ -1,0 +1,136 @@
+"""The interface of vocabularies. `vocabulary.py` and `t2t_vocabularies.py` hold the four kinds.
+
+In shapes, V is the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import whole_file
+
+MAX_PIECES = 1_000_000
+"""Maximum number of pieces in a vocabulary file."""
+
+
+class Vocabulary(abc.ABC):
+    """Encodes text as ids, and decodes ids to text. Id 0 is padding and id 1 is the end of a text.
+
+    If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources.
+
+    Args:
+        model: contents of the vocabulary's file.
+        source: name of the file, for error messages.
+
+    Raises:
+        UserError: if the contents are not a vocabulary of this kind, or are damaged.
+    """
+
+    kind: ClassVar[str]
+    """Name of the kind of vocabulary. tensor2tensor's kinds have the names of its VocabType."""
+    suffix: ClassVar[str]
+    """End of the names of our files of this kind."""
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        self.model, self.source = model, source
+        self._sources: Vocabulary | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Makes `pickle` store the file's contents and name. t2t-datagen sends vocabularies to other processes."""
+        return type(self), (self.model, self.source), {"_sources": self._sources}
+
+    @property
+    def sources(self) -> Vocabulary:
+        """The vocabulary of the sources: this vocabulary, or another one if `with_sources` was called."""
+        return self._sources or self
+
+    @property
+    def separate_source_size(self) -> int:
+        """Number of ids in the vocabulary of the sources; 0 if sources and targets share one vocabulary."""
+        return self._sources.size if self._sources else 0
+
+    def with_sources(self, sources: Vocabulary) -> Vocabulary:
+        """Returns this vocabulary for targets, together with a vocabulary for sources. They may be the same."""
+        vocabulary = copy.copy(self)
+        vocabulary._sources = sources if sources.fingerprint != self.fingerprint else None
+        return vocabulary
+
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
+
+        White space around a text would have tokens that hardly occur in training.
+        """
+        return self.sources.encode([text.strip() for text in texts])
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each target or prefix, with the end id, without the white space around it."""
+        return self.encode([text.strip() for text in texts])
+
+    def save(self, path: str | Path) -> None:
+        """Writes the vocabulary to a file. An error leaves no partial file."""
+        with whole_file(path) as file:
+            file.write(self.model)
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that identify the vocabulary, and also that of the sources if it is another one."""
+        fingerprint = hashlib.sha256(self._hashed()).hexdigest()[:12]
+        if self._sources:
+            fingerprint = hashlib.sha256(f"{self._sources.fingerprint} {fingerprint}".encode()).hexdigest()[:12]
+        return fingerprint
+
+    def _hashed(self) -> bytes:
+        """Returns the bytes whose hash identifies this vocabulary."""
+        return self.model
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of ids in the vocabulary."""
+
+    @property
+    def is_byte(self) -> np.ndarray:
+        """bool [V]: True for each id that stands for a single byte of a character outside the alphabet."""
+        return np.zeros(self.size, bool)
+
+    def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
+        """Returns the strings in `symbols` that the vocabulary does not encode as a single id in every text."""
+        return list(symbols)
+
+    def check(self, text: str) -> None:  # noqa: B027  (most kinds need no check)
+        """Raises UserError if the vocabulary lacks a word of a text. Only a token vocabulary can lack words."""
+
+    @abc.abstractmethod
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        """Returns the ids of each text, including the end id.
+
+        Args:
+            num_threads: number of threads of a SentencePiece vocabulary; -1 for one per core. Other kinds use one.
+
+        Raises:
+            UserError: if the vocabulary cannot encode a text.
+        """
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns the piece of each id, as the vocabulary's file writes it.
+
+        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal of t2t-decoder.
+        """
+        if outside := [number for number in ids if not 0 <= number < self.size]:
+            raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")
+        return self._pieces(ids)
+
+    @abc.abstractmethod
+    def _pieces(self, ids: Sequence[int]) -> list[str]: ...
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""

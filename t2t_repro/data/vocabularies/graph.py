@@ -1,0 +1,212 @@
+"""The vocabularies as TensorFlow operations, for the exported graph.
+
+Each class here encodes and decodes as the vocabulary in t2t_vocabularies.py whose name it contains; a test compares
+them. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
+
+In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in parentheses have
+another size in each row (they are ragged).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import tensorflow as tf
+import tensorflow_text
+
+from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.data.vocabularies.base import Vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import (
+    RESERVED,
+    UNDEFINED,
+    ByteVocabulary,
+    SubwordVocabulary,
+    TokenVocabulary,
+    escaped,
+)
+from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
+
+MAX_TOKEN_BYTES = 1 << 30
+"""Maximum length of a token for TensorFlow's search for the longest matches. No text is as long."""
+
+
+class GraphVocabulary(Protocol):
+    """A vocabulary as TensorFlow operations."""
+
+    def tokenize(self, texts: Any) -> Any:
+        """Returns the ids of strings [B], without end ids: int32 [B, (S)]."""
+
+    def detokenize(self, ids: Any) -> Any:
+        """Returns the texts of ids, int32 [B, (S)], without end and padding ids: strings [B]."""
+
+
+def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
+    """Returns the vocabulary as TensorFlow operations."""
+    if isinstance(vocabulary, SubwordVocabulary):
+        return GraphSubwordVocabulary(vocabulary)
+    if isinstance(vocabulary, TokenVocabulary):
+        return GraphTokenVocabulary(vocabulary)
+    if isinstance(vocabulary, ByteVocabulary):
+        return GraphByteVocabulary()
+    with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
+        tokenizer: GraphVocabulary = tensorflow_text.SentencepieceTokenizer(
+            model=vocabulary.model, out_type=tf.int32, add_eos=False
+        )
+    return tokenizer
+
+
+def differences(vocabulary: Vocabulary) -> str:
+    """Returns a sentence that says which texts the graph treats in another way than the vocabulary, or ""."""
+    if isinstance(vocabulary, TokenVocabulary) and vocabulary.unknown_id is None:
+        return "the exported model ignores words that its vocabulary lacks; t2t-decoder refuses them"
+    return ""
+
+
+class GraphSubwordVocabulary(tf.Module):
+    """`SubwordVocabulary` as TensorFlow operations."""
+
+    def __init__(self, vocabulary: SubwordVocabulary) -> None:
+        super().__init__()
+        self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
+        self._piece_of = _pieces_table(vocabulary)
+        self._id_of = _table(vocabulary.id_of, tf.string, tf.int64, -1)
+        self._escapes = _escapes(vocabulary.alphabet)
+        # For tokens without matches, because one of their characters is in the alphabet but is not a subtoken.
+        has_others = not vocabulary.alphabet <= vocabulary.single_characters
+        self._other_escapes = _escapes(vocabulary.single_characters) if has_others else None
+        self._matcher = tensorflow_text.WordpieceTokenizer(
+            self._id_of,
+            suffix_indicator="",
+            max_bytes_per_word=MAX_TOKEN_BYTES,
+            max_chars_per_token=vocabulary.longest,
+            unknown_token=None,
+        )
+
+    def tokenize(self, texts: Any) -> Any:
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        flat, rows = codes.flat_values, codes.value_rowids()
+        is_alphanumeric = self._is_alphanumeric(flat)
+        is_new = (rows[1:] != rows[:-1]) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
+        starts = tf.where(tf.pad(is_new, [[1, 0]], constant_values=True)[: tf.size(flat)])[:, 0]
+        tokens = tf.RaggedTensor.from_row_starts(flat, starts)  # codes [N, (characters)]
+        rows = tf.gather(rows, starts)
+        is_other_row = rows[1:] != rows[:-1]
+        is_edge = tf.pad(is_other_row, [[1, 0]], constant_values=True) | tf.pad(
+            is_other_row, [[0, 1]], constant_values=True
+        )
+        is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
+        is_kept = ~is_space | is_edge[: tf.size(starts)]
+        tokens = tf.ragged.boolean_mask(tokens, is_kept)
+        ids = self._matches(tokens)
+        rows = tf.boolean_mask(rows, is_kept)
+        tokens = tf.RaggedTensor.from_value_rowids(ids, rows, nrows=codes.nrows())
+        return tf.cast(tokens.merge_dims(1, 2), tf.int32)
+
+    def _matches(self, tokens: Any) -> Any:
+        """Returns the ids, int64 [N, (ids)], of tokens, which are codes [N, (characters)]."""
+        escaped_tokens = _escaped(tokens, self._escapes)
+        ids = self._matcher.tokenize(escaped_tokens)
+        if self._other_escapes is None:
+            return ids
+        has_matches = ids[:, :1].flat_values >= 0
+        return self._matcher.tokenize(tf.where(has_matches, escaped_tokens, _escaped(tokens, self._other_escapes)))
+
+    def _is_alphanumeric(self, codes: Any) -> Any:
+        """Returns bool [N] for the codes [N] of characters."""
+        return tf.searchsorted(self._changes, codes, side="right") % 2 == 1
+
+    def detokenize(self, ids: Any) -> Any:
+        joined = tf.strings.reduce_join(ids.with_flat_values(self._piece_of.lookup(ids.flat_values)), axis=1)
+        tokens = tf.strings.split(joined, "_")
+        tokens = tf.ragged.boolean_mask(tokens, tokens != "")
+        texts, rows = _unescaped(tokens.flat_values), tokens.value_rowids()
+        is_alphanumeric = self._is_alphanumeric(tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values)
+        has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & (rows[1:] == rows[:-1])
+        spaces = tf.where(tf.pad(has_space, [[1, 0]])[: tf.size(texts)], " ", "")
+        return tf.strings.reduce_join(tokens.with_flat_values(spaces + texts), axis=1)
+
+
+class GraphTokenVocabulary(tf.Module):
+    """`TokenVocabulary` as TensorFlow operations. Without a token for unknown words, it ignores such words."""
+
+    def __init__(self, vocabulary: TokenVocabulary) -> None:
+        super().__init__()
+        self._size = vocabulary.size
+        self._piece_of = _pieces_table(vocabulary)
+        self._id_of = _table(vocabulary.id_of, tf.string, tf.int32, vocabulary.unknown_id or -1)
+
+    def tokenize(self, texts: Any) -> Any:
+        words = tf.strings.split(tf.strings.regex_replace(texts, WHITE_SPACE, " "), " ")
+        words = tf.ragged.boolean_mask(words, words != "")
+        ids = words.with_flat_values(self._id_of.lookup(words.flat_values))
+        return tf.ragged.boolean_mask(ids, ids >= 0)
+
+    def detokenize(self, ids: Any) -> Any:
+        ids = tf.ragged.boolean_mask(ids, ids < self._size)
+        words = ids.with_flat_values(self._piece_of.lookup(ids.flat_values))
+        return tf.strings.reduce_join(words, axis=1, separator=" ")
+
+
+class GraphByteVocabulary(tf.Module):
+    """`ByteVocabulary` as TensorFlow operations."""
+
+    def tokenize(self, texts: Any) -> Any:
+        # In ISO-8859-1, the code of a character is its byte.
+        return tf.strings.unicode_decode(texts, "ISO-8859-1") + len(RESERVED)
+
+    def detokenize(self, ids: Any) -> Any:
+        is_byte = (ids >= len(RESERVED)) & (ids < len(RESERVED) + 256)
+        codes = tf.ragged.boolean_mask(ids, is_byte) - len(RESERVED)
+        all_bytes = tf.constant([bytes([byte]) for byte in range(256)])
+        texts = tf.strings.reduce_join(codes.with_flat_values(tf.gather(all_bytes, codes.flat_values)), axis=1)
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+def _table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
+    keys = tf.constant(list(values), key_type)
+    initializer = tf.lookup.KeyValueTensorInitializer(keys, tf.constant(list(values.values()), value_type))
+    return tf.lookup.StaticHashTable(initializer, default)
+
+
+def _pieces_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
+    """Returns a table from ids to pieces. Other ids have empty pieces."""
+    return _table(dict(enumerate(vocabulary.pieces(range(vocabulary.size)))), tf.int32, tf.string, "")
+
+
+def _escapes(alphabet: set[str]) -> tf.lookup.StaticHashTable:
+    """Returns a table from the codes of an alphabet's characters to what `escaped` writes for them."""
+    return _table({ord(char): escaped(char, alphabet)[:-1] for char in sorted(alphabet)}, tf.int32, tf.string, "")
+
+
+def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
+    """Returns tokens, codes [N, (characters)], as `escaped` does: strings [N]."""
+    as_numbers = tf.strings.join(["\\", tf.strings.as_string(tokens.flat_values), ";"])
+    characters = escapes.lookup(tokens.flat_values)
+    characters = tf.where(characters == "", as_numbers, characters)
+    return tf.strings.reduce_join(tokens.with_flat_values(characters), axis=1) + "_"
+
+
+def _unescaped(tokens: Any) -> Any:
+    """Returns escaped tokens, strings [N] without "_", as `unescaped` does."""
+    parts = tf.strings.split(tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_"), "_")
+    texts = parts.flat_values
+    digits = tf.strings.regex_replace(texts, r"^\\0*([0-9]+);$", r"\1")
+    is_code = tf.strings.regex_full_match(texts, r"\\[0-9]+;")
+    # A number with more than seven digits is not a character.
+    is_short = is_code & (tf.strings.length(digits) <= len(str(sys.maxunicode)))
+    codes = tf.strings.to_number(tf.where(is_short, digits, str(sys.maxunicode + 1)), tf.int32)
+    codes = tf.where(codes > sys.maxunicode, ord(UNDEFINED), codes)
+    # unicode_encode writes U+FFFD for lone surrogates.
+    texts = tf.where(is_code, tf.strings.unicode_encode(codes[:, None], "UTF-8"), texts)
+    texts = tf.where(texts == r"\u", "_", tf.where(texts == r"\\", "\\", texts))
+    return tf.strings.reduce_join(parts.with_flat_values(texts), axis=1)
+
+
+@functools.cache
+def _alphanumeric_changes() -> list[int]:
+    """Returns the codes of characters at which `str.isalnum` becomes true or false, in ascending order."""
+    flags = [chr(code).isalnum() for code in range(sys.maxunicode + 1)] + [False]
+    return [code for code, flag in enumerate(flags) if flag != flags[code - 1]]

@@ -1,0 +1,294 @@
+"""tensor2tensor's text encoders as vocabularies: SubwordTextEncoder, TokenTextEncoder and ByteTextEncoder.
+
+They encode and decode as tensor2tensor 1.15.7 does, with the end id added. The rules were written down from its
+text_encoder.py and tokenizer.py.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from t2t_repro.data.vocabularies.base import MAX_PIECES, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, refuse_surrogates
+from t2t_repro.errors import UserError, shortened
+
+RESERVED = ("<pad>", "<EOS>")
+"""Pieces of the ids 0 and 1. No text is encoded as these ids."""
+TOKENS = re.compile(r"[^\W_]+|[\W_]+")
+"""Matches the tokens of a text: runs of letters and digits, and runs of other characters. In Python, `[^\\W_]` and
+`str.isalnum` mean exactly the Unicode categories L and N, which are tensor2tensor's alphanumeric characters."""
+ESCAPE_CHARACTERS = "\\_u;0123456789"
+"""Characters with which a subword vocabulary escapes others. Each must be a subtoken, so that all text has ids."""
+ESCAPE = re.compile(r"\\u|\\\\|\\([0-9]+);")
+UNDEFINED = "\u3013"
+"""Text of an escape whose number is not a character, as in tensor2tensor."""
+UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
+"""A token vocabulary encodes a word that it lacks as the first of these words that it has."""
+MAX_PIECE_LENGTH = 1000
+"""Maximum number of characters of a piece. tensor2tensor's default is 200. Encoding takes longer with long pieces."""
+MAX_CACHED_TOKENS = 1 << 18
+"""Maximum number of tokens whose ids a subword vocabulary remembers."""
+BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
+"""Contents of the file of a byte vocabulary."""
+
+
+class _T2TVocabulary(Vocabulary):
+    """Base class of tensor2tensor's vocabularies. A subclass has `_ids` and `_text`."""
+
+    _all_pieces: list[str]
+
+    def _hashed(self) -> bytes:
+        # Two kinds can read the same file differently, so the kind is part of the hash.
+        return self.kind.encode() + self.model
+
+    @property
+    def size(self) -> int:
+        return len(self._all_pieces)
+
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        return [[*self._ids(text), EOS_ID] for text in texts]
+
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._all_pieces[number] for number in ids]
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        size = self.size
+        lists = ([int(number) for number in sequence[: output_length(sequence)]] for sequence in ids)
+        return [self._text([number for number in numbers if number < size]) for numbers in lists]
+
+    @abc.abstractmethod
+    def _ids(self, text: str) -> list[int]:
+        """Returns the ids of a text without the end id."""
+
+    @abc.abstractmethod
+    def _text(self, ids: list[int]) -> str:
+        """Returns the text of ids of the vocabulary."""
+
+
+class SubwordVocabulary(_T2TVocabulary):
+    """tensor2tensor's SubwordTextEncoder.
+
+    It cuts a text into tokens (see `TOKENS`) and drops single spaces between tokens. In each token, it escapes
+    characters outside the alphabet and adds "_". Then it repeatedly takes the longest subtoken with which the rest of
+    the token begins. Decoding restores every text. It returns a lone surrogate if the ids spell the escape of one.
+
+    If a character is in the alphabet but is not a subtoken by itself, tensor2tensor fails on some tokens with that
+    character. This class escapes all such characters of the token instead.
+    """
+
+    kind, suffix = "subwords", ".subwords"
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        super().__init__(model, source)
+        self._all_pieces = _subtokens(_lines(model, source), source)
+        self.id_of = _ids_by_piece(self._all_pieces, source)
+        self.alphabet = set(ESCAPE_CHARACTERS).union(*self._all_pieces)
+        self.single_characters = {piece for piece in self.id_of if len(piece) == 1}
+        if missing := [char for char in ESCAPE_CHARACTERS if char not in self.single_characters]:
+            raise UserError(
+                f"{source}: has no subtoken {missing[0]!r}, which all subword vocabularies of tensor2tensor have; "
+                "it is truncated or of another kind; copy it again"
+            )
+        self.longest = max(map(len, self.id_of))
+        self._ids_of_token = _Cache(self)
+
+    def _ids(self, text: str) -> list[int]:
+        tokens = TOKENS.findall(text)
+        ids = list(chain.from_iterable(map(self._ids_of_token.__getitem__, tokens)))  # no ids for the token " "
+        if tokens and tokens[0] == " ":
+            ids[:0] = self.ids_of_token(" ")
+        if len(tokens) > 1 and tokens[-1] == " ":
+            ids += self.ids_of_token(" ")
+        return ids
+
+    def ids_of_token(self, token: str) -> tuple[int, ...]:
+        """Returns the ids of a token."""
+        ids = self._longest_matches(escaped(token, self.alphabet))
+        if ids is None:
+            ids = self._longest_matches(escaped(token, self.single_characters))
+        assert ids is not None  # each character is a subtoken
+        return tuple(ids)
+
+    def _longest_matches(self, token: str) -> list[int] | None:
+        """Returns the ids of an escaped token, or None if no subtoken matches at some position."""
+        ids, start, length = [], 0, len(token)
+        while start < length:
+            for end in range(min(length, start + self.longest), start, -1):
+                if (number := self.id_of.get(token[start:end])) is not None:
+                    break
+            else:
+                return None
+            ids.append(number)
+            start = end
+        return ids
+
+    def _text(self, ids: list[int]) -> str:
+        joined = "".join(map(self._all_pieces.__getitem__, ids))
+        tokens = [unescaped(token) for token in joined.split("_") if token]
+        text, was_alphanumeric = [], False
+        for token in tokens:
+            is_alphanumeric = token[0].isalnum()
+            if was_alphanumeric and is_alphanumeric:
+                text.append(" ")
+            text.append(token)
+            was_alphanumeric = is_alphanumeric
+        return "".join(text)
+
+
+class _Cache(dict[str, tuple[int, ...]]):
+    """The ids of tokens that a subword vocabulary has encoded. A single space has no ids here."""
+
+    def __init__(self, vocabulary: SubwordVocabulary) -> None:
+        super().__init__()
+        self._vocabulary = vocabulary
+
+    def __missing__(self, token: str) -> tuple[int, ...]:
+        if len(self) >= MAX_CACHED_TOKENS:
+            self.clear()
+        ids = self[token] = () if token == " " else self._vocabulary.ids_of_token(token)
+        return ids
+
+
+def escaped(token: str, alphabet: set[str]) -> str:
+    """Returns a token with "_" and "\\" escaped, other characters outside `alphabet` as "\\CODE;", and "_" added."""
+    token = token.replace("\\", "\\\\").replace("_", "\\u")
+    return "".join(char if char in alphabet else f"\\{ord(char)};" for char in token) + "_"
+
+
+def unescaped(token: str) -> str:
+    """Returns an escaped token, without its final "_", as text."""
+    return ESCAPE.sub(_character, token) if "\\" in token else token
+
+
+def _character(escape: re.Match[str]) -> str:
+    if not escape[1]:
+        return "_" if escape[0] == "\\u" else "\\"
+    try:
+        return chr(int(escape[1]))
+    except (ValueError, OverflowError):
+        return UNDEFINED
+
+
+def _lines(model: bytes, source: str) -> list[str]:
+    """Returns the lines of a vocabulary file without white space at their ends. Only a newline ends a line."""
+    if (count := model.count(b"\n")) > MAX_PIECES:
+        raise UserError(f"{source}: has {count:,} lines, more than {MAX_PIECES:,}; use a smaller vocabulary")
+    lines = []
+    for number, line in enumerate(model.removesuffix(b"\n").split(b"\n"), 1):
+        try:
+            lines.append(line.decode("utf-8").rstrip())
+        except UnicodeDecodeError:
+            raise UserError(f"{source}:{number}: not UTF-8; copy the vocabulary again") from None
+    lines[0] = lines[0].removeprefix("\ufeff")
+    if len(lines) <= len(RESERVED):
+        raise UserError(f"{source}: has only {len(lines)} lines; copy the vocabulary again")
+    return lines
+
+
+def _subtokens(lines: list[str], source: str) -> list[str]:
+    """Returns the subtokens in the lines of a file, which are either all in quotation marks or not.
+
+    A newline as a subtoken makes two lines with one quotation mark each. As in tensor2tensor, these are two empty
+    subtokens, which no text contains. In a file without quotation marks, tensor2tensor also reads "'" as empty.
+    """
+    is_quoted = lines[0][:1] in ("'", '"')
+    subtokens = []
+    for number, line in enumerate(lines, 1):
+        has_quotes = line[:1] in ("'", '"') and line[-1] == line[0]
+        if is_quoted and not has_quotes:
+            raise UserError(
+                f"{source}:{number}: {shortened(repr(line))} is not in quotation marks, unlike line 1; copy the "
+                "vocabulary again"
+            )
+        subtokens.append(line[1:-1] if has_quotes else line)
+    for number, (subtoken, reserved) in enumerate(zip(subtokens, RESERVED, strict=False), 1):
+        if subtoken.removesuffix("_") != reserved:
+            raise UserError(
+                f"{source}:{number}: must be {reserved}, not {shortened(repr(subtoken))}; use a vocabulary of "
+                "tensor2tensor's SubwordTextEncoder"
+            )
+    return subtokens
+
+
+def _ids_by_piece(pieces: list[str], source: str) -> dict[str, int]:
+    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last line counts.
+
+    Raises UserError if a piece is too long.
+    """
+    ids: dict[str, int] = {}
+    for number, piece in enumerate(pieces):
+        if number < len(RESERVED) or not piece:
+            continue
+        if len(piece) > MAX_PIECE_LENGTH:
+            raise UserError(
+                f"{source}:{number + 1}: has {len(piece):,} characters, more than {MAX_PIECE_LENGTH:,}; copy the "
+                "vocabulary again"
+            )
+        ids[piece] = number
+    return ids
+
+
+class TokenVocabulary(_T2TVocabulary):
+    """tensor2tensor's TokenTextEncoder: a word between white space is a token.
+
+    Decoding joins the tokens with spaces.
+    """
+
+    kind, suffix = "tokens", ".tokens"
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        super().__init__(model, source)
+        self._all_pieces = [line.strip() for line in _lines(model, source)]
+        self.id_of = _ids_by_piece(self._all_pieces, source)
+        self.unknown_id = next((self.id_of[word] for word in UNKNOWN_WORDS if word in self.id_of), None)
+        """Id of words that the vocabulary lacks, or None if such words are errors."""
+
+    def _ids(self, text: str) -> list[int]:
+        """Returns the ids of a text. Raises UserError if the vocabulary lacks a word and has no `unknown_id`."""
+        words = text.split()
+        ids = [self.id_of.get(word, self.unknown_id) for word in words]
+        word_ids = [number for number in ids if number is not None]
+        if len(word_ids) < len(ids):
+            raise UserError(
+                f"{self.source}: has no word {shortened(repr(words[ids.index(None)]))}; change the text, or use a "
+                f"vocabulary that has {UNKNOWN_WORDS[0]} for unknown words"
+            )
+        return word_ids
+
+    def check(self, text: str) -> None:
+        if self.unknown_id is None:
+            self._ids(text)
+
+    def _text(self, ids: list[int]) -> str:
+        return " ".join(map(self._all_pieces.__getitem__, ids))
+
+
+class ByteVocabulary(_T2TVocabulary):
+    """tensor2tensor's ByteTextEncoder: each byte of the text in UTF-8 is a token.
+
+    Decoding replaces bytes that are not UTF-8 by U+FFFD.
+    """
+
+    kind, suffix = "character", ".bytes"
+
+    def __init__(self, model: bytes = BYTES_MODEL, source: str = "vocabulary") -> None:
+        super().__init__(model, source)
+        if model != BYTES_MODEL:
+            raise UserError(f"{source}: must be the line {BYTES_MODEL.decode().strip()!r}; write it")
+        self._all_pieces = [*RESERVED, *_byte_pieces()]
+
+    def _ids(self, text: str) -> list[int]:
+        refuse_surrogates(text)
+        return [byte + len(RESERVED) for byte in text.encode("utf-8")]
+
+    def _text(self, ids: list[int]) -> str:
+        return bytes(number - len(RESERVED) for number in ids).decode("utf-8", "replace")
+
+
+def _byte_pieces() -> Iterator[str]:
+    """Yields a name for each byte: a visible ASCII character itself, and other bytes in the form <0x0A>."""
+    for byte in range(256):
+        yield chr(byte) if 0x20 < byte < 0x7F else f"<0x{byte:02X}>"

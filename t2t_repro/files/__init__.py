@@ -1,0 +1,1 @@
+"""Files: atomic outputs, locks, text, JSON, and files that may be damaged or hostile."""

@@ -1,0 +1,109 @@
+"""Dataclasses as JSON files: writing them, reading them, and checking their names and types."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.untrusted import parse_json, read_text
+
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 1 << 23
+"""Maximum size of a `JsonFile`, in bytes. The largest is the description of a data directory, which lists up to 10,000
+shards with less than 600 bytes each."""
+MAX_STRING = 4096
+"""Maximum length of a string in a JSON file. The longest path on Linux has this length."""
+
+
+def to_json(values: Any) -> str:
+    """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the class definition."""
+    return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
+
+
+def finite(number: float) -> float | None:
+    """Returns a number, or None for NaN and infinities, which JSON does not have."""
+    return number if math.isfinite(number) else None
+
+
+def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
+    """Raises UserError if `fields` has a name that dataclass `kind` does not have, or a value of the wrong type.
+
+    Args:
+        source: where the values come from, for error messages.
+    """
+    hints = typing.get_type_hints(kind)
+    types = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    for name, value in fields.items():
+        if name not in types:
+            raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
+        try:
+            check_type(name, value, types[name])
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
+        if isinstance(value, str) and len(value) > MAX_STRING:
+            raise UserError(f"{source}: {name}={shortened(repr(value))} must have at most {MAX_STRING} characters")
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool is not an int."""
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{name}={shortened(repr(value))} must be of type {kind.__name__}")
+
+
+def from_json(kind: type[T], text: str, source: str) -> T:
+    """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get their defaults.
+
+    Args:
+        kind: the dataclass.
+        text: the JSON.
+        source: name of the file, for error messages.
+
+    Raises:
+        UserError: `text` is not a JSON object, a field is unknown, a field without default is missing, or a value has
+            the wrong type or is out of range.
+    """
+    fields = parse_json(text, source)
+    if not isinstance(fields, dict):
+        raise UserError(f"{source}: not a JSON object; restore the file")
+    check_types(kind, fields, source)
+    missing_value = dataclasses.MISSING
+    required = {
+        field.name
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.default is missing_value and field.default_factory is missing_value
+    }
+    if missing := sorted(required - fields.keys()):
+        raise UserError(f"{source}: {', '.join(missing)} is missing; restore the file")
+    try:
+        return kind(**fields)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+class JsonFile:
+    """Base class of dataclasses that can be saved as a JSON file and loaded again."""
+
+    def save(self, path: Path) -> None:
+        """Writes the fields to a JSON file, which appears only when it is complete."""
+        with whole_file(path, "w") as file:
+            file.write(to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> typing.Self:
+        """Returns an instance with the fields of the JSON file at `path`.
+
+        Raises:
+            UserError: the file is missing or damaged.
+        """
+        try:
+            return from_json(cls, read_text(path, MAX_FILE_BYTES), str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{path}: no such file") from None

@@ -1,0 +1,239 @@
+"""An LSTM that attends to the memory at each position. The query is the layer's output at the position before.
+
+The context a that attention returns is part of the layer's input: [i, f, o, g] = x W + a W_a + y' W_r + b. The other
+equations are those of `layers.lstm`. So attention is inside the loop over positions.
+
+Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, C number of
+cells, M width of the memory, A width of attention's hidden layer. Functions with a loop over positions take and return
+tensors whose first dimension is T.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Tensor, float32, outer_shape
+from t2t_repro.rivals.additive_attention import AdditiveAttention, Memory
+from t2t_repro.rivals.lstm import (
+    LSTM,
+    Slopes,
+    State,
+    Step,
+    before,
+    first_step,
+    lstm_step,
+    outer_product,
+    product,
+    projected,
+    projection_gradient,
+)
+
+
+class Kernels(NamedTuple):
+    """The weights that the loop uses, as tensors."""
+
+    query: Tensor
+    """W_q [D, A], in the dtype of the products."""
+    vector: Tensor
+    """v [A], float32."""
+    gates: Tensor
+    """W_a above W_r, [M + D, 4 C], in the dtype of the products."""
+    projection: Tensor | None = None
+    """P [C, D], in the dtype of the products; None for a layer without a projection."""
+
+    def transposed(self) -> Kernels:
+        """Returns the kernels, with all matrices transposed."""
+        projection = None if self.projection is None else ops.transpose(self.projection)
+        return Kernels(ops.transpose(self.query), self.vector, ops.transpose(self.gates), projection)
+
+
+class Attended(NamedTuple):
+    """The layer's results at all positions, float32."""
+
+    output: Tensor
+    """y [T, B, D]."""
+    context: Tensor
+    """a [T, B, M]."""
+    weights: Tensor
+    """Attention weights [T, B, S]. They have no gradient, except through the contexts."""
+
+
+def attend(query: Tensor, memory: Memory, vector: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the context [B, M] and the attention weights [B, S] of one projected query q W_q [B, A], float32."""
+    hidden = ops.tanh(query[:, None] + memory.keys)
+    weights = ops.softmax(ops.matmul(hidden, vector[:, None])[..., 0] + memory.bias)
+    return float32(ops.matmul(ops.cast(weights, memory.values.dtype)[:, None], memory.values)[:, 0]), weights
+
+
+class Gradients(NamedTuple):
+    """Gradients that the backward loop computes at one position, float32."""
+
+    output: Tensor
+    """Gradient of the output of the position before, [B, D]."""
+    cell: Tensor
+    """Gradient of the cell of the position before, [B, C]."""
+    sums: Tensor
+    """Gradient of [i, f, o, g], [B, 4 C]."""
+    context: Tensor
+    """Gradient of the context, [B, M]."""
+    query: Tensor
+    """Gradient of the projected query, [B, A]."""
+    keys: Tensor
+    """Gradient of the projected keys, [B, S, A]."""
+    vector: Tensor
+    """Gradient of v, [A]."""
+
+
+class Backward:
+    """The loop backward over the positions of an attentive LSTM.
+
+    Args:
+        memory: the memory that the layer attended to.
+        kernels: the layer's weights.
+        steps: results of the LSTM's steps, [T, B, ...].
+        weights: attention weights [T, B, S].
+    """
+
+    def __init__(self, memory: Memory, kernels: Kernels, steps: Step, weights: Tensor) -> None:
+        self.memory, self.kernels, self.weights = memory, kernels, weights
+        self.outputs_before = before(steps.output)
+        shape = (*ops.shape(steps.output)[:2], kernels.vector.shape[0])
+        self.queries = ops.reshape(
+            product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape
+        )
+        self.slopes = Slopes.of(steps, before(steps.cell))
+        self.transposed = kernels.transposed()
+
+    def run(self, outputs: Tensor, contexts: Tensor) -> Gradients:
+        """Returns the gradients at all positions [T, ...], given those of the outputs and of the contexts."""
+        positions, (batch, source) = ops.arange(ops.shape(outputs)[0]), ops.shape(self.memory.keys)[:2]
+        width, memory_width, hidden_width = outputs.shape[-1], contexts.shape[-1], self.memory.keys.shape[-1]
+        cells = self.slopes.cell.shape[-1]
+
+        def step_back(later: Gradients, t: Tensor) -> tuple[Gradients, Gradients]:
+            unprojected = projected(outputs[t] + later.output, self.transposed.projection)
+            sums, cell = self.slopes.step_back(t, unprojected, later.cell)
+            gate_inputs = product(sums, self.transposed.gates)
+            context = contexts[t] + gate_inputs[:, :memory_width]
+            query, keys, vector = self.attention(t, context)
+            output = gate_inputs[:, memory_width:] + product(query, self.transposed.query)
+            gradients = Gradients(output, cell, sums, context, query, keys, vector)
+            return gradients, gradients
+
+        widths = (width, cells, 4 * cells, memory_width, hidden_width)
+        shapes = [*((batch, count) for count in widths), (batch, source, hidden_width), (hidden_width,)]
+        zeros = Gradients(*map(ops.zeros, shapes))
+        return ops.scan(step_back, zeros, positions, reverse=True)[1]
+
+    def attention(self, t: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the gradients of query, keys and v at position t, given the gradient of the context [B, M]."""
+        values, weights = self.memory.values, self.weights[t]
+        upstream = float32(ops.matmul(values, ops.cast(context, values.dtype)[..., None])[..., 0])
+        logits = weights * (upstream - ops.sum(weights * upstream, axis=-1, keepdims=True))
+        hidden = ops.tanh(self.queries[t][:, None] + self.memory.keys)
+        vector = ops.matmul(ops.reshape(logits, (1, -1)), ops.reshape(hidden, (-1, hidden.shape[-1])))[0]
+        keys = logits[..., None] * ((1.0 - hidden * hidden) * self.kernels.vector)
+        return ops.sum(keys, axis=1), keys, vector
+
+
+def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended:
+    """Returns the outputs, contexts and attention weights of all positions.
+
+    The gradient is written by hand, for the reason in `layers.lstm.lstm`.
+
+    Args:
+        inputs: x W + b, float32 [T, B, 4 C].
+        memory: the memory to attend to.
+        kernels: the weights inside the loop.
+    """
+
+    @ops.custom_gradient
+    def results(inputs: Tensor, keys: Tensor, values: Tensor, *tensors: Tensor) -> Any:
+        # The arguments shadow the tensors outside, because only arguments receive gradients.
+        attended, kernels = Memory(memory.bias, keys, values), Kernels(*tensors)
+        dtype, batch = values.dtype, ops.shape(inputs)[1]
+
+        def step(previous: tuple, sums: Tensor) -> tuple[tuple, tuple]:
+            state = previous[0]
+            context, weights = attend(product(state.output, kernels.query), attended, kernels.vector)
+            gate_inputs = ops.concatenate([context, state.output], axis=-1)
+            lstm_results = lstm_step(sums + product(gate_inputs, kernels.gates), state.cell, kernels.projection)
+            return (lstm_results, context, weights), (lstm_results, context, weights)
+
+        width, cells, memory_width = kernels.query.shape[0], inputs.shape[-1] // 4, values.shape[-1]
+        zeros = first_step(batch, width, cells), ops.zeros((batch, memory_width)), ops.zeros_like(memory.bias)
+        _, (steps, contexts, weights) = ops.scan(step, zeros, inputs)
+
+        def gradient(*upstream: Any) -> tuple[Tensor, ...]:
+            # TensorFlow passes an argument for each of the results, and JAX one tuple.
+            output_gradients, context_gradients, _ = upstream[0] if len(upstream) == 1 else upstream
+            backward = Backward(attended, kernels, steps, weights)
+            gradients = backward.run(output_gradients, context_gradients)
+            gate_inputs = ops.concatenate([contexts, backward.outputs_before], axis=-1)
+            projection_gradients = []
+            if kernels.projection is not None:
+                output_gradients = output_gradients + before(gradients.output, is_reversed=True)
+                projection_gradients.append(projection_gradient(steps, output_gradients, dtype))
+            return (
+                gradients.sums,
+                ops.sum(gradients.keys, axis=0),
+                ops.matmul(
+                    ops.transpose(ops.cast(weights, dtype), (1, 2, 0)),  # [B, S, T]
+                    ops.transpose(ops.cast(gradients.context, dtype), (1, 0, 2)),
+                ),
+                outer_product(backward.outputs_before, gradients.query, dtype),
+                ops.sum(gradients.vector, axis=0),
+                outer_product(gate_inputs, gradients.sums, dtype),
+                *projection_gradients,
+            )
+
+        return (steps.output, contexts, weights), gradient
+
+    tensors = [tensor for tensor in kernels if tensor is not None]
+    return Attended(*results(inputs, memory.keys, memory.values, *tensors))
+
+
+class AttentiveLSTM(LSTM):
+    """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
+
+    def __init__(self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str) -> None:
+        super().__init__(hparams, width_in, precision, name)
+        widths = (self.cells,) * 4
+        self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
+        with keras.name_scope(name):
+            self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
+
+    def attend_and_read(self, x: Tensor, memory: Memory) -> Attended:
+        """Returns the layer's results for x [B, T, I], with the first two dimensions exchanged: [B, T, ...]."""
+        inputs = self.sums(ops.transpose(x, (1, 0, 2)))
+        gates = [ops.cast(kernel, self.compute_dtype) for kernel in (self.context_kernel, self.recurrent_kernel)]
+        query = ops.cast(self.attention.query_kernel, self.compute_dtype)
+        vector = float32(self.attention.vector)
+        kernels = Kernels(query, vector, ops.concatenate(gates, axis=0), self.cast_projection())
+        results = attentive_lstm(inputs, memory, kernels)
+        return Attended(*(ops.transpose(result, (1, 0, 2)) for result in results))
+
+    def sums_with_context(self, x: Tensor, contexts: Tensor) -> Tensor:
+        """Returns x W + a W_a + b, float32 [..., 4 C], for x [..., I] and the contexts [..., M]."""
+        return self.sums(x) + float32(self.product(contexts, self.context_kernel))
+
+    def attend_and_step(self, x: Tensor, state: State, memory: Memory) -> tuple[State, Tensor, Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, I], the input of each hypothesis.
+            state: the state of the B * K hypotheses before the position.
+            memory: the memory of the sentences.
+
+        Returns:
+            The state after the position, the contexts [B, K, M] and the attention weights [B, K, S].
+        """
+        state = self.with_width(state)
+        queries = ops.reshape(state.output, (*outer_shape(x), self.width))
+        contexts, weights = self.attention(queries, memory)
+        rows = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
+        return self.next_state(self.sums_with_context(*rows), state), contexts, weights

@@ -1,0 +1,197 @@
+"""ByteNet in the order of section 3 of its paper (Kalchbrenner et al. 2016): dilated convolutions without attention.
+
+The encoder's output has a position for each target position, and the decoder reads the two side by side. The paper does
+not say how the decoder's input joins them; here it is their sum. It also leaves the initial weights open.
+
+Shapes: B batch, S source length, U unfolded length, T target length, K hypotheses of a sentence, N = B * K, d inner
+width, k kernel width, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.residual import LayerNorm
+from t2t_repro.rivals.bytenet_size import dilation, unfolded_length
+from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
+from t2t_repro.rivals.encoder_decoder import EncoderDecoder
+
+
+class Linear(Layer):
+    """A linear layer, which is a convolution of kernel width 1."""
+
+    def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
+        super().__init__(precision, name)
+        self.weight = self.kernel("kernel", width_in, width_out, gain)
+        # The bias stays in float32 in every precision, because it is added to a float32 sum.
+        self.bias = self.add_weight(shape=(width_out,), initializer="zeros", name="bias", dtype="float32")
+
+    def call(self, x: Tensor) -> Tensor:
+        """Returns the linear map of x, float32."""
+        return float32(self.product(x, self.weight)) + self.bias
+
+
+class ResidualBlock(Layer):
+    """A residual block with ReLUs (figure 3, left; section 3.6), on a residual path of width 2 d.
+
+    A layer norm and a ReLU come before each of the three layers: a linear map to width d, a convolution with dilation,
+    and a linear map to width 2 d.
+
+    Args:
+        index: number of the block in its stack, which determines the dilation.
+        hparams: d, k, the dropout rate of the block's output, and the gain of the initial weights.
+        precision: dtype of weights and products, see `Layer`.
+        is_masked: True in the decoder, whose convolutions do not read later positions (section 3.4).
+    """
+
+    def __init__(self, index: int, hparams: HParams, precision: str, is_masked: bool) -> None:
+        super().__init__(precision, name := f"block_{index}")
+        width, gain = hparams.hidden_size, hparams.initializer_gain
+        self.rate, self.is_masked, self.dilation = hparams.layer_prepostprocess_dropout, is_masked, dilation(index)
+        with keras.name_scope(name):
+            widths = (2 * width, width, width)
+            self.norms = [LayerNorm(hparams, f"norm_{i}", norm_width) for i, norm_width in enumerate(widths)]
+            self.reduce = Linear(2 * width, width, gain, precision, "reduce")
+            self.convolution = Linear(hparams.kernel_height * width, width, gain, precision, "convolution")
+            self.expand = Linear(width, 2 * width, gain, precision, "expand")
+        self.shape = (hparams.kernel_height, width, width)
+
+    def convolution_input(self, x: Tensor) -> Tensor:
+        """Returns the input [..., d] of the convolution, in the layer's compute_dtype, for x [..., 2 d]."""
+        y = self.reduce(ops.relu(self.norms[0](x)))
+        return ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
+
+    def kernel_weight(self) -> Tensor:
+        """Returns the kernel [k, d, d] in the layer's compute_dtype."""
+        return ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
+
+    def block_output(self, y: Tensor) -> Tensor:
+        """Returns the block's output [..., 2 d], before the residual sum, for the convolution's output y [..., d]."""
+        y = float32(y) + self.convolution.bias
+        return self.expand(ops.relu(self.norms[2](y)))
+
+    def call(self, x: Tensor, mask: Tensor | None, seeds: Seeds | None) -> Tensor:
+        """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2 d].
+
+        Args:
+            mask: [B, T, 1], 0 for positions that the convolution must not read, else 1; None if it may read all.
+        """
+        inputs = self.convolution_input(x)
+        if mask is not None:
+            inputs = inputs * ops.cast(mask, inputs.dtype)
+        y = convolution(inputs, self.kernel_weight(), self.dilation, self.is_masked)
+        return x + dropout(self.block_output(y), self.rate, seeds)
+
+    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the output [N, 2 d] at a new position with the input x [N, 2 d], and the new cache.
+
+        `cache` has the last (k - 1) * dilation inputs of the convolution: [N, (k - 1) * dilation, d].
+        """
+        y, cache = convolution_step(self.convolution_input(x), cache, self.kernel_weight(), self.dilation)
+        return x + self.block_output(y), cache
+
+
+class ByteNet(EncoderDecoder):
+    """The model of figure 1: the decoder is stacked on the encoder (section 3.1).
+
+    Dynamic unfolding (section 3.2): the encoder computes `bytenet_size.unfolded_length` positions for a source. Decoder
+    position t reads position t of the encoder's output, and zeros after its end. As for all models, the search ends an
+    output at the source's length plus extra_length.
+
+    Args:
+        hparams: hparams.hidden_size is d; the embeddings and the residual path have width 2 d.
+        vocab_size: V, the number of entries in the vocabulary of the targets.
+        target_space_id: ignored.
+        precision: dtype of weights and products, see `Layer`.
+        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    """
+
+    has_attention = False
+
+    def __init__(
+        self,
+        hparams: HParams,
+        vocab_size: int,
+        target_space_id: int = 0,
+        precision: str = "float32",
+        source_vocab_size: int = 0,
+    ) -> None:
+        super().__init__(hparams, precision, name="bytenet")
+        self.rate, width = hparams.layer_prepostprocess_dropout, 2 * hparams.hidden_size
+        with keras.name_scope("bytenet"):
+            self.add_embeddings(vocab_size, source_vocab_size, width)
+            self.softmax = self.embedding
+            if not hparams.shared_embedding_and_softmax_weights:
+                self.softmax = Embedding(vocab_size, width, precision, name="softmax")
+            with keras.name_scope("encoder"):
+                blocks = range(hparams.encoder_layers)
+                self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
+                self.encoder_norm = LayerNorm(hparams, width=width)
+            with keras.name_scope("decoder"):
+                blocks = range(hparams.decoder_layers)
+                self.decoder = [ResidualBlock(i, hparams, precision, is_masked=True) for i in blocks]
+                self.decoder_norm = LayerNorm(hparams, width=width)
+                self.last = Linear(width, width, hparams.initializer_gain, precision, "last")
+        self.softmax_bias = self.add_weight(
+            shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
+        )
+
+    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].
+
+        U is the unfolded length of S. For shorter sources, the positions after their own unfolded length are zeros.
+        """
+        length = ops.shape(inputs)[1]
+        unfolded = unfolded_length(length)
+        lengths = unfolded_length(ops.sum(ops.cast(inputs != 0, "int32"), axis=1))
+        mask = ops.cast(ops.arange(unfolded, dtype="int32")[None] < lengths[:, None], "float32")[..., None]
+        x = ops.pad(self.embedding(inputs), ((0, 0), (0, unfolded - length), (0, 0)))
+        for block in self.encoder:
+            x = block(x, mask, seeds)
+        return self.encoder_norm(x) * mask
+
+    def decode(self, targets: Tensor, memory: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given the memory [B, U, 2 d]."""
+        length = ops.shape(targets)[1]
+        x = self.previous_embeddings(targets) + ops.pad(memory, ((0, 0), (0, length), (0, 0)))[:, :length]
+        for block in self.decoder:
+            x = block(x, None, seeds)
+        return self._logits(x, seeds)
+
+    def _logits(self, x: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the logits [..., V] of the last block's output x [..., 2 d].
+
+        The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take both to have kernel
+        width 1. Dropout after the ReLU is that of the paper's language model.
+        """
+        x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))
+        return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias
+
+    def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
+        """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, (k - 1) * dilation, d] for each decoder block."""
+        blocks = self.decoder
+        return tuple(empty_cache(hypotheses, block.shape, self.compute_dtype, block.dilation) for block in blocks)
+
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
+
+        Args:
+            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
+            t: index of the position, from 0.
+        """
+        last = ops.shape(memory)[1] - 1
+        column = ops.take(memory, ops.minimum(t, last), axis=1) * ops.cast(t <= last, memory.dtype)
+        x = ops.reshape(self.target_embedding(ids) + column[:, None], (-1, memory.shape[-1]))
+        new_cache = []
+        for block, block_cache in zip(self.decoder, cache, strict=True):
+            x, block_cache = block.step(x, block_cache)
+            new_cache.append(block_cache)
+        logits = self._logits(x, None)
+        return ops.reshape(logits, (*ops.shape(ids), logits.shape[-1])), tuple(new_cache)

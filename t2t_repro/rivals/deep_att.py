@@ -1,0 +1,128 @@
+"""Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model.
+
+The sums f that enter the gates of a layer's LSTM are also an input of the layer above. These fast-forward connections
+make a path through all layers without nonlinear functions and without recurrence.
+
+Omitted are the peephole connections of the LSTMs, which have 3 D weights in each layer. The half of f that the layer
+above reads is here the part of the input and forget gates. Dropout is only on the output of each layer.
+
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, E width of embeddings, D width of LSTMs,
+M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.rivals.additive_attention import Memory
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
+from t2t_repro.rivals.deep_att_size import embedding_width, memory_width
+from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
+
+
+def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
+    """Returns the input [Half(f), h] [..., 3 D] of a layer, for the f [..., 4 D] and h [..., D] of the layer below."""
+    return ops.concatenate([sums[..., : 2 * outputs.shape[-1]], outputs], axis=-1)
+
+
+class Column(Layer):
+    """A column of the encoder: LSTM layers of alternating directions.
+
+    Args:
+        is_reversed: true if the bottom layer reads from right to left.
+    """
+
+    def __init__(self, hparams: HParams, precision: str, name: str, is_reversed: bool) -> None:
+        super().__init__(precision, name)
+        self.rate, self.is_reversed = hparams.layer_prepostprocess_dropout, is_reversed
+        widths = [embedding_width(hparams), *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
+        with keras.name_scope(name):
+            self.layers = [LSTM(hparams, width, precision, name=f"layer_{i}") for i, width in enumerate(widths)]
+
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the top layer's outputs h [B, S, D] and sums f [B, S, 4 D], for embeddings x [B, S, E]."""
+        for i, layer in enumerate(self.layers):
+            sums = layer.sums(x)
+            is_reversed = self.is_reversed ^ (i % 2 == 1)
+            # A layer that reads from right to left begins at each sentence's own end.
+            y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None, is_reversed)
+            y = dropout(y, self.rate, seeds)
+            x = fast_forward(sums, y)
+        return y, sums
+
+
+class Encoder(Layer):
+    """Two columns, whose outputs are joined at each position and projected to a quarter of their width."""
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="encoder")
+        with keras.name_scope("encoder"):
+            self.columns = [Column(hparams, precision, f"column_{i}", is_reversed=i == 1) for i in range(2)]
+        width = memory_width(hparams)
+        self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
+
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the encoder output W_p e [B, S, M] for embeddings x [B, S, E]."""
+        (y, sums), (other_y, other_sums) = (column(x, is_padding, seeds) for column in self.columns)
+        return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
+
+
+class Decoder(Layer):
+    """LSTM layers that read from left to right. Only the bottom layer reads the context of attention."""
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="decoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("decoder"):
+            sizes = embedding_width(hparams), memory_width(hparams)
+            self.bottom = AttentiveLSTM(hparams, *sizes, precision, name="layer_0")
+            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
+            self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
+
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the outputs of the top layer [B, T, D], for embeddings x [B, T, E] of the tokens before.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        y, contexts, weights = self.bottom.attend_and_read(x, memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
+        for layer in self.layers:
+            sums = layer.sums(fast_forward(sums, y))
+            y = dropout(layer.outputs(ops.transpose(sums, (1, 0, 2))), self.rate, seeds)
+        return y
+
+    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, E], the embedding of each hypothesis's last token.
+            cache: for each layer, the state [B * K, D] before the position.
+            memory: the memory of the sentences.
+
+        Returns:
+            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
+        """
+        state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
+        x, contexts = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
+        sums, states = self.bottom.sums_with_context(x, contexts), [state]
+        for layer, layer_state in zip(self.layers, cache[1:], strict=True):
+            sums = layer.sums(fast_forward(sums, states[-1].output))
+            states.append(layer.next_state(sums, layer_state))
+        y = states[-1].output
+        return ops.reshape(y, (-1, ops.shape(weights)[1], y.shape[-1])), tuple(states), weights
+
+
+class DeepAtt(RecurrentModel):
+    """The model of figure 2: embeddings, encoder, attention, decoder and softmax."""
+
+    model_name, encoder_class, decoder_class = "deep_att", Encoder, Decoder

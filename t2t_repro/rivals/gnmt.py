@@ -1,0 +1,123 @@
+"""GNMT in the order of its publication's section 3 (Wu et al. 2016): encoder, decoder, model.
+
+Both stacks have residual connections from the third layer on. The publication leaves open:
+
+- biases of LSTMs: here as in `layers.lstm`
+- width of attention's hidden layer: here D
+- whether the bottom decoder layer also reads the context: here it does
+- state of the decoder before the first position: here 0
+- place of dropout: here on each layer's input from below and on the output of the top layer, but not on the context
+
+Omitted are the clipping of states and logits, which prepares for quantized inference (section 6), and training for the
+BLEU score (section 5).
+
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, V vocabulary. Ids are 0 for
+padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.rivals.additive_attention import Memory
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
+from t2t_repro.rivals.gnmt_size import memory_width
+from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
+
+FIRST_RESIDUAL = 2
+"""Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
+
+
+class Encoder(Layer):
+    """A bidirectional layer, then layers that read the source from left to right (figure 1, left)."""
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="encoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("encoder"):
+            self.forward = LSTM(hparams, width, precision, name="layer_0_forward")
+            self.backward = LSTM(hparams, width, precision, name="layer_0_backward")
+            self.layers = []
+            for i in range(1, hparams.encoder_layers):
+                width_in = 2 * width if i == 1 else width
+                self.layers.append(LSTM(hparams, width_in, precision, name=f"layer_{i}"))
+
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the vectors x_1, ..., x_M (equation 1) [B, S, D] of embeddings x [B, S, D].
+
+        If the encoder has only the bidirectional layer, the vectors have width 2 D.
+
+        Args:
+            is_padding: bool [B, S].
+        """
+        x = dropout(x, self.rate, seeds)
+        # The backward layer reads each sentence from its own end, so padding changes nothing (section 3.2).
+        x = ops.concatenate([self.forward(x), self.backward(x, is_padding, is_reversed=True)], axis=-1)
+        for i, layer in enumerate(self.layers, start=1):
+            y = layer(dropout(x, self.rate, seeds))
+            x = y + x if i >= FIRST_RESIDUAL else y  # equation 6
+        return x
+
+
+class Decoder(Layer):
+    """Layers that each read the layer below and the context of attention (figure 1, right).
+
+    The query of attention is the output of the bottom layer at the position before (equation 4). So attention must be
+    computed position by position, but only with the bottom layer, and the other layers can run in parallel with it.
+    """
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="decoder")
+        width, attended_width = hparams.hidden_size, memory_width(hparams)
+        self.rate = hparams.layer_prepostprocess_dropout
+        with keras.name_scope("decoder"):
+            self.bottom = AttentiveLSTM(hparams, width, attended_width, precision, name="layer_0")
+            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
+            self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
+
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the outputs y_i of the top layer [B, T, D], for embeddings x [B, T, D] of the tokens before.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        x, contexts, weights = self.bottom.attend_and_read(dropout(x, self.rate, seeds), memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        for i, layer in enumerate(self.layers, start=1):
+            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1))
+            x = y + x if i >= FIRST_RESIDUAL else y
+        return dropout(x, self.rate, seeds)
+
+    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, D], the embedding of each hypothesis's last token.
+            cache: for each layer, the state [B * K, D] before the position.
+            memory: the memory of the sentences.
+
+        Returns:
+            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
+        """
+        state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
+        contexts = ops.reshape(contexts, (-1, contexts.shape[-1]))
+        x, states = state.output, [state]
+        for i, (layer, layer_state) in enumerate(zip(self.layers, cache[1:], strict=True), start=1):
+            states.append(layer.step(ops.concatenate([x, contexts], axis=-1), layer_state))
+            y = states[-1].output
+            x = y + x if i >= FIRST_RESIDUAL else y
+        return ops.reshape(x, (-1, ops.shape(weights)[1], x.shape[-1])), tuple(states), weights
+
+
+class GNMT(RecurrentModel):
+    """The model of figure 1: embeddings, encoder, attention, decoder and softmax."""
+
+    model_name, encoder_class, decoder_class = "gnmt", Encoder, Decoder

@@ -1,0 +1,129 @@
+"""The translation model of Shazeer et al. (2017, section 5.3 and appendix E): a small GNMT with mixtures of experts.
+
+Each stack has LSTMs with many cells and a projection to the width of the model, and one mixture of experts above its
+bottom layer. The output of a mixture goes through a sigmoid. A residual connection is around each layer and each
+mixture. Dropout is on the embeddings and on the output of each layer and each mixture, before the residual sum.
+
+The publication counts the two directions of a bidirectional layer as two layers: it says that GNMT's encoder has 9
+layers and this one 3. Here they are one layer, as in `models.gnmt`, so both stacks have 2 layers at the published size.
+The publication leaves open:
+
+- join of the two directions, if the input and the output of each layer have width 512: here their sum
+- whether upper decoder layers also read the context of attention: here only the bottom layer does. Without gating, the
+  model then has the published 85 M multiplications for a pair of tokens; if all layers read it, it has 89 M
+- biases of LSTMs, width of attention's hidden layer, state of the decoder before the first position: here as in
+  `models.gnmt`
+
+Two parts differ from the publication. The gating of all mixtures is here noisy top-k gating in one level, with both
+balancing losses; the publication has this only in its multilingual model, and otherwise strictly balanced gating
+(appendix F), in two levels from 512 experts on. Attention is GNMT's; the publication multiplies the tanh of query and
+key instead of taking the tanh of their sum, and found little difference (appendix G).
+
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, C cells of an LSTM. Ids are 0
+for padding, 1 for the end of a text.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.rivals.additive_attention import Memory
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
+from t2t_repro.rivals.balanced_model import BalancedModel
+from t2t_repro.rivals.experts import Experts
+from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
+
+
+class Encoder(Layer):
+    """A bidirectional layer, a mixture of experts, then layers that read the source from left to right."""
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="encoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("encoder"):
+            self.forward = LSTM(hparams, width, precision, name="layer_0_forward")
+            self.backward = LSTM(hparams, width, precision, name="layer_0_backward")
+            self.experts = Experts(hparams, precision)
+            names = [f"layer_{i}" for i in range(1, hparams.encoder_layers)]
+            self.layers = [LSTM(hparams, width, precision, name) for name in names]
+
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the encoder output [B, S, D] for embeddings x [B, S, D].
+
+        Args:
+            is_padding: bool [B, S].
+        """
+        x = dropout(x, self.rate, seeds)
+        # The backward layer reads each sentence from its own end, so padding changes nothing.
+        y = self.forward(x) + self.backward(x, is_padding, is_reversed=True)
+        x = x + dropout(y, self.rate, seeds)
+        x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
+        for layer in self.layers:
+            x = x + dropout(layer(x), self.rate, seeds)
+        return x
+
+
+class Decoder(Layer):
+    """A layer that attends to the encoder output, a mixture of experts, then layers above it.
+
+    As in GNMT, the query of attention is the output of the bottom layer at the position before.
+    """
+
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name="decoder")
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        with keras.name_scope("decoder"):
+            self.bottom = AttentiveLSTM(hparams, width, width, precision, name="layer_0")
+            self.experts = Experts(hparams, precision)
+            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
+            self.layers = [LSTM(hparams, width, precision, name) for name in names]
+
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the outputs of the top layer [B, T, D], for embeddings x [B, T, D] of the tokens before.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        x = dropout(x, self.rate, seeds)
+        y, _, weights = self.bottom.attend_and_read(x, memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        x = x + dropout(y, self.rate, seeds)
+        x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
+        for layer in self.layers:
+            x = x + dropout(layer(x), self.rate, seeds)
+        return x
+
+    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, D], the embedding of each hypothesis's last token.
+            cache: for each layer, the state before the position: outputs [B * K, D] and cells [B * K, C].
+            memory: the memory of the sentences.
+
+        Returns:
+            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
+        """
+        state, _, weights = self.bottom.attend_and_step(x, cache[0], memory)
+        x = x + ops.reshape(state.output, ops.shape(x))
+        x = x + ops.sigmoid(self.experts(x, None))
+        shape, states = ops.shape(x), [state]
+        x = ops.reshape(x, (-1, x.shape[-1]))
+        for layer, layer_state in zip(self.layers, cache[1:], strict=True):
+            states.append(layer.step(x, layer_state))
+            x = x + states[-1].output
+        return ops.reshape(x, shape), tuple(states), weights
+
+
+class MoE(BalancedModel, RecurrentModel):
+    """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts."""
+
+    model_name, encoder_class, decoder_class = "moe", Encoder, Decoder

@@ -1,0 +1,79 @@
+"""Tests that checkpoints are listed in the order of their steps, and that weights have the variables' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from models import write_checkpoint
+from t2t_repro.checkpoints.checkpoint_files import delete
+from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
+from t2t_repro.errors import UserError
+
+
+def write(folder: Path, *names: str) -> str:
+    """Writes a checkpoint of step 3, with weights of these names and the values 0, 1, 2, ...; returns its path."""
+    return write_checkpoint(folder, 3, {name: tf.Variable(float(i)) for i, name in enumerate(names)}, "0123456789ab")
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step in (100, 20, 3):
+        (tmp_path / f"model.ckpt-{step}.index").touch()
+    for name in ("model.ckpt-7_temp.index", "model.ckpt-best.index", "other.ckpt-9.index", "model.ckpt-8.data"):
+        (tmp_path / name).touch()
+    assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, 20, 100]
+    assert checkpoints_in(tmp_path / "missing") == []
+
+
+def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
+    names = ("a/b.c", "a.b/c", "a_b", "a.S/b", "über/ä")
+    content = read_checkpoint(write(tmp_path, *names))
+    assert [float(content.weights[name]) for name in names] == [0, 1, 2, 3, 4]
+    assert (content.step, content.vocabulary_fingerprint) == (3, "0123456789ab")
+
+
+def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path, "w")
+    (index,) = tmp_path.glob("*.index")
+    index.write_bytes(index.read_bytes()[:20])
+    for wrong_path, reason in (
+        (str(tmp_path / "model.ckpt-1"), "missing; if a training run has just deleted it, run the same command again"),
+        (path, "damaged"),
+    ):
+        with pytest.raises(UserError, match=f"{wrong_path}: this checkpoint is {reason}") as error:
+            read_checkpoint(wrong_path)
+        assert "\n" not in str(error.value)
+        assert read_value(wrong_path, "step") is None
+
+
+def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
+    path = write(tmp_path, "w")
+    [data] = tmp_path.glob("*.data*")
+    data.unlink()
+    data.symlink_to("/proc/self/mem")  # a regular file that cannot be read
+    with pytest.raises(UserError, match=f"^{data}: cannot be read .*; check the disk and the permissions"):
+        read_checkpoint(path)
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, load = write(tmp_path, "w"), tf.train.load_checkpoint
+
+    def load_and_delete(prefix: str) -> Any:
+        reader = load(prefix)  # has read the index file, not the data file
+        delete(path)
+        return reader
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
+    with pytest.raises(UserError, match=f"{path}: this checkpoint is missing; if a training run has just deleted it"):
+        read_checkpoint(path)
+
+
+def test_a_value_is_read_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "w")
+    assert read_value(path, "step") == 3
+    assert read_value(path, "averaged") is None

@@ -1,0 +1,64 @@
+"""Tests that the vocabularies as TensorFlow operations encode and decode as the vocabularies in Python do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+import tensorflow as tf
+
+from subwords import SUBTOKENS, file_of, small_subwords
+from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+
+WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
+
+
+VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
+    "subwords": small_subwords,
+    "partial characters": lambda: SubwordVocabulary(file_of([*SUBTOKENS, "qw_", "rq", "\u20ac9", ""])),
+    "tokens": lambda: TokenVocabulary(WORDS.encode()),
+    "bytes": ByteVocabulary,
+}
+
+
+def random_texts(count: int) -> Iterator[str]:
+    """Yields texts of characters from all of Unicode and of those that the vocabularies know."""
+    generator = random.Random(7)
+    common = ["the", "dog,", "Äpfel", "qw", "rq", " ", " ", ".", *"\\_u;012'ä中😀\u20ac\r\n\0\u2028\u3000\x1c\uffff"]
+    for _ in range(count):
+        kinds = generator.choices(range(3), k=generator.randrange(12))
+        codes = [generator.randrange(0xD800), generator.randrange(0xE000, 0x110000)]
+        yield "".join(chr(codes[kind]) if kind < 2 else generator.choice(common) for kind in kinds)
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_the_graph_encodes_and_decodes_as_python_does(name: str) -> None:
+    vocabulary = VOCABULARIES[name]()
+    graph = graph_vocabulary(vocabulary)
+    texts = ["", " ", "  ", "the the", " the, the ", "\n", *random_texts(400)]
+    ids = vocabulary.encode(texts)
+    assert [[*row, 1] for row in graph.tokenize(texts).to_list()] == ids
+    generator = random.Random(8)
+    rows = [[generator.randrange(2, vocabulary.size + 2) for _ in range(generator.randrange(9))] for _ in range(400)]
+    rows += [row[:-1] for row in ids]
+    decoded = [
+        text.decode()
+        for text in graph.detokenize(tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64)).numpy()
+    ]
+    assert decoded == [text.replace("\ud800", "\ufffd") for text in vocabulary.decode(rows)]
+    assert graph.tokenize(tf.constant([], tf.string)).shape[0] == 0
+
+
+def test_the_graph_ignores_words_that_python_refuses() -> None:
+    tokens = TokenVocabulary(WORDS.replace("<unk>", "cat").encode())
+    assert graph_vocabulary(tokens).tokenize(["the mouse dog,", "mouse"]).to_list() == [[2, 3], []]
+    assert "ignores words that its vocabulary lacks" in differences(tokens)
+    assert not any(differences(make()) for make in VOCABULARIES.values())
+
+
+def test_sentencepiece_prints_no_log_line(tiny_vocabulary: Vocabulary, capfd: pytest.CaptureFixture[str]) -> None:
+    graph_vocabulary(tiny_vocabulary)
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,235 @@
+"""Tests tensor2tensor's vocabularies against a slow version of its rules, and with damaged files.
+
+tests/golden/test_t2t_vocabularies.py compares them with tensor2tensor's own results.
+"""
+
+from __future__ import annotations
+
+import pickle
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from properties import few
+from subwords import SUBTOKENS, file_of, small_subwords
+from t2t_repro.data.vocabularies import tensor2tensor as t2t_vocabularies
+from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL, ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary, load_vocabulary
+from t2t_repro.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def subwords() -> SubwordVocabulary:
+    return small_subwords()
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenVocabulary:
+    return TokenVocabulary("<pad>\n<EOS>\nthe\ndog\n<unk>\nÄpfel\n".encode())
+
+
+def slow_ids(text: str) -> list[int]:
+    """Returns the ids of a text by the rules of tensor2tensor's SubwordTextEncoder, one character after the other."""
+
+    def is_alphanumeric(char: str) -> bool:
+        return unicodedata.category(char)[0] in "LN"
+
+    tokens: list[str] = []
+    for char in text:
+        if tokens and is_alphanumeric(tokens[-1][-1]) == is_alphanumeric(char):
+            tokens[-1] += char
+        else:
+            tokens.append(char)
+    last = len(tokens) - 1
+    ids = []
+    for place, token in enumerate(tokens):
+        if token == " " and 0 < place < last:
+            continue
+        rest = ""
+        for char in token:
+            is_known = any(char in subtoken for subtoken in SUBTOKENS)
+            rest += {"\\": "\\\\", "_": "\\u"}.get(char) or (char if is_known else f"\\{ord(char)};")
+        rest += "_"
+        while rest:
+            number = max(range(2, len(SUBTOKENS)), key=lambda i: rest.startswith(SUBTOKENS[i]) * len(SUBTOKENS[i]))
+            assert rest.startswith(SUBTOKENS[number])
+            ids.append(number)
+            rest = rest[len(SUBTOKENS[number]) :]
+    return ids
+
+
+TEXTS = st.text(st.sampled_from("the dog, 12_\\u;'\"ä中😀\r\n\u2028é") | st.characters())
+"""Texts of any characters, even lone surrogates, and often those of the vocabulary."""
+
+
+@few
+@given(TEXTS)
+@example(" ")
+@example(" the, the ")
+@example("  the  the  ")
+def test_each_text_has_tensor2tensors_subwords_and_is_restored(subwords: SubwordVocabulary, text: str) -> None:
+    [ids] = subwords.encode([text])
+    assert ids == [*slow_ids(text), EOS_ID]
+    assert subwords.decode([ids]) == [text]
+
+
+def test_every_character_has_tensor2tensors_category_and_is_restored(subwords: SubwordVocabulary) -> None:
+    for char in map(chr, range(0, 0x110000, 7)):
+        is_alphanumeric = unicodedata.category(char)[0] in "LN"
+        assert t2t_vocabularies.TOKENS.findall(f"a{char}") == ([f"a{char}"] if is_alphanumeric else ["a", char])
+    text = "".join(map(chr, range(0, 0x110000, 97)))
+    assert subwords.decode(subwords.encode([text])) == [text]
+
+
+def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(subwords: SubwordVocabulary) -> None:
+    def decoded(subtokens: list[str]) -> str:
+        return subwords.decode([[SUBTOKENS.index(subtoken) for subtoken in subtokens]])[0]
+
+    assert decoded(["\\", *"1114112", ";"]) == decoded(["\\", *"9" * 5000, ";"]) == "\u3013"
+    assert decoded(["\\", *"55296", ";"]) == "\ud800"
+    assert decoded(["th", "_", "_", "e_", "._", "12"]) == "th e.12"
+    assert decoded(["\\", ";", "_"]) == "\\;"
+    assert subwords.decode([[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]) == ["the", "the", "the", ""]
+
+
+def test_a_character_that_is_only_part_of_subtokens_is_escaped_if_necessary() -> None:
+    subwords = SubwordVocabulary(file_of([*SUBTOKENS, "qw_", "rq"]))
+    for text in ("qw", "rq", "q", "qqw", "the rw"):
+        assert subwords.decode(subwords.encode([text])) == [text]
+    assert len(subwords.encode(["qw"])[0]) == 2
+    assert subwords.pieces(subwords.encode(["aq"])[0][:-1]) == ["a", "\\", "1", "1", "3", ";", "_"]
+
+
+def test_the_cache_does_not_grow_without_limit(subwords: SubwordVocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(t2t_vocabularies, "MAX_CACHED_TOKENS", 5)
+    texts = [f"{number} the" for number in range(40)]
+    assert [ids[:-1] for ids in subwords.encode(texts)] == list(map(slow_ids, texts))
+    assert len(subwords._ids_of_token) <= 5
+
+
+def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -> None:
+    text = "the ä_12.9"
+    for quote in ('"', ""):
+        other = SubwordVocabulary(
+            file_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
+        )
+        assert other.pieces(other.encode([text])[0]) == subwords.pieces(subwords.encode([text])[0])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(subwords: SubwordVocabulary) -> None:
+    assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
+
+
+def test_a_newline_as_a_subtoken_takes_two_lines() -> None:
+    """tensor2tensor writes this subtoken between quotation marks, but reads it as two subtokens without characters."""
+    subwords = SubwordVocabulary(file_of([*SUBTOKENS[:2], "\n", *SUBTOKENS[2:]]))
+    assert subwords.size == len(SUBTOKENS) + 2
+    assert subwords.encode(["the"]) == [[4, EOS_ID]]
+    assert subwords.decode(subwords.encode(["the\nthe"])) == ["the\nthe"]
+
+
+def damaged(line: int, new_line: str) -> bytes:
+    lines = file_of(SUBTOKENS).split(b"\n")
+    lines[line - 1] = new_line.encode("latin-1")
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "kind, model, message",
+    [
+        (SubwordVocabulary, damaged(5, "'he"), 'old.x:5: "\'he" is not in quotation marks, unlike line 1'),
+        (SubwordVocabulary, damaged(5, "he"), "old.x:5: 'he' is not in quotation marks"),
+        (SubwordVocabulary, damaged(6, ""), "old.x:6: '' is not in quotation marks"),
+        (SubwordVocabulary, damaged(4, "'\xff'"), "old.x:4: not UTF-8"),
+        (SubwordVocabulary, damaged(5, f"'{'x' * 1001}'"), "old.x:5: has 1,001 characters, more than 1,000"),
+        (SubwordVocabulary, damaged(1, "'the_'"), "old.x:1: must be <pad>, not 'the_'"),
+        (SubwordVocabulary, damaged(2, "'</s>'"), "old.x:2: must be <EOS>"),
+        (SubwordVocabulary, file_of(SUBTOKENS[:35]), "old.x: has no subtoken '3'"),
+        (SubwordVocabulary, file_of(SUBTOKENS)[:-2], f'old.x:{len(SUBTOKENS)}: "\'c" is not in quotation marks'),
+        (SubwordVocabulary, file_of(SUBTOKENS[:20]), r"old.x: has no subtoken '\\', which all"),
+        (SubwordVocabulary, b"", "old.x: has only 1 lines"),
+        (SubwordVocabulary, b"\n\n\n", "old.x:1: must be <pad>, not ''"),
+        (TokenVocabulary, b"\n" * 1_000_001, "old.x: has 1,000,001 lines, more than 1,000,000"),
+        (TokenVocabulary, b"", "old.x: has only 1 lines"),
+        (TokenVocabulary, b"<pad>\n<EOS>\n\xe4\n", "old.x:3: not UTF-8"),
+        (ByteVocabulary, b"bytes", "old.x: must be the line 'UTF-8 bytes, "),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(kind: type[Vocabulary], model: bytes, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        kind(model, "old.x")
+    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+def test_the_last_of_two_equal_lines_counts() -> None:
+    repeated = SubwordVocabulary(damaged(5, "'the_'"))
+    assert repeated.encode(["the"]) == [[4, EOS_ID]] and repeated.decode([[2], [4]]) == ["the", "the"]
+    words = TokenVocabulary(b"<pad>\n<EOS>\nthe\n the\n")
+    assert words.encode(["the"]) == [[3, EOS_ID]] and words.decode([[2, 3]]) == ["the the"]
+
+
+def test_words_are_split_at_white_space_and_unknown_ones_replaced(tokens: TokenVocabulary) -> None:
+    assert tokens.encode([" the\u3000dog\tsat ", "", "<pad> Äpfel"]) == [[2, 3, 4, 1], [1], [4, 5, 1]]
+    assert tokens.decode([[2, 3, 4, 1, 2], [99, 5]]) == ["the dog <unk>", "Äpfel"]
+
+
+def test_an_unknown_word_is_an_error_if_there_is_no_token_for_it() -> None:
+    tokens = TokenVocabulary(b"<pad>\n<EOS>\nthe\n", "v.tokens")
+    with pytest.raises(UserError, match=r"^v\.tokens: has no word 'dog'; change the text"):
+        tokens.encode(["the", "the dog"])
+
+
+@few
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bytes_are_those_of_utf8(text: str) -> None:
+    vocabulary = ByteVocabulary()
+    [ids] = vocabulary.encode([text])
+    assert ids == [*(byte + 2 for byte in text.encode()), EOS_ID]
+    assert vocabulary.decode([ids]) == [text]
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    assert ByteVocabulary().decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == ["\ufffdA", "\ufffd"]
+
+
+def test_bytes_have_names() -> None:
+    assert ByteVocabulary().pieces([0, 1, 67, 34, 257]) == ["<pad>", "<EOS>", "A", "<0x20>", "<0xFF>"]
+    assert len(set(ByteVocabulary().pieces(range(258)))) == 258
+    with pytest.raises(UserError, match="id 258 is not in the vocabulary of 258"):
+        ByteVocabulary().pieces([258])
+    with pytest.raises(UserError, match="lone surrogate"):
+        ByteVocabulary().encode(["a\ud800"])
+
+
+def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+    def load(name: str, model: bytes, kind: str = "") -> type[Vocabulary]:
+        (tmp_path / name).write_bytes(model)
+        return type(load_vocabulary(tmp_path / name, kind))
+
+    words = file_of(SUBTOKENS, "")
+    assert load("vocab.x.32768.subwords.zh", words) is SubwordVocabulary
+    assert load("vocab.ende.8192", file_of(SUBTOKENS)) is SubwordVocabulary
+    assert load("vocab.x.tokens", b"a\nb\nc\n") is TokenVocabulary
+    assert load("vocab.txt", b"a\nb\nc\n", "tokens") is TokenVocabulary
+    assert load("x.bytes", BYTES_MODEL) is ByteVocabulary
+    assert load("spm", tiny_vocabulary.model) is SentencePieceVocabulary
+    with pytest.raises(UserError, match="unknown vocabulary kind 'token'; did you mean 'tokens'"):
+        load("v", b"", "token")
+    with pytest.raises(UserError, match=r"words: not a SentencePiece model; .* name ends with \.subwords or \.tokens"):
+        load("words", words)
+
+
+def test_a_vocabulary_is_saved_and_sent_to_other_processes(
+    tmp_path: Path, subwords: SubwordVocabulary, tokens: TokenVocabulary, tiny_vocabulary: Vocabulary
+) -> None:
+    for vocabulary in (subwords, tokens, ByteVocabulary(), tiny_vocabulary):
+        path = tmp_path / f"vocab.x{vocabulary.suffix}"
+        vocabulary.save(path)
+        for copy in (load_vocabulary(path), pickle.loads(pickle.dumps(vocabulary))):
+            assert type(copy) is type(vocabulary)
+            assert copy.encode(["the dog"]) == vocabulary.encode(["the dog"])
+            assert copy.fingerprint == vocabulary.fingerprint
+    assert TokenVocabulary(subwords.model).fingerprint != subwords.fingerprint

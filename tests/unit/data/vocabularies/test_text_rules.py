@@ -1,0 +1,58 @@
+"""Tests that the rules about text give the same results in Python and in a TensorFlow graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.data.vocabularies import text_rules
+
+BLANK = " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2003\u2028\u3000"
+"""Characters that `str.strip` counts as white space."""
+NOT_BLANK = "\x00\x7f\ufeffaΩ漢"
+
+
+@pytest.mark.parametrize(
+    ("rule", "graph_rule", "expected"),
+    [
+        (
+            text_rules.is_empty,
+            text_rules.graph_is_empty,
+            {"": True, **dict.fromkeys([*BLANK, BLANK], True), **dict.fromkeys(NOT_BLANK, False), " a ": False},
+        ),
+        (
+            text_rules.one_line,
+            text_rules.graph_one_line,
+            {"": "", "a": "a", "a\nb\n\n": "a b  ", "\r\x0b\u0085\u2028": "\r\x0b\u0085\u2028"},
+        ),
+    ],
+    ids=["empty text", "newlines"],
+)
+def test_a_rule_about_texts_is_the_same_in_the_graph(
+    rule: Callable[[str], Any], graph_rule: Callable[[Any], Any], expected: dict[str, Any]
+) -> None:
+    assert {text: rule(text) for text in expected} == expected
+    results = tf.function(graph_rule)(tf.constant(list(expected))).numpy().tolist()
+    assert [value.decode() if isinstance(value, bytes) else value for value in results] == list(expected.values())
+
+
+def test_the_length_of_an_output_is_the_same_in_the_graph() -> None:
+    ids = np.array([[[5, 6, 1, 7], [5, 0, 1, 7], [1, 0, 0, 0]], [[0, 5, 1, 0], [2, 3, 4, 5], [0, 0, 0, 0]]], np.int32)
+    lengths = [[2, 1, 0], [0, 4, 0]]
+    assert [[text_rules.output_length(output) for output in row] for row in ids.tolist()] == lengths
+    assert tf.function(text_rules.graph_output_length)(ids).numpy().tolist() == lengths
+    assert text_rules.output_length([]) == 0
+
+
+def test_white_space_is_the_same_in_the_graph() -> None:
+    texts = [f"{char}{char}a{char}b{char}" for char in map(chr, [*range(0xD800), *range(0xE000, 0x20000)])]
+    stripped = tf.function(text_rules.graph_strip)(tf.constant(texts)).numpy()
+    assert [text.decode() for text in stripped] == [text.strip() for text in texts]
+
+
+def test_an_output_has_no_lone_surrogates() -> None:
+    assert text_rules.one_line("a\ud800\n\udfff\U0001f600") == "a\ufffd \ufffd\U0001f600"

@@ -1,0 +1,267 @@
+"""Tests that the vocabulary is lossless and reproducible, and has the ids that training relies on."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from t2t_repro.data.vocabularies.vocabulary import (
+    EOS_ID,
+    PAD_ID,
+    SentencePieceVocabulary,
+    Vocabulary,
+    load_vocabulary,
+    sample,
+    train,
+)
+from t2t_repro.errors import UserError
+
+NAMES = ("dog", "cat", "fox", "street", "hill", "red", "green", "blue", "over", "under")
+TEXTS = [f"The {a} {b} runs, {c}." for a in NAMES for b in NAMES for c in NAMES]
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocabulary:
+    """Returns a vocabulary that was learned from a few English words."""
+    return train(TEXTS, 400)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "   ",
+        "The dog runs.",
+        " leading",
+        "trailing ",
+        "  two  spaces  ",
+        "\t",
+        "a\tb",
+        "a\u0085b",
+        "\u2028",
+        "a\u2029\u000b\u000cb",
+        "\r",
+        "a\nb",
+        "a\x00b",
+        "\u00a0\u3000\u200b\ufeff",
+        "😀 👩‍👩‍👧 🇩🇪",
+        "漢字 Ωμέγα עברית",
+        "e\u0301 é \ufb01 ① Ⅷ",
+        "\ufffd \U0010ffff",
+        "<unk> <pad> <s> </s> <0x41>",
+        "⁇",
+    ],
+)
+def test_decoding_restores_every_text(vocab: Vocabulary, text: str) -> None:
+    [ids] = vocab.encode([text])
+    assert vocab.decode([ids]) == [text]
+    assert ids[-1] == EOS_ID
+    assert not {PAD_ID, EOS_ID, 2} & set(ids[:-1])
+    assert max(ids) < vocab.size
+
+
+def test_only_sentencepieces_sign_for_a_space_is_not_restored(vocab: Vocabulary) -> None:
+    assert vocab.decode(vocab.encode(["a\u2581b"])) == ["a b"]
+
+
+def test_an_unseen_character_is_encoded_as_bytes(vocab: Vocabulary) -> None:
+    long, short = vocab.encode(["a😀", "a"])
+    assert len(long) == len(short) + len("😀".encode())
+
+
+def test_frequent_words_are_one_piece(vocab: Vocabulary) -> None:
+    assert len(vocab.encode(["street"])[0]) == 2
+
+
+def test_texts_are_encoded_independently(vocab: Vocabulary) -> None:
+    assert vocab.encode([]) == []
+    assert vocab.encode(["dog", "", "cat"]) == [vocab.encode([text])[0] for text in ("dog", "", "cat")]
+
+
+def test_decoding_stops_at_the_first_end_or_padding(vocab: Vocabulary) -> None:
+    dog, cat = (vocab.encode([text])[0][:-1] for text in ("dog", "cat"))
+    assert vocab.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
+
+
+def test_the_special_ids_equal_tensor2tensors(vocab: Vocabulary) -> None:
+    assert (PAD_ID, EOS_ID) == (0, 1)
+    assert vocab.encode([""]) == [[1]]
+
+
+def test_a_saved_vocabulary_is_loaded(vocab: Vocabulary, tmp_path: Path) -> None:
+    vocab.save(tmp_path / "new" / "vocab.model")
+    loaded = load_vocabulary(tmp_path / "new" / "vocab.model")
+    assert loaded.fingerprint == vocab.fingerprint
+    assert loaded.size == vocab.size
+    assert loaded.encode(TEXTS[:50]) == vocab.encode(TEXTS[:50])
+
+
+def test_other_text_has_another_fingerprint(vocab: Vocabulary) -> None:
+    other = train(TEXTS[:-1], 399)
+    assert len(vocab.fingerprint) == 12 and int(vocab.fingerprint, 16) >= 0
+    assert other.fingerprint != vocab.fingerprint
+
+
+def test_another_process_learns_the_same_vocabulary(vocab: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join(TEXTS), "utf-8")
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "from pathlib import Path; from t2t_repro.data import vocabulary\n"
+        "print(vocabulary.train(Path(sys.argv[1]).read_text('utf-8').split('\\n'), 400).fingerprint)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "text")], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == vocab.fingerprint
+
+
+def test_the_size_is_as_requested_or_smaller_for_a_small_text() -> None:
+    assert train(TEXTS, 350).size == 350
+    assert 256 < train(["tiny text"], 32000).size < 300
+
+
+@pytest.mark.parametrize("size", [1, 100, 260])
+def test_the_error_for_a_small_size_names_the_smallest_possible_one(size: int) -> None:
+    smallest = 256 + 3 + len(set("".join(TEXTS)))
+    assert train(TEXTS, smallest).size == smallest
+    with pytest.raises(UserError, match=f"--vocab_size={size}: .*{smallest}"):
+        train(TEXTS, size)
+
+
+def test_symbols_are_one_piece_everywhere() -> None:
+    symbols = ("(NP", " )", "<2de>", "漢字")
+    vocab = train(TEXTS, 350, symbols)
+    assert vocab.size == 350
+    ids = [vocab._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
+    assert len(set(ids)) == 4 and min(ids) > 2  # Ids 0 to 2 are padding, end and unknown.
+    for symbol, i in zip(symbols, ids, strict=True):
+        for text in (symbol, f"The{symbol}dog", f" {symbol}{symbol} 😀{symbol}"):
+            [encoded] = vocab.encode([text])
+            assert encoded.count(i) == text.count(symbol)
+            assert vocab.decode([encoded]) == [text]
+    assert not vocab.is_byte[ids].any()
+
+
+def test_missing_symbols_are_found() -> None:
+    symbols = ("(NP", " )", "\u2581(S", "<2de>")
+    vocab = train(TEXTS, 350, symbols[1:3])
+    assert vocab.missing_symbols(symbols) == ["(NP", "<2de>"]
+    assert vocab.missing_symbols(symbols[1:3]) == vocab.missing_symbols([]) == []
+
+
+def test_symbols_count_towards_the_smallest_size() -> None:
+    symbols = tuple(f"<{number}>" for number in range(20))
+    smallest = 256 + 3 + 20 + len(set("".join(TEXTS)))
+    with pytest.raises(UserError, match=f"--vocab_size={smallest - 1}: .*{smallest}"):
+        train(TEXTS, smallest - 1, symbols)
+    assert train(TEXTS, smallest, symbols).size == smallest
+
+
+def test_the_256_bytes_are_marked(vocab: Vocabulary) -> None:
+    assert vocab.is_byte.shape == (vocab.size,) and vocab.is_byte.dtype == bool
+    pieces = {vocab._processor.IdToPiece(int(i)) for i in vocab.is_byte.nonzero()[0]}
+    assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
+    [[*outside, _]], [[*inside, _]] = vocab.encode(["😀漢"]), vocab.encode(["The street"])
+    # Count the byte pieces, because `outside` may also begin with a piece for a space, which is not a byte piece.
+    assert vocab.is_byte[outside].sum() == len("😀漢".encode())
+    assert not vocab.is_byte[inside].any()
+
+
+def test_learning_without_text_is_an_error() -> None:
+    for texts in ([], [""]):
+        with pytest.raises(UserError):
+            train(texts, 300)
+
+
+def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.model: no such vocabulary; make it with t2t-datagen"):
+        load_vocabulary(tmp_path / "none.model")
+
+
+@pytest.mark.parametrize("contents", [b"", b"not a model", b"\x00" * 1000])
+def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "bad.model").write_bytes(contents)
+    with pytest.raises(UserError, match=r"bad\.model: not a SentencePiece model"):
+        load_vocabulary(tmp_path / "bad.model")
+
+
+def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) -> None:
+    """SentencePiece raises no error if a file is truncated between two fields, so Vocabulary must detect the damage."""
+    for size in range(len(vocab.model)):
+        with pytest.raises(UserError, match=r"^cut\.model: "):
+            SentencePieceVocabulary(vocab.model[:size], "cut.model")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"byte_fallback": False},
+        {"normalization_rule_name": "nmt_nfkc"},
+        {"remove_extra_whitespaces": True},
+    ],
+)
+def test_a_model_that_loses_text_is_refused(options: dict[str, object]) -> None:
+    model = io.BytesIO()
+    defaults = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(defaults | options),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"t5\.model: changes text that it encodes and decodes"):
+        SentencePieceVocabulary(model.getvalue(), "t5.model")
+
+
+def test_a_folder_is_not_a_vocabulary(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=str(tmp_path)):
+        load_vocabulary(tmp_path)
+
+
+def test_a_model_with_other_special_ids_is_refused() -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        vocab_size=37,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    with pytest.raises(UserError, match="padding must be id 0 and the end id 1"):
+        SentencePieceVocabulary(model.getvalue())
+
+
+def test_a_short_text_is_its_own_sample() -> None:
+    assert sample(TEXTS) == TEXTS
+    assert sample([]) == []
+
+
+def test_a_sample_has_at_most_the_limit_and_at_least_a_third_of_it() -> None:
+    assert sum(len(text.encode()) for text in sample(("ö" * 50 for _ in range(10_000)), 3000)) <= 3000
+    for count in range(50, 3000, 97):
+        assert len(sample(("x" * 10 for _ in range(count)), 500)) >= min(count, 50) // 3
+
+
+def test_a_sample_is_spread_evenly_over_the_text() -> None:
+    numbers = [int(text) for text in sample((f"{number:06d}" for number in range(100_000)), 3000)]
+    [gap] = {after - before for before, after in itertools.pairwise(numbers)}
+    assert numbers[0] < gap and numbers[-1] >= 100_000 - gap
+
+
+def test_a_sample_of_alternating_sources_and_targets_has_both() -> None:
+    sampled = sample((side for _ in range(10_000) for side in ("s", "t")), 1000)
+    assert 0.4 < sampled.count("t") / len(sampled) < 0.6
+
+
+def test_a_single_long_text_is_kept() -> None:
+    assert sample(["x" * 100], 10) == ["x" * 100]
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^'a\\ud800b': not UTF-8 text, because character 2 is a lone surrogate"):
+        train(["the dog"], 280).encode(["fine", "a\ud800b"])

@@ -1,0 +1,227 @@
+"""Tests that output goes into pipes and devices without replacing them, follows links, and spares the input files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from t2t_repro.errors import UserError
+from t2t_repro.files.locks import locked
+from t2t_repro.files.output_files import is_stream, only_writer, output_file, refuse_overwriting, without_links
+from t2t_repro.files.textfile import whole_file
+from user_errors import user_error
+
+
+def write(path: Path | str, text: str = "new\n") -> None:
+    with whole_file(path, "w") as file:
+        file.write(text)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The descriptors of a pipe: its end for reading and its end for writing."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def make_device(path: Path, number: int) -> Path:
+    """Makes a device file like /dev/null (number 3) or /dev/full (number 7). Skips the test if this is forbidden.
+
+    Tests must not use the devices in /dev: if a test fails, and root runs it, whole_file would replace them.
+    """
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, number))
+        path.open("rb").close()
+    except PermissionError:
+        pytest.skip("only root may make and open a device file")
+    return path
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    device = make_device(tmp_path / "null", 3)
+    write(device)
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert os.listdir(tmp_path) == ["null"]
+
+
+def test_a_named_pipe_is_written(tmp_path: Path) -> None:
+    path, contents = tmp_path / "fifo", list[bytes]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: contents.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write(path)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    reader.join(5)
+    assert contents == [b"new\n"]
+
+
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])
+def test_an_open_pipe_is_written(pipe: tuple[int, int], folder: str) -> None:
+    path = f"{folder}/{pipe[1]}"
+    assert is_stream(path)
+    write(path)
+    assert os.read(pipe[0], 100) == b"new\n"
+
+
+def test_an_open_regular_file_is_continued(tmp_path: Path) -> None:
+    # The shell opens such a file for `(echo first; t2t-decoder --decode_to_file=/dev/stdout; echo last) > file`.
+    with open(tmp_path / "file", "wb", buffering=0) as file:
+        file.write(b"first\n")
+        write(f"/dev/fd/{file.fileno()}")
+        file.write(b"last\n")
+    assert (tmp_path / "file").read_text() == "first\nnew\nlast\n"
+
+
+def test_a_pipe_without_a_reader_is_reported_as_such(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        write(f"/dev/fd/{writing}")
+    os.close(writing)
+
+
+def test_a_full_device_is_an_error(tmp_path: Path) -> None:
+    device = make_device(tmp_path / "full", 7)
+    with pytest.raises(UserError, match="full: cannot be written"):
+        write(device)
+    assert stat.S_ISCHR(device.stat().st_mode)
+
+
+@pytest.mark.parametrize("target", ["file", "folder/file", "missing"])
+def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
+    (tmp_path / "folder").mkdir()
+    if target != "missing":
+        (tmp_path / target).write_text("old")
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "folder" / "link to a link").symlink_to("../link")
+    write(tmp_path / "folder" / "link to a link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "folder" / "link to a link").is_symlink()
+    assert (tmp_path / target).read_text() == "new\n"
+    assert without_links(tmp_path / "folder" / "link to a link").samefile(tmp_path / target)
+    assert str(without_links("x.de")) == "x.de"
+
+
+def test_links_that_form_a_loop_are_an_error(tmp_path: Path) -> None:
+    for name, target in (("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(UserError, match="a: cannot be written"):
+        write(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(0o600)
+    write(tmp_path / "secret")
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "x.de"
+    for _ in range(2):
+        with only_writer(output, "--to"):
+            with pytest.raises(UserError, match=r"x\.de: another process is writing this file.*choose another --to$"):
+                only_writer(output, "--to").__enter__()
+            with only_writer(tmp_path / "y.de", "--to"):
+                pass
+    assert os.listdir(output.parent) == []
+
+
+def test_a_lock_file_that_a_killed_process_left_does_not_block(tmp_path: Path) -> None:
+    code = """
+import os, pathlib, sys
+from t2t_repro.files.output_files import only_writer
+with only_writer(pathlib.Path(sys.argv[1]), "--to"):
+    os.kill(os.getpid(), 9)
+"""
+    process = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert os.listdir(tmp_path) == [".x.lock"]
+    with only_writer(tmp_path / "x", "--to"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_of_the_user_with_the_name_of_a_lock_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("my notes")
+    with locked(path, "locked", "", delete=True):
+        pass
+    assert path.read_text() == "my notes"
+
+
+def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock, calls = tmp_path / "lock", fcntl.flock, list[int]()
+
+    def delete_first(file: IO[bytes], operation: int) -> None:
+        calls.append(operation)
+        if len(calls) == 1:
+            path.unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", delete_first)
+    with locked(path, "locked", ""):
+        assert len(calls) == 2 and path.exists()
+        with pytest.raises(UserError, match="locked"):
+            locked(path, "locked", "").__enter__()
+
+
+def test_a_stream_that_is_open_for_reading_is_refused_at_the_start(pipe: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=rf"^--to=/dev/fd/{pipe[0]} cannot be written \(.*\); choose another path$"):
+        output_file("--to", f"/dev/fd/{pipe[0]}", ".part", []).__enter__()
+    with pytest.raises(UserError, match=r"^--to=/dev/fd/999 cannot be written \(Bad file descriptor\)"):
+        output_file("--to", "/dev/fd/999", ".part", []).__enter__()
+    with output_file("--to", f"/dev/fd/{pipe[1]}", ".part", []) as path:
+        write(path)
+    assert os.read(pipe[0], 100) == b"new\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file: not a folder; choose another --to"):
+        only_writer(tmp_path / "file" / "x", "--to").__enter__()
+
+
+def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("text", "other"):
+        Path(name).write_text("text\n")
+    Path("folder").mkdir()
+    Path("link").symlink_to("text")
+    os.link("text", "hard link")
+    for output in ("text", "folder/../text", tmp_path / "text", "link", "hard link"):
+        with pytest.raises(UserError) as error:
+            refuse_overwriting("--to", ["missing", output], [("--about=other", "other"), ("--from=text", "text")])
+        assert str(error.value) == (
+            f"{output} is also an input (--from=text) and would be overwritten; choose another --to"
+        )
+    with open("text", "rb") as file, pytest.raises(UserError, match=r"text is also an input \(standard input\)"):
+        refuse_overwriting("--to", ["text"], [("standard input", file.fileno())])
+    with open("text", "ab") as file, pytest.raises(UserError, match=r"standard output is also an input \(--from\)"):
+        refuse_overwriting("--to", [file.fileno()], [("--from", "text")])
+    os.mkfifo("pipe")
+    harmless = [("--from", "text"), ("--about", "pipe"), ("--of", "no")]
+    refuse_overwriting("--to", ["other", "missing", "pipe"], harmless)
+
+
+def test_a_named_pipe_in_place_of_a_lock_file_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    lock, messages = locked(tmp_path / "lock", "locked", "choose another place"), []
+    # In a thread, so that the test fails, and does not wait for ever, if the pipe is opened without O_NONBLOCK.
+    thread = threading.Thread(target=lambda: messages.append(user_error(lock.__enter__)), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert messages == [f"{tmp_path}: cannot be written (No such device or address); choose another place"]

@@ -1,0 +1,129 @@
+"""Compares the LSTM with attention in its loop with a loop over plain layers, and its gradient with automatic
+differentiation of this loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.masks import ILLEGAL
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
+from t2t_repro.rivals.lstm import LSTM, State
+
+BATCH, LENGTH, SOURCE, WIDTH_IN, WIDTH, MEMORY_WIDTH, CELLS = 3, 4, 5, 3, 8, 6, 12
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(BATCH, LENGTH, WIDTH_IN)).astype("float32")
+VALUES = RANDOM.normal(size=(BATCH, SOURCE, MEMORY_WIDTH)).astype("float32")
+BIAS = np.where(np.arange(SOURCE) < np.array([5, 2, 1])[:, None], 0.0, ILLEGAL).astype("float32")
+UPSTREAM = RANDOM.normal(size=(BATCH, LENGTH, WIDTH + MEMORY_WIDTH)).astype("float32")
+
+
+both_kinds = pytest.mark.parametrize("cells", [0, CELLS], ids=["plain", "projected"])
+
+
+def hparams(cells: int) -> HParams:
+    """Returns hparams of a layer of width WIDTH."""
+    return HParams(model="moe", moe_num_experts=4, hidden_size=WIDTH, cell_size=cells)
+
+
+def layer(precision: str = "float32", cells: int = 0) -> AttentiveLSTM:
+    """Returns a layer with random weights, which are the same in every call."""
+    keras.utils.set_random_seed(1)
+    result = AttentiveLSTM(hparams(cells), WIDTH_IN, MEMORY_WIDTH, precision, name="lstm")
+    result.attention.vector.assign(3 * result.attention.vector)  # so that attention weights differ more
+    return result
+
+
+def at_once(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
+    """Returns outputs and contexts side by side, [B, T, D + M], and the attention weights [B, T, S]."""
+    results = ours.attend_and_read(x, ours.attention.memory(values, BIAS))
+    return ops.concatenate([results.output, results.context], axis=-1), results.weights
+
+
+def by_plain_layers(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
+    """Returns the same, computed position by position with an ordinary LSTM that reads [x, context]."""
+    lstm = LSTM(hparams(0 if ours.projection is None else CELLS), WIDTH_IN + MEMORY_WIDTH, "float32", "plain")
+    lstm.input_kernel = ops.concatenate([ours.input_kernel, ours.context_kernel], axis=0)
+    lstm.recurrent_kernel, lstm.projection, lstm.bias = ours.recurrent_kernel, ours.projection, ours.bias
+    memory, state, outputs, weights = ours.attention.memory(values, BIAS), ours.start(BATCH), [], []
+    for t in range(LENGTH):
+        context, weight = ours.attention(state.output[:, None], memory)
+        state = lstm.step(ops.concatenate([x[:, t], context[:, 0]], axis=-1), state)
+        outputs.append(ops.concatenate([state.output, context[:, 0]], axis=-1))
+        weights.append(weight[:, 0])
+    return ops.stack(outputs, axis=1), ops.stack(weights, axis=1)
+
+
+@both_kinds
+def test_results_equal_those_of_plain_layers(cells: int) -> None:
+    ours = layer(cells=cells)
+    for actual, expected in zip(at_once(ours, X, VALUES), by_plain_layers(ours, X, VALUES), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+        assert np.ptp(expected[0], axis=0).max() > 0.005  # attention moves
+
+
+def gradients(ours: AttentiveLSTM, outputs: Any) -> list[np.ndarray]:
+    """Returns the gradients of X, VALUES and all weights, for the function `outputs` of X and VALUES."""
+    inputs = [tf.constant(X), tf.constant(VALUES)]
+    weights = [variable.value for variable in ours.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.reduce_sum(outputs(*inputs) * UPSTREAM)
+    return [np.asarray(gradient) for gradient in tape.gradient(loss, [*inputs, *weights])]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@both_kinds
+def test_the_gradient_equals_automatic_differentiation(in_graph: bool, cells: int) -> None:
+    ours = layer(cells=cells)
+
+    def outputs(x: Any, values: Any) -> Any:
+        return at_once(ours, x, values)[0]
+
+    signature = [tf.TensorSpec([None, None, width]) for width in (WIDTH_IN, MEMORY_WIDTH)]
+    function = tf.function(outputs, input_signature=signature, autograph=False)
+    actual = gradients(ours, function if in_graph else outputs)
+    expected = gradients(ours, lambda x, values: by_plain_layers(ours, x, values)[0])
+    assert len(actual) == 2 + 7 + bool(cells)
+    for gradient, other in zip(actual, expected, strict=True):
+        assert np.any(gradient)
+        np.testing.assert_allclose(gradient, other, atol=1e-5)
+
+
+@both_kinds
+def test_a_step_computes_one_position_of_each_hypothesis(cells: int) -> None:
+    ours, hypotheses = layer(cells=cells), 2
+    memory = ours.attention.memory(VALUES, BIAS)
+    expected, expected_weights = at_once(ours, np.repeat(X, hypotheses, axis=0)[:BATCH], VALUES)
+    state = ours.start(BATCH * hypotheses)
+    for t in range(LENGTH):
+        # The first hypothesis of each sentence has the expected input, the second another one.
+        x = np.stack([np.repeat(X, hypotheses, axis=0)[:BATCH, t], X[:, t] + 1], axis=1)
+        state, contexts, weights = ours.attend_and_step(x, state, memory)
+        outputs = ops.reshape(state.output, (BATCH, hypotheses, WIDTH))[:, 0]
+        np.testing.assert_allclose(outputs, expected[:, t, :WIDTH], atol=1e-6)
+        np.testing.assert_allclose(contexts[:, 0], expected[:, t, WIDTH:], atol=1e-6)
+        np.testing.assert_allclose(weights[:, 0], expected_weights[:, t], atol=1e-6)
+    assert isinstance(state, State)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+@both_kinds
+def test_results_and_gradients_in_16_bits_are_close(precision: str, cells: int) -> None:
+    exact, coarse = layer(cells=cells), layer(precision, cells)
+    outputs, weights = at_once(coarse, X, VALUES)
+    assert outputs.dtype == weights.dtype == tf.float32
+    assert 0 < np.abs(outputs - at_once(exact, X, VALUES)[0]).max() < 0.05
+
+    def of(ours: AttentiveLSTM) -> list[np.ndarray]:
+        return gradients(ours, lambda x, values: at_once(ours, x, values)[0])
+
+    for gradient, expected in zip(of(coarse), of(exact), strict=True):
+        assert np.abs(gradient - expected).max() < 0.05 * max(1, np.abs(expected).max())

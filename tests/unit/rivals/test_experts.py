@@ -1,0 +1,181 @@
+"""Compares mixtures of experts with loops over positions and with the formulas of Shazeer et al. (2017)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.dropout import Seeds, standard_normal
+from t2t_repro.rivals import experts
+from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
+from t2t_repro.rivals.experts import MIN_DEVIATION, Experts, balanced_positions, squared_variation
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(3, 5, 4)).astype("float32")
+SEED = np.array([5, 6, 7], np.uint32)
+
+
+def layer(count: int = 6, chosen: int = 2, precision: str = "float32", **changes: Any) -> Experts:
+    """Returns a layer whose gating network has random weights."""
+    hparams = HParams(
+        model="transformer_moe",
+        hidden_size=4,
+        num_heads=1,
+        filter_size=7,
+        moe_num_experts=count,
+        moe_k=chosen,
+        **changes,
+    )
+    mixture = Experts(hparams, precision)
+    random = np.random.default_rng(1)
+    for kernel in (mixture.gate_kernel, mixture.noise_kernel):
+        kernel.assign(random.normal(size=kernel.shape))
+    return mixture
+
+
+def expert(mixture: Experts, x: np.ndarray, number: int) -> np.ndarray:
+    """Returns the output [D] of one expert for one vector x [D]."""
+    return np.maximum(0, x @ np.asarray(mixture.kernels1)[number]) @ np.asarray(mixture.kernels2)[number]
+
+
+def by_loop(mixture: Experts, x: np.ndarray, chosen: int) -> np.ndarray:
+    """Returns the layer's output without noise, computed position by position (equations 1, 3 and 5)."""
+    outputs = np.zeros_like(x)
+    for place in np.ndindex(x.shape[:2]):
+        logits = x[place] @ np.asarray(mixture.gate_kernel)
+        best = np.argsort(-logits)[:chosen]
+        gates = np.exp(logits[best]) / np.exp(logits[best]).sum()
+        outputs[place] = sum(gate * expert(mixture, x[place], number) for gate, number in zip(gates, best, strict=True))
+    return outputs
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(6, 2), (2, 1), (5, 4), (40, 3)])
+@pytest.mark.parametrize("blocks", [1, 2, 64])
+def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experts, "BLOCKS_PER_EXPERT", blocks)
+    mixture = layer(count, chosen)
+    np.testing.assert_allclose(mixture(X, None), by_loop(mixture, X, chosen), atol=1e-6)
+
+
+def test_blocks_hold_all_positions_even_if_one_expert_gets_them_all() -> None:
+    mixture, x = layer(6, 1), np.ones((20, 5, 4), np.float32)
+    np.testing.assert_allclose(mixture(x, None), by_loop(mixture, x, 1), atol=1e-6)
+    assert mixture(X[:0], None).shape == (0, 5, 4)
+    np.testing.assert_allclose(mixture(X[:1, :1], None), by_loop(mixture, X[:1, :1], 1), atol=1e-6)
+
+
+def test_the_gradient_is_that_of_the_sum_over_all_experts() -> None:
+    mixture = layer()
+    variables = [mixture.gate_kernel.value, mixture.kernels1.value, mixture.kernels2.value]
+    x = tf.constant(X)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        ours = tf.reduce_sum(mixture(x, None) ** 2)
+        logits = tf.matmul(x, mixture.gate_kernel.value)
+        is_best = logits >= tf.sort(logits, axis=2)[:, :, -2:-1]
+        gates = tf.nn.softmax(tf.where(is_best, logits, -np.inf))  # equations 3 and 5: the others get -inf
+        inner = tf.nn.relu(tf.einsum("btd,ndf->btnf", x, mixture.kernels1.value))
+        outputs = tf.einsum("btnf,nfd,btn->btd", inner, mixture.kernels2.value, gates)
+        theirs = tf.reduce_sum(outputs**2)
+    for one, other in zip(tape.gradient(ours, [x, *variables]), tape.gradient(theirs, [x, *variables]), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), other, atol=1e-5)
+
+
+def gate_with_noise(mixture: Experts, x: np.ndarray, is_token: np.ndarray) -> tuple[np.ndarray, float]:
+    """Returns the gates of all experts [B, T, n] and the balancing loss, computed position by position."""
+    noise = np.asarray(standard_normal((*x.shape[:2], mixture.count), Seeds(SEED)))
+    gates, load = np.zeros((*x.shape[:2], mixture.count)), np.zeros(mixture.count)
+    for place in np.ndindex(x.shape[:2]):
+        clean = x[place] @ np.asarray(mixture.gate_kernel)
+        deviation = np.log1p(np.exp(x[place] @ np.asarray(mixture.noise_kernel))) + MIN_DEVIATION
+        noisy = clean + noise[place] * deviation
+        best = np.argsort(-noisy)[: mixture.chosen]
+        gates[(*place, best)] = np.exp(noisy[best]) / np.exp(noisy[best]).sum()
+        for number in range(mixture.count) if is_token[place] else ():
+            others = np.sort(np.delete(noisy, number))[::-1]
+            distance = (clean[number] - others[mixture.chosen - 1]) / deviation[number]  # equation 9
+            load[number] += 0.5 * (1 + math.erf(distance / math.sqrt(2)))
+    importance = gates[is_token].sum(axis=0)
+    variations = [(values.std() / values.mean()) ** 2 for values in (importance, load)]
+    return gates, mixture.loss_weight * sum(variations)
+
+
+def test_training_adds_noise_and_both_balancing_losses() -> None:
+    mixture = layer(moe_loss_coef=0.3)
+    is_token = np.array([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
+    gates, loss = gate_with_noise(mixture, X, is_token)
+    with auxiliary_losses() as losses, balanced_positions(is_token):
+        ours = mixture(X, Seeds(SEED))
+    outputs = np.array([[[expert(mixture, x, n) for n in range(6)] for x in row] for row in X])
+    np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
+    assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
+    assert len(losses) == 1
+
+
+def test_gradients_are_finite_when_the_noise_vanishes() -> None:
+    mixture = layer()
+    mixture.noise_kernel.assign(np.full(mixture.noise_kernel.shape, -200.0))
+    variables = [mixture.gate_kernel.value, mixture.noise_kernel.value]
+    with tf.GradientTape() as tape, auxiliary_losses() as losses:
+        outputs = mixture(abs(X), Seeds(SEED))
+        loss = tf.reduce_sum(outputs) + losses[0]
+    for gradient in tape.gradient(loss, variables):
+        assert np.isfinite(gradient).all()
+
+
+def test_padding_changes_neither_the_outputs_nor_the_losses() -> None:
+    mixture = layer()
+    padded = np.concatenate([X, RANDOM.normal(size=(3, 2, 4)).astype("float32")], axis=1)
+    is_token = np.array([[True] * 5 + [False] * 2] * 3)
+    with auxiliary_losses() as losses:
+        plain = mixture(X, Seeds(SEED))
+        with balanced_positions(is_token):
+            with_padding = mixture(padded, Seeds(SEED))
+    np.testing.assert_allclose(with_padding[:, :5], plain, atol=1e-6)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_an_example_gets_the_same_noise_in_any_batch() -> None:
+    mixture = layer()
+    np.testing.assert_allclose(mixture(X[1:2], Seeds(SEED[1:2])), mixture(X, Seeds(SEED))[1:2], atol=1e-6)
+    assert not np.allclose(mixture(X, Seeds(SEED + 1)), mixture(X, Seeds(SEED)))
+
+
+def test_a_new_layer_uses_all_experts_equally_often() -> None:
+    mixture = Experts(HParams(model="transformer_moe", hidden_size=4, num_heads=1, moe_num_experts=8), "float32")
+    x = np.ones((64, 50, 4), np.float32)
+    gates, numbers = mixture.gate(x, Seeds(np.arange(64)))
+    assert np.allclose(np.sum(gates, axis=2), 1)
+    counts = np.bincount(np.asarray(numbers).ravel(), minlength=8)
+    assert abs(counts - 800).max() < 5 * math.sqrt(800)
+
+
+def test_the_squared_variation_of_hand_made_numbers() -> None:
+    assert float(squared_variation(tf.constant([1.0, 3.0]))) == pytest.approx(0.25)  # mean 2, variance 1
+    assert float(squared_variation(tf.constant([2.0, 2.0]))) == 0
+    assert float(squared_variation(tf.zeros(3))) == 0
+
+
+def test_noise_is_standard_normal() -> None:
+    noise = np.asarray(standard_normal((50, 40, 30), Seeds(np.arange(50))))
+    assert abs(noise.mean()) < 0.02 and abs(noise.std() - 1) < 0.02
+    assert np.isfinite(noise).all()
+    for point, share in ((-1.0, 0.1587), (0.5, 0.6915), (2.0, 0.9772)):
+        assert np.mean(noise < point) == pytest.approx(share, abs=0.01)
+    assert len(np.unique(noise)) > 0.99 * noise.size
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "bfloat16"])
+def test_16_bits_are_close_and_returned_as_float32(precision: str) -> None:
+    exact, coarse = layer(chosen=1), layer(chosen=1, precision=precision)
+    for variable, other in zip(coarse.weights, exact.weights, strict=True):
+        variable.assign(other.value)
+        other.assign(variable.value)
+    ours = coarse(X, None)
+    assert ours.dtype == tf.float32
+    np.testing.assert_allclose(ours, exact(X, None), atol=0.05)

@@ -1,0 +1,115 @@
+"""Tests that tensor2tensor's hparams become ours, or are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden_model import HPARAMS
+from old_models import OLD_HPARAMS
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.tensor2tensor.hparams import fit, translate
+from t2t_repro.training.schedule import Schedule
+
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 0, "hidden_size": 32, "filter_size": 64,
+    "attention_key_channels": 0,
+    "attention_value_channels": 0, "norm_before": False, "use_target_space_embedding": True,
+    "shared_embedding_and_softmax_weights": True, "shared_embedding": False, "self_attention_type": "dot_product",
+    "max_relative_position": 0,
+}  # fmt: skip
+"""The hparams that the weights of the golden model determine."""
+
+
+def translated(sizes: dict[str, Any] | None = None, **changes: Any) -> HParams:
+    return translate(OLD_HPARAMS | changes, SIZES | (sizes or {}), "hparams.json")
+
+
+def test_the_golden_models_hparams_are_those_of_transformer_base_v1_in_its_sizes() -> None:
+    base = registry.hparams("transformer_base_v1")
+    assert translated() == replace(base, num_hidden_layers=2, hidden_size=32, filter_size=64, num_heads=4)
+
+
+def test_values_that_the_weights_do_not_say_come_from_the_file() -> None:
+    changes = {"num_heads": 8, "norm_epsilon": 1e-5, "relu_dropout": 0.3, "max_length": 99, "label_smoothing": 0}
+    assert {name: getattr(translated(**changes), name) for name in changes} == changes
+
+
+def test_a_limit_of_0_becomes_the_default() -> None:
+    expected = replace(translated(), train_steps=HParams.train_steps)
+    assert translated(max_length=0, train_steps=0, learning_rate_warmup_steps=0) == expected
+
+
+def test_other_forms_of_the_model() -> None:
+    pre_norm = {"layer_preprocess_sequence": "n", "layer_postprocess_sequence": "da"}
+    assert translated({"norm_before": True}, **pre_norm).norm_before
+    relative = {"self_attention_type": "dot_product_relative", "max_relative_position": 7}
+    hparams = translated(relative, **relative, pos=None)
+    assert (hparams.pos, hparams.max_relative_position) == ("none", 7)
+    assert translated({"pos": "emb", "max_length": 9}, pos="emb", max_length=9).pos == "emb"
+    assert translated(num_encoder_layers=2, num_decoder_layers=2, num_hidden_layers=6).num_hidden_layers == 2
+    assert translated({"num_decoder_layers": 5}, num_decoder_layers=5).decoder_layers == 5
+    assert translated(attention_key_channels=None, attention_value_channels=None) == translated()
+    assert translated(max_relative_position=20).max_relative_position == 0  # set by some sets, but not used
+
+
+@pytest.mark.parametrize(
+    ("changes", "rates"),
+    [
+        # Peaks in the learning rates of tensor2tensor's transformer_base_v1 and _v2, for width 512.
+        ({}, {4000: 6.99e-4}),
+        ({"learning_rate": 0.2, "learning_rate_warmup_steps": 8000}, {8000: 9.88e-4}),
+        ({"learning_rate": 1}, {4000: 6.99e-3}),
+        (
+            {
+                "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+                "learning_rate_constant": 2.0,
+                "learning_rate_warmup_steps": 8000,
+            },
+            {0: 0.0, 8000: 9.88e-4},
+        ),
+        ({"optimizer": "Adafactor", "learning_rate_schedule": "rsqrt_decay"}, {8000: 9.88e-4}),
+    ],
+)
+def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dict[int, float]) -> None:
+    schedule = Schedule(translated({"hidden_size": 512}, hidden_size=512, **changes))
+    for step, rate in rates.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 64}, "hidden_size=64, but the checkpoint has hidden_size=32"),
+        ({"num_decoder_layers": 3}, "num_decoder_layers=3, but the checkpoint has num_decoder_layers=0"),
+        ({"num_encoder_layers": 3}, "num_hidden_layers=3, but the checkpoint has num_hidden_layers=2"),
+        ({"attention_key_channels": 16}, "attention_key_channels=16, but the checkpoint has attention_key_channels=0"),
+        ({"layer_preprocess_sequence": "n"}, "norm_before=True, but the checkpoint has norm_before=False"),
+        ({"self_attention_type": "dot_product_relative"}, "self_attention_type=dot_product_relative, but the"),
+        ({"ffn_layer": "local_moe"}, "ffn_layer='local_moe' cannot be imported, only 'dense_relu_dense'"),
+        ({"proximity_bias": True}, "proximity_bias=True cannot be imported, only False"),
+        ({"pos": "timing_from_features"}, "pos='timing_from_features' cannot be imported, only 'timing' or 'emb'"),
+        ({"vocab_divisor": 8}, "vocab_divisor=8 cannot be imported, only 1"),
+        ({"num_heads": "four"}, "num_heads='four' must be of type int"),
+        ({"num_heads": 3}, "num_heads=3 does not divide hidden_size=32"),
+        ({"norm_epsilon": True}, "norm_epsilon=True must be of type float"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        translated(**changes)
+    assert str(error.value).startswith("hparams.json: ") and message in str(error.value)
+
+
+def test_a_set_gives_what_the_weights_do_not_say() -> None:
+    mine = replace(HPARAMS, attention_dropout=0.3, norm_before=True)
+    assert fit(mine, SIZES, "mine") == replace(mine, norm_before=False)
+    relative = {"self_attention_type": "dot_product_relative", "max_relative_position": 7}
+    assert fit(mine, SIZES | relative, "mine").pos == "none"
+    with pytest.raises(UserError, match=r"--hparams_set=mine: filter_size=99, but the checkpoint has filter_size=64"):
+        fit(replace(mine, filter_size=99), SIZES, "mine")

@@ -1,0 +1,203 @@
+"""Tests that weights of tensor2tensor get our names, and that no variable is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from golden_model import HPARAMS, by_our_names
+from models import write_checkpoint
+from old_models import weights, write_old_checkpoint
+from t2t_repro.checkpoints.reader import read_checkpoint
+from t2t_repro.errors import UserError
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.tensor2tensor.variables import OldVariables
+
+Variables = dict[str, np.ndarray]
+EMBEDDING = "transformer/symbol_modality_100_32/shared"
+
+
+def read(folder: Path, variables: Variables, step: int = 20) -> OldVariables:
+    return OldVariables([write_old_checkpoint(folder, variables, step)])
+
+
+def renamed(variables: Variables, old: str, new: str) -> Variables:
+    return {name.replace(old, new): value for name, value in variables.items()}
+
+
+def test_every_weight_of_the_golden_model_gets_our_name(tmp_path: Path) -> None:
+    slots = {f"training/{name}/Adam": value for name, value in weights().items()}
+    others = {"training/beta1_power": np.ones(()), "losses_avg/problem_0/total_loss": np.ones(())}
+    old = read(tmp_path, weights() | slots | others, 250_000)
+    assert old.step == 250_000
+    assert old.unused == {"optimizer variables": len(slots) + 1, "averages of losses": 1, "step counters": 1}
+    found, expected = old.weights(HPARAMS), by_our_names(weights())
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+        assert found[name].dtype == np.float32
+
+
+def test_sizes_follow_from_the_weights(tmp_path: Path) -> None:
+    sizes = read(tmp_path, weights()).sizes()
+    assert sizes == {name: getattr(HPARAMS, name) for name in sizes}
+    assert {"num_heads", "pos"}.isdisjoint(sizes)  # the weights do not say
+
+
+def test_the_stacks_may_have_different_numbers_of_layers(tmp_path: Path) -> None:
+    old = read(tmp_path, {name: value for name, value in weights().items() if "decoder/layer_1/" not in name})
+    sizes = old.sizes()
+    assert (sizes["num_hidden_layers"], sizes["num_encoder_layers"], sizes["num_decoder_layers"]) == (2, 0, 1)
+    hparams = replace(HPARAMS, num_decoder_layers=1)
+    model = Transformer(hparams, *old.vocab_sizes()[1:])
+    assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == {
+        name: value.shape for name, value in old.weights(hparams).items()
+    }
+
+
+def test_a_kernel_of_an_old_version_may_have_a_dimension_of_one(tmp_path: Path) -> None:
+    old = {name: value[None] if name.endswith("/kernel") else value for name, value in weights().items()}
+    np.testing.assert_equal(read(tmp_path, old).weights(HPARAMS), read(tmp_path, weights()).weights(HPARAMS))
+
+
+def pre_norm(variables: Variables) -> Variables:
+    variables = renamed(variables, "layer_postprocess", "layer_prepostprocess")
+    for number, stack in enumerate(("encoder", "decoder")):
+        for kind in ("scale", "bias"):
+            name = f"transformer/body/{stack}/layer_prepostprocess/layer_norm/layer_norm_{kind}"
+            variables[name] = np.full(32, number, np.float32)
+    return variables
+
+
+def shared_source_and_target(variables: Variables) -> Variables:
+    return variables | {"transformer/symbol_modality_100_32/softmax/weights_0": np.ones((100, 32), np.float32)}
+
+
+def separate(variables: Variables) -> Variables:
+    table = np.concatenate([variables.pop(f"{EMBEDDING}/weights_{number}") for number in range(16)])
+    return variables | {
+        "transformer/symbol_modality_90_32/input_emb/weights_0": table[:90],
+        "transformer/symbol_modality_100_32/target_emb/weights_0": table,
+        "transformer/symbol_modality_100_32/softmax/weights_0": -table,
+    }
+
+
+def learned_positions(variables: Variables) -> Variables:
+    sides = {f"transformer/body/{side}_positional_embedding": np.ones((9, 32)) for side in ("inputs", "targets")}
+    return variables | sides
+
+
+def relative(variables: Variables) -> Variables:
+    scope = "multihead_attention/dot_product_attention_relative/relative_positions"
+    return variables | {
+        f"transformer/body/{stack}/layer_{layer}/self_attention/{scope}_{kind}/embeddings": np.ones((7, 8))
+        for stack in ("encoder", "decoder")
+        for layer in range(2)
+        for kind in ("keys", "values")
+    }
+
+
+def own_channels(variables: Variables) -> Variables:
+    return {
+        name: value[:, :16] if name.endswith(("/q/kernel", "/k/kernel")) else value for name, value in variables.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (pre_norm, {"norm_before": True}),
+        (shared_source_and_target, {"shared_embedding_and_softmax_weights": False, "shared_embedding": True}),
+        (separate, {"shared_embedding_and_softmax_weights": False, "shared_embedding": False}),
+        (learned_positions, {"pos": "emb", "max_length": 9}),
+        (relative, {"self_attention_type": "dot_product_relative", "max_relative_position": 3, "num_heads": 4}),
+        (own_channels, {"attention_key_channels": 16, "attention_value_channels": 0}),
+    ],
+)
+def test_each_form_of_the_model_is_recognized_and_filled(
+    tmp_path: Path, change: Callable[[Variables], Variables], expected: dict
+) -> None:
+    old = read(tmp_path, change(weights()))
+    sizes = old.sizes()
+    assert {name: sizes[name] for name in expected} == expected
+    hparams = replace(HPARAMS, **sizes)
+    source, target = old.vocab_sizes()
+    model = Transformer(hparams, target, source_vocab_size=source if source != target else 0)
+    shapes = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
+    assert {name: value.shape for name, value in old.weights(hparams).items()} == shapes
+
+
+def test_the_embeddings_are_not_confused(tmp_path: Path) -> None:
+    old = read(tmp_path, separate(weights()))
+    found = old.weights(replace(HPARAMS, **old.sizes()))
+    source, target, softmax = (
+        found[f"transformer/{name}/table"] for name in ("embedding", "target_embedding", "softmax")
+    )
+    assert old.vocab_sizes() == (90, 100)
+    np.testing.assert_array_equal(source, target[:90])
+    np.testing.assert_array_equal(softmax, -target)
+
+
+def test_several_checkpoints_are_averaged(tmp_path: Path) -> None:
+    doubled = {name: 2 * value for name, value in weights().items()}
+    paths = [write_old_checkpoint(tmp_path, variables, step) for step, variables in ((1, weights()), (2, doubled))]
+    old = OldVariables(paths)
+    expected = by_our_names(weights())
+    for name, value in old.weights(HPARAMS).items():
+        np.testing.assert_allclose(value, 1.5 * expected[name], rtol=1e-6)
+    assert old.step == 2
+
+
+WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention/k/kernel"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({name: value for name, value in weights().items() if name != WITHOUT}, f"has no variable {WITHOUT}"),
+        (weights() | {"transformer/body/moe/gate": np.ones(3)}, "1 weights that no Transformer here has, such as "),
+        (
+            renamed(weights(), "transformer/", "lstm_seq2seq/"),
+            "not a checkpoint of tensor2tensor's model transformer (it",
+        ),
+        ({}, "(it has no weights)"),
+        (renamed(weights(), f"{EMBEDDING}/weights_3", f"{EMBEDDING}/weights_33"), "parts of the embedding"),
+        (renamed(weights(), "symbol_modality", "class_label_modality"), "0 embeddings"),
+    ],
+)
+def test_other_variables_are_refused(tmp_path: Path, variables: Variables, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        old = read(tmp_path, variables)
+        old.weights(replace(HPARAMS, **old.sizes()))
+    assert message in str(error.value)
+
+
+def test_a_checkpoint_of_our_own_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 3, {"w": tf.Variable(0.0)}, "0123456789ab")
+    with pytest.raises(
+        UserError, match=r"not a checkpoint of tensor2tensor.* A checkpoint of t2t-trainer needs no import$"
+    ):
+        OldVariables([path])
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "no index"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> None:
+    path = Path(write_old_checkpoint(tmp_path, weights()))
+    data = path.with_name(f"{path.name}.data-00000-of-00001")
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:5000])
+    else:
+        (data if damage == "missing" else path.with_name(f"{path.name}.index")).unlink()
+    with pytest.raises(UserError, match=r"model\.ckpt-0: this checkpoint is (damaged|missing)"):
+        OldVariables([str(path)])
+
+
+def test_an_old_checkpoint_is_not_called_damaged_by_other_programs(tmp_path: Path) -> None:
+    path = write_old_checkpoint(tmp_path, weights())
+    with pytest.raises(UserError, match=r"ckpt-0: this checkpoint is one of tensor2tensor; import it with"):
+        read_checkpoint(path)
