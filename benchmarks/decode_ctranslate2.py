@@ -60,7 +60,6 @@ def ours(precision: str) -> Engine:
     translator = Translator.from_dir(
         MODEL.value,
         precision=precision,
-        packs_kernels=True,
         beam_size=BEAM_SIZE.value,
         alpha=ALPHA.value,
         extra_length=EXTRA_LENGTH.value,

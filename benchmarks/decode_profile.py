@@ -89,7 +89,6 @@ def main(argv: list[str]) -> None:
     translator = Translator.from_dir(
         MODEL.value,
         precision=PRECISION.value,
-        packs_kernels=True,
         beam_size=BEAM_SIZE.value,
         extra_length=EXTRA_LENGTH.value,
         batch_size=BATCH_SIZE.value,

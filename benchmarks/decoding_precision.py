@@ -38,9 +38,7 @@ def main(argv: list[str]) -> None:
     """Prints a line of the table for each test set."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    translators = {
-        name: Translator.from_dir(OUTPUT_DIR.value, precision=name, packs_kernels=True) for name in PRECISIONS
-    }
+    translators = {name: Translator.from_dir(OUTPUT_DIR.value, precision=name) for name in PRECISIONS}
     print(f"{translators['float32'].decode_hparams}\n")
     print("| test set | BLEU, float32 | bfloat16 | lines that differ | CPU seconds, float32 | bfloat16 |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

@@ -129,7 +129,7 @@ def run_mode(values: flags.FlagValues, at_end: contextlib.ExitStack) -> None:
     devices.require_precision(values.precision)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
     line_hparams = replace(decode_hparams, prefix_file="", write_beam_scores=False)
-    translator = Translator.from_folders(folders, checkpoints, line_hparams, values.precision, packs_kernels=True)
+    translator = Translator.from_folders(folders, checkpoints, line_hparams, values.precision)
     if not values.score_file:
         translator.check(translator.decode_hparams)
     if values.output_attention and not translator.model.has_attention:

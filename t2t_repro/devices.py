@@ -125,18 +125,6 @@ def require_precision(precision: str) -> None:
         raise UserError(f"--precision=bfloat16: {names()[0]} has no bfloat16 instructions; omit the flag")
 
 
-def keep_packed_kernels() -> bool:
-    """Lets TensorFlow keep the copies of kernels that oneDNN multiplies with on CPUs; see `layers.base.packed_kernels`.
-
-    Call this function before TensorFlow computes a product, and only in a program in which no weight ever changes:
-    TensorFlow would not notice the change. Returns False, and has no effect, if there is a GPU or the user has set the
-    environment variable TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=0.
-    """
-    if tf.config.get_visible_devices("GPU"):
-        return False
-    return os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1") == "1"
-
-
 def keep_freed_memory() -> None:
     """Makes TensorFlow keep the memory of freed tensors for new ones. Call it before TensorFlow computes anything.
 

@@ -11,10 +11,6 @@ import pytest
 # some tests build layers without a program.
 os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
-# Some tests run t2t-decoder's main in the process of pytest, in which other tests train: TensorFlow must notice changes
-# of weights.
-os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "0"
-
 # Hides TensorFlow's log messages. The t2t programs set this variable before they import TensorFlow, but pytest imports
 # TensorFlow before it runs the programs.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

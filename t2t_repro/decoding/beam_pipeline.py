@@ -249,7 +249,7 @@ def load(job: BeamJob) -> LoadedModel:
     decode_hparams = replace(job.decode_hparams, write_beam_scores=False)
     devices.use_one_gpu()
     devices.require_precision(job.precision)
-    translator = Translator.from_folders(folders, checkpoints, decode_hparams, job.precision, packs_kernels=True)
+    translator = Translator.from_folders(folders, checkpoints, decode_hparams, job.precision)
     return LoadedModel(translator, folders[0].problem)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.attention import PairAttention, attention_of, require_attention, require_numbers
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING, Hypotheses
 from t2t_repro.decoding.ensemble import Ensemble
@@ -32,13 +32,10 @@ from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, Inpu
 from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
-from t2t_repro.layers.base import Zeros, packed_kernels
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.precision import check_precision
 from t2t_repro.models.model import Model, as_decoding_model
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.parsing.linearization import TreeSymbols
-from t2t_repro.visualization.attention import PairAttention, attention_of, require_attention, require_numbers
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The token ids of a source and of its target."""
@@ -69,8 +66,6 @@ class Translator:
         self.model: Any = model
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
-        self._packed_batch = 0
-        """Largest number of sentences in a batch whose search uses packed kernels; see `from_folders`."""
         self._search_graphs: dict[Any, Any] = {}
         self._step_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
@@ -86,7 +81,6 @@ class Translator:
         output_dir: str,
         checkpoint_path: str = "",
         precision: str = "float32",
-        packs_kernels: bool = False,
         **decode_hparams: Any,
     ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
@@ -95,7 +89,6 @@ class Translator:
             output_dir: path of the model folder. Several paths are separated by commas.
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
             precision: dtype of weights and matrix products, "float32" or "bfloat16".
-            packs_kernels: see `from_folders`.
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
         Raises UserError if a folder or checkpoint is missing or damaged, vocabularies differ, a field is unknown, or
@@ -104,7 +97,7 @@ class Translator:
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
         devices.require_precision(precision)
-        return cls.from_folders(folders, checkpoints, decode_params, precision, packs_kernels)
+        return cls.from_folders(folders, checkpoints, decode_params, precision)
 
     @classmethod
     def from_folders(
@@ -113,7 +106,6 @@ class Translator:
         checkpoints: Sequence[str],
         decode_hparams: DecodeHParams,
         precision: str = "float32",
-        packs_kernels: bool = False,
     ) -> Translator:
         """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders.
 
@@ -121,8 +113,6 @@ class Translator:
 
         Args:
             folders, checkpoints, decode_hparams, precision: as for `from_dir`.
-            packs_kernels: true only in a program in which no weight ever changes. On a CPU, a `Transformer` then keeps
-                a second copy of its large kernels. With the base size, it translates a sentence up to twice as fast.
 
         Raises UserError if a checkpoint is damaged or the precision is unknown.
         """
@@ -132,19 +122,13 @@ class Translator:
         for model in models:
             if isinstance(softmax := getattr(model, "softmax", None), Embedding):
                 softmax.store_transposed()
-        translator = cls(
+        return cls(
             models[0] if len(models) == 1 else Ensemble(models),
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
             folders[0].problem.tree_symbols,
         )
-        # Other models and subclasses may have products of two activations, which TensorFlow would mistake for kernels.
-        are_transformers = all(type(model) is Transformer for model in models)
-        if packs_kernels and are_transformers and devices.keep_packed_kernels():
-            # In float32, oneDNN's order depends on the number of vectors. Only one sentence's number never changes.
-            translator._packed_batch = 1 if precision == "float32" else sys.maxsize
-        return translator
 
     def translate(
         self,
@@ -392,13 +376,12 @@ class Translator:
 
         Calls with equal search settings and equal names of arrays share a graph.
         """
-        zeros = _zeros if len(arrays["inputs"]) <= self._packed_batch else None
         changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
-        key = (changed, zeros, *arrays)
+        key = (changed, *arrays)
         with self._lock:
             if key not in self._search_graphs:
                 # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
-                search = functools.partial(self._run_search, decode_hparams, self.tree_rules(decode_hparams), zeros)
+                search = functools.partial(self._run_search, decode_hparams, self.tree_rules(decode_hparams))
                 specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
                 self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
         return self._search_graphs[key](arrays)
@@ -407,11 +390,9 @@ class Translator:
         self,
         decode_hparams: DecodeHParams,
         tree_rules: TreeRules | None,
-        zeros: Zeros | None,
         arrays: dict[str, tf.Tensor],
     ) -> Hypotheses:
-        with packed_kernels(zeros):
-            return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
+        return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
 
     def _score_all(
         self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None
@@ -431,10 +412,3 @@ class Translator:
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
             for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
         ]
-
-
-@functools.cache
-def _zeros(width: int, dtype: str) -> tf.Tensor:
-    """Returns zeros [width]. While a graph is built, they become an argument of it, so TensorFlow cannot omit them."""
-    with tf.init_scope():
-        return tf.zeros([width], dtype)

@@ -17,6 +17,7 @@ import numpy as np
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
+from t2t_repro.decoding.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
 from t2t_repro.decoding.search_tree import Candidate, SearchTree
 from t2t_repro.decoding.translation import Hypothesis
 from t2t_repro.decoding.translator import Translator
@@ -24,7 +25,6 @@ from t2t_repro.decoding.well_formed import MIN_EXTRA
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.visualization.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
 
 MAX_CHARACTERS = 1000
 """Maximum number of characters in a source."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -21,14 +19,6 @@ Tensor = Any
 
 _makes_zeros = False
 """True inside `zero_weights`."""
-
-Zeros = Callable[[int, str], Tensor]
-"""Function of a width and a dtype that returns zeros [width]."""
-
-LARGE_KERNEL = 512 * 512
-"""Smallest number of weights for which `packed_kernels` pays."""
-
-_zeros: ContextVar[Zeros | None] = ContextVar("zeros that are added to products with large kernels", default=None)
 
 
 class Layer(keras.layers.Layer):
@@ -57,10 +47,6 @@ class Layer(keras.layers.Layer):
         # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
-        # In float32, the packed kernel depends on the number of vectors, which is fixed only in the steps of decoding.
-        has_fixed_order = self.compute_dtype == "bfloat16" or None not in x.shape[1:]
-        if (zeros := _zeros.get()) and math.prod(kernel.shape) >= LARGE_KERNEL and has_fixed_order:
-            flat = flat + zeros(kernel.shape[1], self.compute_dtype)
         return ops.reshape(flat, (*outer_shape(x), kernel.shape[1]))
 
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int], gain: float = 1.0) -> Any:
@@ -91,24 +77,6 @@ def zero_weights() -> Iterator[None]:
         yield
     finally:
         _makes_zeros = False
-
-
-@contextmanager
-def packed_kernels(zeros: Zeros | None) -> Iterator[None]:
-    """Makes layers inside a `with` block add zeros to products with large kernels; None for no zeros.
-
-    TensorFlow's library for products on CPUs, oneDNN, first copies a kernel to the order in which it multiplies. If
-    weights never change (see `devices.keep_packed_kernels`), TensorFlow keeps this copy, but only for products to which
-    a bias is added. For one sentence and the base model, this saves 28% of the time in float32 and half in bfloat16.
-
-    In float32, the order depends on the number of vectors. So the zeros are only added in the steps of decoding, and
-    the caller must decode a single sentence. With batches, products would be slower than without zeros.
-    """
-    token = _zeros.set(zeros)
-    try:
-        yield
-    finally:
-        _zeros.reset(token)
 
 
 def outer_shape(x: Tensor) -> tuple:

@@ -17,6 +17,7 @@ from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
+from t2t_repro.decoding.attention import attention_of
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.textfile import whole_file
 from t2t_repro.hparam import HParams
@@ -36,7 +37,6 @@ from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepa
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
-from t2t_repro.visualization.attention import attention_of
 from t2t_repro.visualization.attention_picture import MAX_TOKENS, attention_picture
 
 

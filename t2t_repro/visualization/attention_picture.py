@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from t2t_repro.decoding.attention import Attention
 from t2t_repro.errors import UserError
-from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.labels import fonts, label
 
 if TYPE_CHECKING:

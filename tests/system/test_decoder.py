@@ -256,11 +256,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes t2t-decoder copy its input instead of translating it, so that a test chooses the outputs."""
 
     def from_folders(
-        folders: list[ModelFolder],
-        checkpoints: list[str],
-        decode_hparams: DecodeHParams,
-        precision: str,
-        packs_kernels: bool,
+        folders: list[ModelFolder], checkpoints: list[str], decode_hparams: DecodeHParams, precision: str
     ) -> Translator:
         return Translator(Copier(folders[0].vocabulary.size), folders[0].vocabulary, decode_hparams)
 

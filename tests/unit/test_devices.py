@@ -181,20 +181,6 @@ def test_a_memory_shortage_is_recognized_by_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "value", "is_kept", "value_after"),
-    [([], None, True, "1"), ([], "1", True, "1"), ([], "0", False, "0"), (["GPU:0"], None, False, None)],
-)
-def test_packed_kernels_are_kept_without_a_gpu_unless_the_user_refuses(
-    monkeypatch: pytest.MonkeyPatch, gpus: list[str], value: str | None, is_kept: bool, value_after: str | None
-) -> None:
-    name = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    monkeypatch.setattr(devices.os, "environ", {} if value is None else {name: value})
-    assert devices.keep_packed_kernels() is is_kept
-    assert devices.os.environ.get(name) == value_after
-
-
-@pytest.mark.parametrize(
     ("gpus", "before", "expected"),
     [
         ([], {}, {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "3"}),

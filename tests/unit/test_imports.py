@@ -37,7 +37,6 @@ UNFINISHED: set[tuple[str, str]] = {
     ("checkpoints", "rivals"),
     ("convolution_layers", "hparam_checks"),
     ("data", "tensor2tensor"),
-    ("decoding", "visualization"),
     ("hparam", "convolution_layers"),
     ("hparam", "hparam_checks"),
     ("hparam", "model_hparams"),

@@ -1,4 +1,4 @@
-"""Tests the functions that layers share: splits with few operations, weights that are zeros, and packed kernels."""
+"""Tests the functions that layers share: splits with few operations, and weights that are zeros."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.layers import base
-from t2t_repro.layers.base import Layer, packed_kernels, parts, zero_weights
+from t2t_repro.layers.base import Layer, parts, zero_weights
 
 X = np.random.default_rng(0).normal(size=(2, 3, 12)).astype("float32")
 
@@ -41,30 +40,3 @@ def test_weights_are_zeros_only_inside_zero_weights(error: type[Exception] | Non
             assert not np.any(layer.add_weight(shape=(2,), initializer="ones", name="no_ones"))
     assert np.all(layer.kernel("random", 3, 4))
     assert np.all(layer.add_weight(shape=(2,), initializer="ones", name="ones"))
-
-
-@pytest.mark.parametrize(
-    ("precision", "length", "size", "is_packed"),
-    [
-        ("float32", 1, 48, True),
-        ("float32", 1, 49, False),
-        ("float32", None, 48, False),
-        ("bfloat16", None, 48, True),
-        ("bfloat16", None, 49, False),
-    ],
-)
-def test_a_bias_is_added_to_products_with_large_kernels(
-    monkeypatch: pytest.MonkeyPatch, precision: str, length: int | None, size: int, is_packed: bool
-) -> None:
-    monkeypatch.setattr(base, "LARGE_KERNEL", size)
-    layer = Layer(precision, "layer")
-    kernel = layer.kernel("kernel", 12, 4)
-
-    def product(x: tf.Tensor) -> tf.Tensor:
-        with packed_kernels(lambda width, dtype: tf.constant([1.0, 2.0, 3.0, 4.0], dtype)):
-            biased = layer.product(x, kernel)
-        return biased - layer.product(x, kernel)
-
-    signature = [tf.TensorSpec([None, length, 12])]
-    bias = tf.function(product, input_signature=signature, autograph=False)(X[:, :1])
-    np.testing.assert_allclose(tf.cast(bias, "float32")[0, 0], np.arange(1, 5) * is_packed, atol=0.05)

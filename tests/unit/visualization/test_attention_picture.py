@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.attention import Attention, attention_of
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.visualization.attention import Attention, attention_of
 from t2t_repro.visualization.attention_picture import (
     MAX_HEADS,
     MAX_TOKENS,
@@ -232,7 +232,7 @@ def test_formats_are_the_same_in_every_run(form: str, start: bytes) -> None:
 def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never() -> None:
     code = (
         "import sys, numpy\n"
-        "from t2t_repro.visualization.attention import Attention\n"
+        "from t2t_repro.decoding.attention import Attention\n"
         "from t2t_repro.visualization.attention_picture import attention_picture\n"
         "assert 'matplotlib' not in sys.modules and 'tensorflow' not in sys.modules\n"
         "attention_picture(Attention('cross', ('s',), ('t',), numpy.ones((1, 1, 1, 1)), (1,), (1,)))\n"
