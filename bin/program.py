@@ -1,8 +1,7 @@
 """Functions that all programs share: they parse flags, import user code, load TensorFlow and print errors in one line.
 
-To limit a flag's range, pass `lower_bound` or `upper_bound` to DEFINE_integer or DEFINE_float. For a value out of
-range, absl raises an error that names the flag, the value and the bounds. `run` prints this error in one line and
-returns exit code 2.
+Flags are made from the fields of dataclasses, see `define_fields`. For a value out of range, absl raises an error that
+names the flag, the value and the bounds. `run` prints this error in one line and returns exit code 2.
 
 Programs import TensorFlow, Keras and sacreBLEU only inside the functions that use them. Each import takes seconds, and
 --help or a mistake in a flag should be answered immediately.
@@ -10,17 +9,21 @@ Programs import TensorFlow, Keras and sacreBLEU only inside the functions that u
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import inspect
+import itertools
 import os
 import re
 import resource
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from absl import flags
 
@@ -47,6 +50,7 @@ GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
 
 Main = Callable[[flags.FlagValues], None]
+T = TypeVar("T")
 
 
 def entry_point(main: Main, values: flags.FlagValues, description: str | None) -> Callable[[], None]:
@@ -243,6 +247,45 @@ def load_tensorflow() -> Any:
     if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
     return tf
+
+
+def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()) -> None:
+    """Defines a flag for each field of the dataclass `kind`; the fields `omit` get none.
+
+    A flag has the name and the default of its field. Its help is the docstring below the field. The choices of a field
+    of type Literal are those of the flag. The field of a number may limit its range with the metadata "lower_bound" and
+    "upper_bound"; without them, it must be 0 or more.
+    """
+    types, help = get_type_hints(kind), field_help(kind)
+    for field in dataclasses.fields(kind):
+        name, default, of_type = field.name, field.default, types[field.name]
+        if name in omit:
+            continue
+        if get_origin(of_type) is Literal:
+            flags.DEFINE_enum(name, default, get_args(of_type), help[name], flag_values=values)
+        elif of_type in (int, float):
+            define = flags.DEFINE_integer if of_type is int else flags.DEFINE_float
+            bounds = {"lower_bound": 0, **field.metadata}
+            define(name, default, help[name], flag_values=values, **bounds)
+        else:
+            define = flags.DEFINE_bool if of_type is bool else flags.DEFINE_string
+            define(name, default, help[name], flag_values=values)
+
+
+def field_help(kind: type) -> dict[str, str]:
+    """Returns the docstring of each field of a dataclass, in one line, by name of the field."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    help = {}
+    for field, docstring in itertools.pairwise(tree.body[0].body):  # type: ignore[attr-defined]
+        if isinstance(field, ast.AnnAssign) and isinstance(docstring, ast.Expr):
+            help[ast.unparse(field.target)] = " ".join(ast.literal_eval(docstring.value).split())
+    return help
+
+
+def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
+    """Returns an object of the dataclass `kind`: its values are those of its flags, and `others`."""
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: values[name].value for name in names if name in values} | others)
 
 
 def define_problem(values: flags.FlagValues) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,77 +30,48 @@ from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
 from t2t_repro.hparam_checks import check_schedule
+from t2t_repro.training.config import RunConfig
 
 if TYPE_CHECKING:
     from t2t_repro.checkpoints.model_folder import ModelFolder
 
-STRINGS = {
-    "hparams_set": (
-        "", "name of a set of model sizes and training settings; --registry_help lists the names; transformer_base and "
-        "transformer_big are the paper's, and tensor2tensor's are transformer_base_v3 and transformer_big_v3",
-    ),
-    "hparams": ("", 'changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"'),
-    "model": ("", "model to train; default: the model of the hparams set"),
-    "output_dir": ("", "the model folder; default: t2t_train/PROBLEM-HPARAMS_SET"),
-    "warm_start_from": ("", "model folder or checkpoint with the initial weights, for the same vocabulary and sizes"),
-}  # fmt: skip
-"""For each flag with a string value, by name: default and help text."""
 
-INTEGERS = {
-    "train_steps": (0, 0, "number of steps to train; 0: train_steps of the hparams set"),
-    "local_eval_frequency": (0, 0, "steps between two evaluations; 0: local_eval_frequency of the hparams set"),
-    "eval_steps": (0, 0, "number of batches in an evaluation; 0: the whole dev split"),
-    "eval_decode_lines": (
-        200, 0,
-        "number of dev lines that each evaluation decodes and scores; 0: none; default: 200, or fewer if 200 lines "
-        "take longer than a minute and than a tenth of the training time",
-    ),
-    "early_stopping_patience": (0, 0, "evaluations without a lower dev loss after which training ends; 0: never"),
-    "save_checkpoints_secs": (0, 0, "seconds between two checkpoints (the paper: 600); 0: save at each evaluation"),
-    "keep_checkpoint_max": (20, 1, "number of latest checkpoints to keep"),
-    "log_step_count_steps": (100, 1, "steps between two lines in metrics.jsonl and two points in TensorBoard"),
-    "worker_gpu": (0, 0, "GPUs to use on each machine; 0: all"),
-    "max_tokens_per_replica": (
-        4096, 1,
-        "maximum number of positions in a micro-batch, including padding; a replica computes at most two micro-batches "
-        "at the same time; affects only speed and memory, and the balancing losses of experts",
-    ),
-    "intra_op_parallelism_threads": (0, 0, "CPU threads per operation; 1 is fastest for small models; 0: automatic"),
-    "inter_op_parallelism_threads": (0, 0, "number of operations that may run at the same time; 0: automatic"),
-    "random_seed": (1, 0, "seed of the initial weights, the order of the data and dropout"),
-}  # fmt: skip
-"""For each flag with an integer value, by name: default, lowest value and help text."""
+@dataclass(frozen=True)
+class Flags:
+    """The flags that are not settings of `RunConfig`."""
 
-UPPER_BOUNDS = {"random_seed": 2**32 - 1, "intra_op_parallelism_threads": 4096, "inter_op_parallelism_threads": 4096}
-
-BOOLEANS = {
-    "dry_run": "print the number of steps, the learning rates, the micro-batches, and the memory and disk space that "
-    "the training needs, without training",
-    "generate_data": "generate the data again before training; as t2t-datagen --overwrite, this replaces the problem's "
-    "data in --data_dir, even if it is from other text or settings",
-}
-"""For each boolean flag, by name: help text. All are False by default."""
+    hparams_set: str = ""
+    """Name of a set of model sizes and training settings; --registry_help lists the names; transformer_base and
+    transformer_big are the paper's, and tensor2tensor's are transformer_base_v3 and transformer_big_v3."""
+    hparams: str = ""
+    """Changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"."""
+    model: str = ""
+    """Model to train; default: the model of the hparams set."""
+    output_dir: str = ""
+    """The model folder; default: t2t_train/PROBLEM-HPARAMS_SET."""
+    train_steps: int = 0
+    """Number of steps to train; 0: train_steps of the hparams set."""
+    local_eval_frequency: int = 0
+    """Steps between two evaluations; 0: local_eval_frequency of the hparams set."""
+    intra_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
+    """CPU threads per operation; 1 is fastest for small models; 0: automatic."""
+    inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
+    """Number of operations that may run at the same time; 0: automatic."""
+    random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
+    """Seed of the initial weights, the order of the data and dropout."""
+    dry_run: bool = False
+    """Print the number of steps, the learning rates, the micro-batches, and the memory and disk space that the training
+    needs, without training."""
+    generate_data: bool = False
+    """Generate the data again before training; as t2t-datagen --overwrite, this replaces the problem's data in
+    --data_dir, even if it is from other text or settings."""
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines all flags of a training run."""
     program.define_problem(values)
-    for name, (text, help_text) in STRINGS.items():
-        flags.DEFINE_string(name, text, help_text, flag_values=values)
-    for name, (number, lowest, help_text) in INTEGERS.items():
-        highest = UPPER_BOUNDS.get(name)
-        flags.DEFINE_integer(name, number, help_text, lower_bound=lowest, upper_bound=highest, flag_values=values)
-    for name, help_text in BOOLEANS.items():
-        flags.DEFINE_bool(name, False, help_text, flag_values=values)
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ["float32", "tf32", "mixed_bfloat16", "mixed_float16"],
-        "precision of matrix products; tf32: float32 with rounded factors, faster on NVIDIA GPUs since Ampere; "
-        "mixed_bfloat16: bfloat16, faster if the processor supports it; mixed_float16: float16 with loss scaling, for "
-        "GPUs without bfloat16",
-        flag_values=values,
-    )
+    program.define_fields(values, Flags)
+    program.define_fields(values, RunConfig, omit=("local_eval_frequency", "limits_decoding"))
     flags.register_multi_flags_validator(
         ["dry_run", "generate_data"],
         lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
@@ -180,16 +152,18 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     """Trains as the flags say. Returns the model folder; None after a dry run, and in workers other than the chief."""
     program.load_tensorflow()
     from t2t_repro import devices
-    from t2t_repro.training.config import RunConfig
     from t2t_repro.training.dry_run import dry_run
     from t2t_repro.training.loop import train as run_training
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    names = [field.name for field in dataclasses.fields(RunConfig) if field.name in values]
-    settings = {name: values[name].value for name in names} | {"local_eval_frequency": hparams.local_eval_frequency}
-    # If --eval_decode_lines is given, evaluations decode that many lines, even if it takes long.
-    config = RunConfig(**settings, limits_decoding=not values["eval_decode_lines"].present)
+    config = program.from_flags(
+        RunConfig,
+        values,
+        local_eval_frequency=hparams.local_eval_frequency,
+        # If --eval_decode_lines is given, evaluations decode that many lines, even if it takes long.
+        limits_decoding=not values["eval_decode_lines"].present,
+    )
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None

@@ -28,16 +28,18 @@ LOCK = ".datagen.lock"
 
 @dataclass(frozen=True)
 class Options:
-    """Choices of the user about a run that are not settings of the problem."""
+    """Choices of the user about a run that are not settings of the problem. t2t-datagen has a flag for each."""
 
-    processes: int = 0
-    """Number of processes that encode text. 0 means one per core, or 1 for little text."""
+    num_concurrent_processes: int = dataclasses.field(default=0, metadata={"upper_bound": 4096})
+    """Number of processes that encode text; 0: one per core, or one for fewer than 50,000 pairs; the data does not
+    depend on this number."""
     vocab_file: str | Path = ""
-    """File of the vocabulary to use, or "" to learn one. The setting vocab_size becomes the size of that vocabulary."""
+    """Vocabulary file to use instead of learning a vocabulary: vocab.* of a model folder, of another --data_dir or of
+    tensor2tensor (*.subwords, *.tokens)."""
     overwrite: bool = False
-    """True to replace data in the data directory, even if it is finished or was made from another text."""
+    """Generate the data again, even if --data_dir has finished data, or data from other text or settings."""
     source_vocab_file: str | Path = ""
-    """File of the vocabulary for the sources if `vocab_file` is only for the targets; "" if it is for both."""
+    """Vocabulary file for the sources, if --vocab_file is only for the targets."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def write_shards(job: Job, cleaning: dict[str, Cleaning], vocabulary: Vocabulary
     missing = missing_shards(job, cleaning, state)
     text_hashes: dict[Path, Any] = collections.defaultdict(hashlib.sha256)
     portions = _portions(job, cleaning, state, missing, text_hashes)
-    processes = job.options.processes
+    processes = job.options.num_concurrent_processes
     if not processes:
         pairs = sum(split_cleaning.pairs_kept for split_cleaning in cleaning.values())
         processes = 1 if pairs < FEW_PAIRS else len(os.sched_getaffinity(0))

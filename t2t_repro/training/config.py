@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+Precision = Literal["float32", "tf32", "mixed_bfloat16", "mixed_float16"]
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a training run other than the hparams and the random seed."""
+    """Settings of a training run other than the hparams and the random seed. t2t-trainer has a flag for each."""
 
     local_eval_frequency: int = 1500
     """Number of steps between two evaluations on the dev split."""
-    save_checkpoints_secs: int = 0
-    """Seconds between two checkpoints. If 0, the run saves a checkpoint before each evaluation."""
-    keep_checkpoint_max: int = 20
-    """Number of checkpoints to keep; older checkpoints are deleted."""
     eval_steps: int = 0
-    """Number of batches that each evaluation uses; 0 evaluates the whole dev split."""
-    eval_decode_lines: int = 0
-    """Number of lines of the dev split that each evaluation decodes and scores; 0 decodes none."""
+    """Number of batches in an evaluation; 0: the whole dev split."""
+    eval_decode_lines: int = 200
+    """Number of dev lines that each evaluation decodes and scores; 0: none; default: 200, or fewer if 200 lines take
+    longer than a minute and than a tenth of the training time."""
     limits_decoding: bool = False
     """True to decode fewer lines if they take too long; see `training.evaluation.decode_seconds`."""
     early_stopping_patience: int = 0
-    """Number of consecutive evaluations without a new lowest dev loss after which training ends; 0 means never."""
-    log_step_count_steps: int = 100
-    """Number of steps from one logged step to the next."""
-    max_tokens_per_replica: int = 4096
-    """Maximum number of positions, counting padding, on each side (source or target) of a micro-batch. A replica
-    computes at most two micro-batches at the same time."""
+    """Number of consecutive evaluations without a lower dev loss after which training ends; 0: never."""
+    save_checkpoints_secs: int = 0
+    """Seconds between two checkpoints (the paper: 600); 0: save before each evaluation."""
+    keep_checkpoint_max: int = field(default=20, metadata={"lower_bound": 1})
+    """Number of latest checkpoints to keep."""
+    log_step_count_steps: int = field(default=100, metadata={"lower_bound": 1})
+    """Steps between two lines in metrics.jsonl and two points in TensorBoard."""
     worker_gpu: int = 0
-    """Number of GPUs to use on each machine; 0 uses all."""
-    precision: str = "float32"
-    """Precision of matrix products: "float32", "tf32", "mixed_bfloat16" or "mixed_float16"."""
+    """Number of GPUs to use on each machine; 0: all."""
+    max_tokens_per_replica: int = field(default=4096, metadata={"lower_bound": 1})
+    """Maximum number of positions on each side (source or target) of a micro-batch, including padding; a replica
+    computes at most two micro-batches at the same time; affects only speed and memory, and the balancing losses of
+    experts."""
+    precision: Precision = "float32"
+    """Precision of matrix products. tf32: float32 with rounded factors, faster on NVIDIA GPUs since Ampere;
+    mixed_bfloat16: bfloat16, faster if the processor supports it; mixed_float16: float16 with loss scaling, for GPUs
+    without bfloat16."""
     warm_start_from: str = ""
-    """Model folder or checkpoint from which to take the initial weights; if empty, the weights are random."""
+    """Model folder or checkpoint with the initial weights, for the same vocabulary and sizes."""
 
     @property
     def model_precision(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import tensorflow as tf
@@ -56,6 +59,46 @@ def test_an_error_is_one_line_and_an_exit_code(
 
     assert run(main) == code
     assert capsys.readouterr().err == message
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Fields of all kinds that can be flags."""
+
+    size: int = dataclasses.field(default=3, metadata={"lower_bound": 2})
+    """Number of parts,
+    counted."""
+    rate: float = dataclasses.field(default=0.5, metadata={"upper_bound": 1.0})
+    """Rate."""
+    name: str | Path = "a"
+    """A name."""
+    is_new: bool = False
+    """True if new."""
+    kind: Literal["few", "many"] = "few"
+    """Kind."""
+    inner: int = 7
+    """A field that has no flag."""
+
+
+def settings_flags(*arguments: str) -> flags.FlagValues:
+    """Returns the flags of `Settings`, parsed."""
+    values = flags.FlagValues()
+    program.define_fields(values, Settings, omit=("inner",))
+    values(["t2t-x", *arguments])
+    return values
+
+
+def test_flags_are_made_from_the_fields_of_a_dataclass() -> None:
+    assert program.from_flags(Settings, settings_flags()) == Settings()
+    values = settings_flags("--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many")
+    assert program.from_flags(Settings, values, inner=9) == Settings(2, 1.0, "b", True, "many", 9)
+    assert values["size"].help == "Number of parts, counted."
+
+
+@pytest.mark.parametrize("argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--inner=1"])
+def test_a_value_that_the_field_does_not_allow_is_an_error(argument: str) -> None:
+    with pytest.raises(flags.Error, match=argument[2:6]):
+        settings_flags(argument)
 
 
 PRINTER = """

@@ -278,7 +278,10 @@ def test_all_text_is_encoded_with_a_vocabulary_of_tensor2tensor(tmp_path: Path, 
     user_vocabulary.save(path)
     toy = Toy()
     generated = generate_data(
-        toy, tmp_path / "new", "", Options(processes=1 + (user_vocabulary.kind == "subwords"), vocab_file=path)
+        toy,
+        tmp_path / "new",
+        "",
+        Options(num_concurrent_processes=1 + (user_vocabulary.kind == "subwords"), vocab_file=path),
     )
     assert generated.vocabulary == f"vocab.toy.{user_vocabulary.size}{user_vocabulary.suffix}"
     read = Records(find_shards(tmp_path / "new", "toy", "dev"))
