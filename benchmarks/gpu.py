@@ -35,7 +35,7 @@ from t2t_repro import registry
 from t2t_repro.data.pipeline import Batch, Pipeline
 from t2t_repro.hparam import DecodeHParams, HParams, override
 from t2t_repro.models.model import Model, make_model
-from t2t_repro.training.config import RunConfig
+from t2t_repro.training.config import Precision, RunConfig
 
 WORK = flags.DEFINE_string("work", None, "folder of data and results", required=True)
 BACKEND = flags.DEFINE_enum("backend", "tensorflow", ["tensorflow", "jax"], "what computes the training step")
@@ -48,7 +48,8 @@ SECONDS = flags.DEFINE_float("seconds", 15.0, "duration of each measured trainin
 ONLY = flags.DEFINE_string("only", "", "for the script's own use: prints this measurement")
 
 SEED, FIRST_STEPS, STEPS, PAIRS, DECODE_TOKENS, COMPARED = 1, 5, 20, 100_000, 4096, 32
-PRECISIONS, REPEATED = ("float32", "tf32", "mixed_bfloat16"), ("float32", "mixed_bfloat16")
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "mixed_bfloat16")
+REPEATED: tuple[Precision, ...] = ("float32", "mixed_bfloat16")
 A100 = {"big, tf32": "51,057", "big, mixed_bfloat16": "82,059"}
 """Target tokens per second of NVIDIA's PyTorch implementation, mixed_float16 in the second row."""
 
@@ -86,7 +87,7 @@ def tokens_per_second(size: str, take: Callable[[Batch], Any], read: Callable[[A
     return round(tokens / (time.perf_counter() - start), 1)
 
 
-def train_step(size: str, precision: str) -> tuple[Model, Callable[[Batch], Any]]:
+def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch], Any]]:
     """Returns a new model, and a function that takes a step of t2t-trainer with it. A step's result is a tensor."""
     import keras
     import tensorflow as tf
@@ -103,7 +104,7 @@ def train_step(size: str, precision: str) -> tuple[Model, Callable[[Batch], Any]
     return model, lambda batch: step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
 
 
-def measure_training(size: str, precision: str) -> dict[str, Any]:
+def measure_training(size: str, precision: Precision) -> dict[str, Any]:
     """Returns the speed and the GPU's peak memory of training with TensorFlow."""
     import tensorflow as tf
 
@@ -114,7 +115,7 @@ def measure_training(size: str, precision: str) -> dict[str, Any]:
     return {"tokens_per_second": speed, "peak_bytes": memory, "device": device()}
 
 
-def measure_jax(size: str, precision: str) -> dict[str, Any]:
+def measure_jax(size: str, precision: Precision) -> dict[str, Any]:
     """Returns the speed of the training step in docs/jax.md."""
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text("utf-8")
     program: dict[str, Any] = {"__name__": "program"}
@@ -188,7 +189,7 @@ def measure_equality() -> dict[str, Any]:
     return {"loss": loss, "outputs": [row.tolist() for batch in outputs for row in batch], "device": device()}
 
 
-def measure_repetition(precision: str) -> str:
+def measure_repetition(precision: Precision) -> str:
     """Returns a fingerprint of all weights after `STEPS` steps."""
     (model, take), steps = train_step("base", precision), batches("base")
     for _ in range(STEPS):
