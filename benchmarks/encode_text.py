@@ -11,7 +11,7 @@ import time
 
 from absl import app, flags
 
-from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.files.textfile import read_lines
 
 VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "vocabulary", required=True)

@@ -13,8 +13,8 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
 from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.kinds import MAX_BYTES
 from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL
-from t2t_repro.data.vocabularies.vocabulary import MAX_BYTES
 from t2t_repro.errors import UserError
 from t2t_repro.files.untrusted import read_bytes
 from t2t_repro.hparam import HParams, overrides

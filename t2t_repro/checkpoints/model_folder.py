@@ -35,7 +35,8 @@ from t2t_repro.checkpoints.reader import (
     read_checkpoint,
 )
 from t2t_repro.console.progress import say
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, check_vocabulary_name, load_vocabularies
+from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_json, to_json
 from t2t_repro.files.locks import locked

@@ -25,8 +25,9 @@ from t2t_repro.data.job import Job, Options
 from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.shard_writing import TextChangedError
 from t2t_repro.data.text_check import TextCheck
-from t2t_repro.data.vocabularies import vocabulary
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabularies
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabularies
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.problem import Problem, is_label
 
@@ -108,7 +109,7 @@ def _read_all(job: Job) -> Text:
     if job.user_vocabulary:
         _read_pairs(job, train)
     else:
-        text.sample = vocabulary.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
+        text.sample = sentencepiece.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
     for split, cleaning in text.cleaning.items():
         if not cleaning.pairs_kept:
             reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
@@ -250,7 +251,7 @@ def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocab
         if state and vocab.fingerprint == state.vocabulary_fingerprint:
             return vocab
     say(f"learning a vocabulary from {len(sample):,} texts")
-    return vocabulary.train(sample, job.settings.vocab_size, job.problem.symbols)
+    return sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
 
 
 def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:

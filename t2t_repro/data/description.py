@@ -14,7 +14,8 @@ from pathlib import Path
 from t2t_repro import registry
 from t2t_repro.data import summary
 from t2t_repro.data.resume_state import check_shards
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, check_vocabulary_name, load_vocabularies, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import JsonFile
 from t2t_repro.problem import Problem, is_label

@@ -15,7 +15,9 @@ from typing import Any
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import SPLITS, Description, description_path
 from t2t_repro.data.resume_state import ResumeState, state_path
-from t2t_repro.data.vocabularies.vocabulary import SUFFIXES, SentencePieceVocabulary, Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import SUFFIXES, load_vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.locks import locked
 from t2t_repro.files.output_files import Input, refuse_overwriting

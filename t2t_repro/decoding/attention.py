@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:

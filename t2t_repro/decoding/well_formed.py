@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.data.vocabularies.sentencepiece import SPACE, SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
-from t2t_repro.data.vocabularies.vocabulary import SPACE, SentencePieceVocabulary, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (

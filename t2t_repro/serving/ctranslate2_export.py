@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary, Vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.serving.versions import CTRANSLATE2, new_version

@@ -13,8 +13,9 @@ from t2t_repro.console.progress import say
 from t2t_repro.data.description import SPLITS, Description
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
 from t2t_repro.data.resume_state import state_path
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 

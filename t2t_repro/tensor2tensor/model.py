@@ -13,8 +13,9 @@ from typing import Any
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import find_checkpoint
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, first_line
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem

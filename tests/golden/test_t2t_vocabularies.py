@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.data.vocabularies.graph import graph_vocabulary
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, load_vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.errors import UserError
 
 pytestmark = NEED_MODELS

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
 
 
 class ModelWithoutCache:

@@ -23,8 +23,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from models import weights_of, write_checkpoint
 from processes import Process, start_program
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
-from t2t_repro.data.vocabularies import vocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.decoding.attention import KINDS
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
@@ -141,7 +141,7 @@ def make_model(path: Path, seed: int, encoder_layers: int) -> Path:
     """
     layers = {"num_encoder_layers": encoder_layers, "num_decoder_layers": 2}
     hparams = HParams(**layers, hidden_size=16, filter_size=16, num_heads=2)
-    words = vocabulary.train(["the dog", "a cat", SENTENCE], 290)
+    words = sentencepiece.train(["the dog", "a cat", SENTENCE], 290)
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
     folder = ModelFolder.create(path, hparams, words, origin)
     keras.utils.set_random_seed(seed)

@@ -24,7 +24,7 @@ import tensorflow as tf
 from models import Copier
 from programs import TrainedModel, command, refused, run, succeed
 from serving import Faults, Served, serve
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.output_files import only_writer
 from t2t_repro.hparam import DecodeHParams
@@ -39,7 +39,7 @@ COPIED = [line if line.strip() else "" for line in LINES]
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serves two models: "echo" copies its input, and the outputs of "breaks" contain newlines and tabs."""
     folder = tmp_path_factory.mktemp("served")
-    words = vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
+    words = sentencepiece.train(["the dog", "a cat", "the cat sat on the dog"], 290)
     path = export(Translator(Copier(words.size), words, DecodeHParams(beam_size=1, extra_length=3)), folder)
     module = tf.Module()
     module.call = tf.function(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 
@@ -29,7 +29,7 @@ def tiny_hparams() -> HParams:
 @pytest.fixture(scope="session")
 def tiny_vocabulary() -> Vocabulary:
     """Returns a vocabulary of 290 pieces: single bytes, special tokens, and parts of a few English words."""
-    return vocabulary.train(["the dog", "a cat", "the cat sat on the dog"], 290)
+    return sentencepiece.train(["the dog", "a cat", "the cat sat on the dog"], 290)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
 from t2t_repro.decoding.output import json_line
 from t2t_repro.decoding.translation import Hypothesis, Translation

@@ -1,6 +1,6 @@
 """The vocabularies as TensorFlow operations, for the exported graph.
 
-Each class here encodes and decodes as the vocabulary in t2t_vocabularies.py whose name it contains; a test compares
+Each class here encodes and decodes as the vocabulary in tensor2tensor.py whose name it contains; a test compares
 them. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
 
 In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in parentheses have
@@ -18,7 +18,6 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.console.quiet import quiet_tensorflow
-from t2t_repro.data.vocabularies.base import Vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
     UNDEFINED,
@@ -28,6 +27,7 @@ from t2t_repro.data.vocabularies.tensor2tensor import (
     escaped,
 )
 from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
 MAX_TOKEN_BYTES = 1 << 30
 """Maximum length of a token for TensorFlow's search for the longest matches. No text is as long."""

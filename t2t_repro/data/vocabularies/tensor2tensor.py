@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from t2t_repro.data.vocabularies.base import MAX_PIECES, Vocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, refuse_surrogates
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError, shortened
 
 RESERVED = ("<pad>", "<EOS>")

@@ -11,7 +11,7 @@ import pytest
 from folders import contents
 from programs import error
 from t2t_repro.bin import program, t2t_datagen
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from toys import ENGLISH, GREEK, lines
 
 
@@ -103,7 +103,7 @@ def test_a_wrong_setting_is_an_error(
 
 
 def test_a_supplied_vocabulary_is_copied(tmp_path: Path) -> None:
-    vocab = vocabulary.train(lines(40), 320)
+    vocab = sentencepiece.train(lines(40), 320)
     vocab.save(tmp_path / "old" / "vocab.model")
     assert generate(tmp_path, f"--vocab_file={tmp_path}/old/vocab.model") == 0
     [copied] = (tmp_path / "data").glob("vocab.*")
@@ -113,7 +113,7 @@ def test_a_supplied_vocabulary_is_copied(tmp_path: Path) -> None:
 
 def test_the_sources_may_have_a_vocabulary_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, size in (("sources", 320), ("targets", 330)):
-        vocabulary.train(lines(40), size).save(tmp_path / f"{name}.model")
+        sentencepiece.train(lines(40), size).save(tmp_path / f"{name}.model")
     sources = f"--source_vocab_file={tmp_path}/sources.model"
     assert "--source_vocab_file needs --vocab_file" in failure(capsys, tmp_path, sources)
     assert generate(tmp_path, f"--vocab_file={tmp_path}/targets.model", sources) == 0
@@ -132,7 +132,7 @@ def test_an_empty_vocab_file_means_a_learned_vocabulary(tmp_path: Path) -> None:
 def test_vocab_size_beside_vocab_file_is_an_error(
     size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    vocabulary.train(lines(40), 320).save(tmp_path / "vocab.model")
+    sentencepiece.train(lines(40), 320).save(tmp_path / "vocab.model")
     message = failure(capsys, tmp_path, f"--vocab_file={tmp_path}/vocab.model", size)
     assert "--vocab_size has no effect with --vocab_file" in message
 
@@ -141,7 +141,7 @@ def test_vocab_size_beside_vocab_file_is_an_error(
 def test_a_wrong_vocab_file_is_an_error(text: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "vocab.model"
     if text == b"half":
-        text = vocabulary.train(lines(40), 320).model[:3000]
+        text = sentencepiece.train(lines(40), 320).model[:3000]
     if text is not None:
         path.write_bytes(text)
     assert f"{path}: " in failure(capsys, tmp_path, f"--vocab_file={path}")

@@ -16,7 +16,7 @@ from t2t_repro.checkpoints.averaging import average_checkpoints
 from t2t_repro.checkpoints.checkpoint import other_hparams, warm_start
 from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, step_of
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.training.step import TrainStep
 from user_errors import user_error
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, name: str) 
     if name == "hparams fingerprint":
         folder.hparams = replace(folder.hparams, label_smoothing=0.2)
     elif name == "vocabulary fingerprint":
-        folder.vocabulary = vocabulary.train(["of other", "words"], folder.vocabulary.size)
+        folder.vocabulary = sentencepiece.train(["of other", "words"], folder.vocabulary.size)
     elif name == "data fingerprint":
         folder.origin = replace(folder.origin, data_fingerprint="fedcba987654")
     else:
@@ -260,7 +260,7 @@ def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_pat
     folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
     larger = Training(folder)
     assert "of the hparams given needs" in user_error(warm_start, larger.model, folder.vocabulary, str(folder.path))
-    other = vocabulary.train(["of other", "words"], folder.vocabulary.size)
+    other = sentencepiece.train(["of other", "words"], folder.vocabulary.size)
     message = user_error(warm_start, training.model, other, folder.checkpoints()[0])
     assert folder.vocabulary.fingerprint in message and other.fingerprint in message and "--vocab_file" in message
     assert same(training.variables(), before)

@@ -16,7 +16,7 @@ from models import weights_of, write_checkpoint
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder, Origin, hparams_fingerprint, open_folders
 from t2t_repro.checkpoints.reader import step_of
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import to_json
@@ -35,7 +35,7 @@ def write(folder: ModelFolder, step: int, place: str = "") -> Transformer:
 
 @pytest.fixture(scope="module")
 def other_vocabulary() -> Vocabulary:
-    return vocabulary.train(["ein Hund", "eine Katze"], 290)
+    return sentencepiece.train(["ein Hund", "eine Katze"], 290)
 
 
 def test_a_folder_has_what_it_was_created_with(

@@ -13,7 +13,7 @@ from hypothesis import given
 from properties import few
 from t2t_repro.data import batching
 from t2t_repro.data.batching import BLOCKS, Plan, first_steps, micro_batches, padding, plan
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.files.textfile import read_lines
 
 MULTI30K = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "multi30k"
@@ -242,7 +242,7 @@ def test_news_text_has_little_padding() -> None:
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 def test_multi30k_has_less_than_four_percent_padding() -> None:
     sides = [list(read_lines(str(MULTI30K / f"train.{language}.gz"))) for language in ("en", "de")]
-    trained = vocabulary.train([text for side in sides for text in side], 8000)
+    trained = sentencepiece.train([text for side in sides for text in side], 8000)
     lengths = np.array([[len(ids) for ids in trained.encode(side)] for side in sides], np.int32)
     for epoch in range(3):
         epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=epoch)

@@ -14,8 +14,8 @@ from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabularies import vocabulary
-from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Toy, failure, raise_at, text_files
@@ -91,7 +91,7 @@ def test_a_problem_and_its_reverse_have_the_same_data(tmp_path: Path) -> None:
 def test_the_vocabulary_of_a_large_text_is_learned_from_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocabulary, "sample", functools.partial(vocabulary.sample, max_bytes=20_000))
+    monkeypatch.setattr(sentencepiece, "sample", functools.partial(sentencepiece.sample, max_bytes=20_000))
     generate_data(Toy(3000), tmp_path, "")
     vocab = load_vocabulary(tmp_path / "vocab.toy.400.model")
     for text in (*ENGLISH, *GREEK):

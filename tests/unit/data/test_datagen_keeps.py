@@ -16,7 +16,7 @@ from t2t_repro.data import datagen, summary, test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import LOCK, Options
 from t2t_repro.data.records import Records
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.errors import UserError
 from t2t_repro.files.locks import locked
 from t2t_repro.problem import Problem
@@ -49,7 +49,7 @@ def test_finished_shards_survive_a_failure_of_any_later_stage(
         generate_data(Published(), tmp_path, "")
     remaining = contents(tmp_path)
     assert {name for name in published if "-of-" in name or "vocab" in name} < remaining.keys()
-    monkeypatch.setattr(vocabulary, "train", None)  # Learning the vocabulary again would raise an error.
+    monkeypatch.setattr(sentencepiece, "train", None)  # Learning the vocabulary again would raise an error.
     problem = Published()
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("toy-*")}
     generate_data(problem, tmp_path, "")

@@ -16,7 +16,7 @@ from folders import contents
 from t2t_repro.data import encoding, shard_writing
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import Published, Toy, failure, raise_at
@@ -50,7 +50,7 @@ def test_an_interrupted_run_resumes_after_its_last_finished_shard(
         generate_data(Toy(watch=raise_at(KeyboardInterrupt(), split, 2, number)), tmp_path, "")
     remaining = contents(tmp_path)
     assert "toy.json" not in remaining and ".toy.unfinished" in remaining
-    monkeypatch.setattr(vocabulary, "train", None)  # learning the vocabulary again would call None and fail
+    monkeypatch.setattr(sentencepiece, "train", None)  # learning the vocabulary again would call None and fail
     shards = [tmp_path / name for name in remaining if name.endswith("-of-00003")]
     times = {shard: shard.stat().st_mtime_ns for shard in shards}
     generate_data(Toy(), tmp_path, "")
@@ -81,7 +81,7 @@ def files_until_interrupt(problem: Toy, folder: Path, files: int, vocab_file: Pa
 
 @pytest.mark.parametrize("has_vocab_file", [False, True])
 def test_a_run_may_be_interrupted_before_any_file(tmp_path: Path, has_vocab_file: bool) -> None:
-    vocabulary.train(["other text"], 300).save(tmp_path / "user.model")
+    sentencepiece.train(["other text"], 300).save(tmp_path / "user.model")
     vocab_file = tmp_path / "user.model" if has_vocab_file else ""
     generate_data(Published(), tmp_path / "unbroken", "", Options(vocab_file=vocab_file))
     files = 0
@@ -139,7 +139,7 @@ def test_finished_files_are_kept_when_a_process_is_killed(tmp_path: Path, monkey
         generate_data(Toy(20_000, watch=watch), tmp_path, "", Options(2))
     assert not multiprocessing.active_children()
     assert set(contents(tmp_path)) == {".toy.unfinished", "vocab.toy.400.model"}
-    monkeypatch.setattr(vocabulary, "train", None)  # learning the vocabulary again would call None and fail
+    monkeypatch.setattr(sentencepiece, "train", None)  # learning the vocabulary again would call None and fail
     generate_data(Toy(20_000), tmp_path, "", Options(1))
 
 
@@ -207,7 +207,7 @@ def test_files_damaged_after_an_interrupt_are_made_again(
 
 def test_a_vocabulary_replaced_after_an_interrupt_is_not_used(tmp_path: Path, unbroken: dict[str, bytes]) -> None:
     interrupt(Toy(), tmp_path, "dev", 5)
-    vocabulary.train(["other text"], 300).save(tmp_path / "vocab.toy.400.model")
+    sentencepiece.train(["other text"], 300).save(tmp_path / "vocab.toy.400.model")
     generate_data(Toy(), tmp_path, "")
     assert contents(tmp_path) == unbroken
 

@@ -17,9 +17,10 @@ from t2t_repro.data.dataset import load_data
 from t2t_repro.data.description import Description, load_problem
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import GREEK, Toy, failure, lines, raise_at, text_files
@@ -28,15 +29,15 @@ from toys import GREEK, Toy, failure, lines, raise_at, text_files
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
     """Writes a vocabulary file without Greek letters, learned from English text, and returns the file's path."""
-    vocabulary.train(lines(60), 300).save(tmp_path / "user" / "vocab.other.32000.model")
+    sentencepiece.train(lines(60), 300).save(tmp_path / "user" / "vocab.other.32000.model")
     return tmp_path / "user" / "vocab.other.32000.model"
 
 
 @pytest.fixture
 def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes generate_data fail if it learns a vocabulary, or samples text to learn one."""
-    monkeypatch.setattr(vocabulary, "train", None)
-    monkeypatch.setattr(vocabulary, "sample", None)
+    monkeypatch.setattr(sentencepiece, "train", None)
+    monkeypatch.setattr(sentencepiece, "sample", None)
 
 
 def interrupt(folder: Path, vocab_file: Path | str, *place: object) -> None:
@@ -101,7 +102,7 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
 
 
 def test_the_vocabulary_of_the_other_side_is_not_overwritten(tmp_path: Path, user_file: Path) -> None:
-    vocabulary.train(lines(60, GREEK), 300).save(tmp_path / "targets.model")
+    sentencepiece.train(lines(60, GREEK), 300).save(tmp_path / "targets.model")
     (source_size, target_size) = (load_vocabulary(path).size for path in (user_file, tmp_path / "targets.model"))
     (tmp_path / "new").mkdir()
     cases = (
@@ -160,7 +161,7 @@ def test_an_interrupted_run_resumes_with_the_users_vocabulary(
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_another_vocabulary_of_the_same_size_starts_over(tmp_path: Path, user_file: Path, is_interrupted: bool) -> None:
     size = load_vocabulary(user_file).size
-    other = vocabulary.train(lines(60, GREEK), size)
+    other = sentencepiece.train(lines(60, GREEK), size)
     other.save(tmp_path / "other.model")
     assert other.size == size
     generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=tmp_path / "other.model"))
@@ -249,7 +250,7 @@ def test_a_vocabulary_without_the_problems_symbols_is_refused(tmp_path: Path, us
     message = failure(problem, tmp_path / "new", user_file)
     assert f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, for example ▁(NP;" in message
     assert not (tmp_path / "new").exists()
-    vocabulary.train(lines(60, GREEK), 320, problem.symbols).save(user_file)
+    sentencepiece.train(lines(60, GREEK), 320, problem.symbols).save(user_file)
     generate_data(problem, tmp_path / "new", "", Options(vocab_file=user_file))
 
 

@@ -14,8 +14,8 @@ from folders import contents
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
-from t2t_repro.data.vocabularies import vocabulary
-from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from toys import lines, text_files
 from user_errors import user_error
 
@@ -89,7 +89,7 @@ class Recipes(Text2TextProblem):
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
     path = data / "vocab.text_files.400.model"
-    original, other = load_vocabulary(path), vocabulary.train(lines(100), 300)
+    original, other = load_vocabulary(path), sentencepiece.train(lines(100), 300)
     other.save(path)
     message = load_failure(data)
     assert other.fingerprint in message and original.fingerprint in message and str(path) in message

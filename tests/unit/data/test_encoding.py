@@ -20,7 +20,7 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records
 from t2t_repro.data.encoding import encode, portions
 from t2t_repro.data.records import Records
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
@@ -38,7 +38,7 @@ ODD = (
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
     """Returns a vocabulary whose alphabet is a few English letters."""
-    return vocabulary.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
+    return sentencepiece.train([f"the {a} {b} runs" for a in ("dog", "cat", "fox") for b in ("red", "green")], 290)
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, description, summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from numpy_math import log_softmax
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.search import Sources, generate_outputs

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from models import ModelWithoutCache
 from t2t_repro import registry
-from t2t_repro.data.vocabularies import vocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.beam_search import Scoring
 from t2t_repro.decoding.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search
 from t2t_repro.decoding.translator import Translator
@@ -210,7 +211,7 @@ class RandomModel(ModelWithoutCache):
 
 def test_a_parser_has_a_tree_of_trees() -> None:
     problem = registry.problem("wsj_parsing", {})
-    words = vocabulary.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
+    words = sentencepiece.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
     defaults = DecodeHParams(5, 0.3, extra_length=30, well_formed=True, return_beams=True)
     parser = Translator(RandomModel(words.size), words, defaults, 0, problem.tree_symbols)
     for line in ("the dog barks .", "'"):

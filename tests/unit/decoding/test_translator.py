@@ -14,7 +14,8 @@ import tensorflow as tf
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translation import EMPTY, InputFile, PairScore, Translation

@@ -15,9 +15,10 @@ import tensorflow_text
 
 from models import ModelWithoutCache
 from t2t_repro import registry
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
@@ -70,7 +71,7 @@ class RandomModel(ModelWithoutCache):
 def words() -> Vocabulary:
     """Returns a vocabulary with a piece for each bracket and some tags. It splits other tags, such as NS and XX."""
     problem = registry.problem("wsj_parsing", {})
-    return vocabulary.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
+    return sentencepiece.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
 
 
 Sizes = dict[str, int]

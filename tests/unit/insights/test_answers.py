@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams

@@ -14,10 +14,12 @@ from t2t_repro import problem, registry
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options, delete_output, prepare
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problems import text_problems, translate
 from t2t_repro.registry import snake_case
+from t2t_repro.tensor2tensor.problem_answers import PROBLEM_ANSWERS
 
 # A problem as users of tensor2tensor write it, after the change of its import lines.
 USER_CODE = """
@@ -120,7 +122,7 @@ def test_the_problem_for_files_of_tensor2tensor_reads_them(tmp_path: Path) -> No
     assert files.t2t_vocabularies == ("vocab.text2text_tmpdir.32768.subwords",) * 2
 
 
-@pytest.mark.parametrize("name", sorted(text_problems.NOT_SUPPORTED))
+@pytest.mark.parametrize("name", sorted(PROBLEM_ANSWERS))
 def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor has no effect here: [\w-]+ "):
         type("Mine", (translate.TranslateProblem,), {name: None})

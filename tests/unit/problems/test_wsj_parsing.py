@@ -12,7 +12,7 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.bin import program, t2t_evalb
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing
@@ -151,7 +151,7 @@ def test_the_papers_settings() -> None:
 
 def test_each_bracket_is_one_piece() -> None:
     text = "(SBARQ (WHNP WP )WHNP (SQ VBZ (NP PRP$ NN )NP )SQ )SBARQ"
-    vocab = vocabulary.train([text, "What is its name"] * 9, 500, WsjParsing.symbols)
+    vocab = sentencepiece.train([text, "What is its name"] * 9, 500, WsjParsing.symbols)
     (ids,) = vocab.encode([text])
     assert len(ids) == len(text.split()) + 1
     assert vocab.decode([ids]) == [text]

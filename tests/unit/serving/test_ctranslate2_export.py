@@ -21,7 +21,8 @@ from models import weights_of, write_checkpoint
 from subwords import small_subwords
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams

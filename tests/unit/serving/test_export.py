@@ -16,7 +16,8 @@ from disks import largest_file
 from models import Copier
 from subwords import small_subwords
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError

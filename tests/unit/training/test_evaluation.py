@@ -18,7 +18,7 @@ from models import Copier
 from shards import write_shard
 from t2t_repro import registry
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
@@ -244,7 +244,7 @@ BRACKETED = [
 
 @pytest.fixture(scope="module")
 def parsing_vocabulary() -> Vocabulary:
-    return vocabulary.train([text for pair in TREES for text in pair] * 9, 500, WsjParsing.symbols)
+    return sentencepiece.train([text for pair in TREES for text in pair] * 9, 500, WsjParsing.symbols)
 
 
 def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Vocabulary) -> None:

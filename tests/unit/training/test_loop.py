@@ -17,7 +17,7 @@ from clusters import tf_config
 from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
 from t2t_repro.data.description import Description
-from t2t_repro.data.vocabularies.vocabulary import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer

@@ -9,7 +9,7 @@ import pytest
 
 from t2t_repro.checkpoints.checkpoint_files import delete_unfinished, keep_only, set_aside
 from t2t_repro.checkpoints.model_folder import LOCK, ModelFolder, Origin
-from t2t_repro.data.vocabularies import vocabulary
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
@@ -90,7 +90,7 @@ def test_a_folder_that_a_killed_run_was_creating_is_accepted(folder: ModelFolder
 
 
 def test_another_vocabulary_is_overwritten_only_in_a_model_folder(folder: ModelFolder) -> None:
-    folder.vocabulary = vocabulary.train(["ein Hund", "eine Katze"], 290)
+    folder.vocabulary = sentencepiece.train(["ein Hund", "eine Katze"], 290)
     refuse(folder)
     (folder.path / "problem.json").unlink()
     assert folder.origin.vocabulary in user_error(refuse, folder)

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from properties import few
 from subwords import SUBTOKENS, file_of, small_subwords
 from t2t_repro.data.vocabularies import tensor2tensor as t2t_vocabularies
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL, ByteVocabulary, SubwordVocabulary, TokenVocabulary
-from t2t_repro.data.vocabularies.vocabulary import EOS_ID, SentencePieceVocabulary, Vocabulary, load_vocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 

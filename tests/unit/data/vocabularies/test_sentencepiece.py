@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import sentencepiece
 
-from t2t_repro.data.vocabularies.vocabulary import (
-    EOS_ID,
-    PAD_ID,
-    SentencePieceVocabulary,
-    Vocabulary,
-    load_vocabulary,
-    sample,
-    train,
-)
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary, sample, train
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 NAMES = ("dog", "cat", "fox", "street", "hill", "red", "green", "blue", "over", "under")
@@ -107,19 +100,6 @@ def test_other_text_has_another_fingerprint(vocab: Vocabulary) -> None:
     other = train(TEXTS[:-1], 399)
     assert len(vocab.fingerprint) == 12 and int(vocab.fingerprint, 16) >= 0
     assert other.fingerprint != vocab.fingerprint
-
-
-def test_another_process_learns_the_same_vocabulary(vocab: Vocabulary, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("\n".join(TEXTS), "utf-8")
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}\n"
-        "from pathlib import Path; from t2t_repro.data import vocabulary\n"
-        "print(vocabulary.train(Path(sys.argv[1]).read_text('utf-8').split('\\n'), 400).fingerprint)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "text")], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == vocab.fingerprint
 
 
 def test_the_size_is_as_requested_or_smaller_for_a_small_text() -> None:

@@ -1,0 +1,82 @@
+"""The kinds of vocabularies, and how files of any kind are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.files.untrusted import read_bytes
+
+MAX_BYTES = 1 << 24
+"""Maximum size of a vocabulary file. A vocabulary of 32,000 pieces has less than 1 MB."""
+KINDS: dict[str, type[Vocabulary]] = {
+    kind.kind: kind for kind in (SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary)
+}
+"""The kinds of vocabularies by name."""
+SUFFIXES = tuple(kind.suffix for kind in KINDS.values())
+"""Ends of vocabularies' file names."""
+
+
+def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
+    """Returns the vocabulary in a file.
+
+    Args:
+        path: the file.
+        kind: name of the kind of vocabulary, from `KINDS`. By default, it follows from the name of the file.
+
+    Raises:
+        UserError: if the file is missing, unreadable or not a vocabulary of its kind, or `kind` is unknown.
+    """
+    if kind and kind not in KINDS:
+        raise unknown("vocabulary kind", kind, KINDS)
+    try:
+        model = read_bytes(path, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
+    return KINDS[kind or _kind_of_name(path) or _kind_of_contents(model)](model, str(path))
+
+
+def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
+    """Returns the vocabulary of the targets, together with that of the sources.
+
+    Args:
+        folder: the folder of both files.
+        targets: name of the file of the vocabulary of the targets.
+        sources: name of the file of the vocabulary of the sources; "" if both have the same.
+
+    Raises:
+        UserError: if a file is missing, unreadable or not a vocabulary.
+    """
+    vocabulary = load_vocabulary(folder / targets)
+    return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources else vocabulary
+
+
+def check_vocabulary_name(name: str) -> None:
+    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary, such as vocab.*.model.
+
+    The name must not contain a folder. Otherwise programs could read a file outside the JSON file's folder, and
+    t2t-trainer could overwrite one.
+    """
+    is_vocabulary = name.startswith("vocab.") and _kind_of_name(name) and len(name.encode("utf-8", "replace")) < 256
+    if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
+        raise UserError(
+            f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
+            f"vocab.* that ends with one of {', '.join(SUFFIXES)}"
+        )
+
+
+def _kind_of_name(path: str | Path) -> str:
+    """Returns the kind of a vocabulary according to the name of its file, or "".
+
+    A language may follow the suffix, as in tensor2tensor's vocab.translate_enzh_wmt32k.32768.subwords.zh.
+    """
+    suffixes = Path(path).suffixes[-2:]
+    return next((kind.kind for kind in KINDS.values() if kind.suffix in suffixes), "")
+
+
+def _kind_of_contents(model: bytes) -> str:
+    """Returns "subwords" if a file begins as tensor2tensor's files of subwords with quotation marks do."""
+    return SubwordVocabulary.kind if model.startswith(b"'<pad>") else SentencePieceVocabulary.kind

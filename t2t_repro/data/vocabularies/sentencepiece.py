@@ -1,0 +1,198 @@
+"""SentencePiece vocabularies, and how they are learned. Their pieces are byte pairs, as in the paper's section 5.1.
+
+Encoding does not normalise text, keeps spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding
+restores every text exactly, unless the text contains U+2581, which SentencePiece uses for spaces.
+
+In shapes, V is the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, refuse_surrogates
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
+from t2t_repro.errors import UserError
+
+SPACE = "\u2581"
+"""The character that stands for a space in SentencePiece's pieces."""
+
+PROBE = "  \U0001f100"
+"""Text that tests a vocabulary. If encoding and decoding change this text, the vocabulary normalises spaces or
+characters, or loses rare characters. U+1F100 is a rare character, which normalisation replaces by "0."."""
+
+MAX_TRAINING_BYTES = 200_000_000
+"""Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A SentencePiece vocabulary. The pieces write a space as U+2581.
+
+    Raises:
+        UserError: if the contents are not a SentencePiece model, are truncated, or were not made by t2t-datagen.
+    """
+
+    kind, suffix = "sentencepiece", ".model"
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        import sentencepiece
+
+        super().__init__(model, source)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        changes_text = UserError(
+            f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
+            "copy it again"
+        )
+        try:
+            if _has_normalization_rules(model):
+                raise changes_text
+            self._processor.LoadFromSerializedProto(model)
+        except (RuntimeError, OSError, ValueError):
+            raise UserError(
+                f"{source}: not a SentencePiece model; make it again with t2t-datagen; if it is "
+                "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
+            ) from None
+        if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
+            raise UserError(
+                f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
+            )
+        # SentencePiece loads some truncated files without an error, so test the vocabulary with a probe text.
+        if self.decode(self.encode([PROBE])) != [PROBE]:
+            raise changes_text
+
+    @property
+    def size(self) -> int:
+        return int(self._processor.GetPieceSize())
+
+    @property
+    def is_byte(self) -> np.ndarray:
+        return np.array([self._processor.IsByte(i) for i in range(self.size)])
+
+    def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
+        unknown_id = self._processor.unk_id()
+        return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
+
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        """Returns the ids of each text, including the end id. num_threads=-1 means one thread per core.
+
+        Raises:
+            UserError: if a text has a lone surrogate, which UTF-8 cannot encode.
+        """
+        try:
+            ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
+        except TypeError:
+            # SentencePiece does not say which text is wrong.
+            for text in texts:
+                refuse_surrogates(text)
+            raise
+        return ids
+
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        pieces: list[str] = self._processor.IdToPiece(list(ids))
+        return pieces
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
+
+
+def _has_normalization_rules(model: bytes) -> bool:
+    """Returns True if a SentencePiece model has a compiled table of rules that change text.
+
+    This check comes before SentencePiece's C++ code reads the model, because that code would trust the table. In the
+    model's protobuf message, field 1 is a piece, and fields 3 and 5 are the normalizer and the denormalizer, whose
+    field 2 is the table.
+
+    Raises:
+        ValueError: if the model is not a protobuf message, or has no pieces or more than `MAX_PIECES`.
+    """
+    pieces, has_rules = 0, False
+    for field in _fields(model):
+        if field.field_number == 1:
+            pieces += 1
+        elif field.field_number in (3, 5):
+            has_rules |= any(rule.field_number == 2 and rule.data for rule in _fields(field.data))
+    if not 0 < pieces <= MAX_PIECES:
+        raise ValueError(f"{pieces} pieces")
+    return has_rules
+
+
+def _fields(message: Any) -> Iterator[Any]:
+    """Yields the fields of a protobuf message. Raises ValueError if the message is cut off or is not protobuf."""
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    try:
+        yield from UnknownFieldSet(Empty.FromString(message))
+    except (DecodeError, TypeError) as error:  # TypeError if `message` is a number
+        raise ValueError(str(error)) from None
+
+
+def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:
+    """Returns a SentencePiece vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
+
+    Args:
+        symbols: strings that the vocabulary always encodes as a single piece.
+
+    Raises:
+        UserError: if there is no text, or the size is too small for the alphabet, the symbols and the 256 byte pieces.
+    """
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=max(vocab_size, 10),  # For sizes below 3, SentencePiece's error would not name the minimum.
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            character_coverage=0.9998,
+            max_sentence_length=1 << 20,
+            pad_id=PAD_ID,
+            eos_id=EOS_ID,
+            unk_id=2,
+            bos_id=-1,
+            user_defined_symbols=[symbol.replace(" ", SPACE) for symbol in symbols],
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(f"--vocab_size={vocab_size}: {_reason(str(error))}") from None
+    return SentencePieceVocabulary(model.getvalue())
+
+
+def _reason(message: str) -> str:
+    """Returns the reason why SentencePiece learned no vocabulary, from the message of its exception."""
+    if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
+    if "!sentences_.empty()" in message:
+        return "no vocabulary can be learned without text"
+    return f"no vocabulary can be learned ({' '.join(message.split())})"
+
+
+def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
+    """Returns at most `max_bytes` of UTF-8 text, sampled evenly from `texts`. The same texts give the same sample.
+
+    Whenever the sample exceeds the limit, the function keeps only every third text of the sample, and from then on
+    samples texts a third as often. Keeping every second text would keep only sources if sources and targets alternate.
+    """
+    sampled: list[str] = []
+    size, stride = 0, 1
+    for number, text in enumerate(texts):
+        if number % stride:
+            continue
+        sampled.append(text)
+        size += len(text.encode("utf-8"))
+        while size > max_bytes and len(sampled) > 1:
+            sampled = sampled[::3]
+            size = sum(len(text.encode("utf-8")) for text in sampled)
+            stride *= 3
+    return sampled
