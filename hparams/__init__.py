@@ -1,7 +1,12 @@
-"""The built-in hparams sets. Importing this package imports all its modules, and each of them registers its sets."""
+"""The built-in hparams sets. Importing this package imports all its modules, and each of them registers its sets.
+
+It also imports the package of the rivals, which registers the models that the sets of rivals are for.
+"""
 
 import importlib
 import pkgutil
+
+import t2t_repro.rivals  # noqa: F401
 
 for module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{module.name}")

@@ -34,7 +34,7 @@ from t2t_repro.tensor2tensor.hparam_answers import unknown_hparam, unknown_set
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models", "t2t_repro.rivals")
+BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""

@@ -313,14 +313,11 @@ class ModelFolder:
         return model
 
     def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any more.
-
-        Weights with weight normalization are replaced by what the model computes from them.
-        """
-        from t2t_repro.rivals.convs2s import ConvS2S  # imported here, because it loads TensorFlow
+        """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any more."""
+        from t2t_repro.layers.base import Layer  # imported here, because it loads TensorFlow
 
         model = self.model(checkpoint, precision)
-        if isinstance(model, ConvS2S):
+        if isinstance(model, Layer):
             model.fold_weights()
         return model
 

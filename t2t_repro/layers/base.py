@@ -42,6 +42,15 @@ class Layer(keras.layers.Layer):
         """Returns a new weight; see `keras.layers.Layer.add_weight`, which has the same arguments."""
         return super().add_weight(initializer="zeros" if _makes_zeros else initializer, **options)
 
+    def fold_weights(self) -> None:
+        """Replaces weights by values that are computed from them, so that decoding need not compute them at each step.
+
+        The layer can no longer be trained. Layers without such weights only pass the call to the layers that they have.
+        """
+        for layer in self._flatten_layers(include_self=False, recursive=False):
+            if isinstance(layer, Layer):
+                layer.fold_weights()
+
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Returns the product x @ kernel [..., E] of x [..., D] and kernel [D, E], in the layer's compute_dtype."""
         # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.

@@ -222,12 +222,6 @@ class ConvS2S(EncoderDecoder):
         arguments = enumerate(zip(widths_in, layers, strict=False))
         return [kind(*shapes, self.hparams, self.dtype_policy.name, f"layer_{i}") for i, shapes in arguments]
 
-    def fold_weights(self) -> None:
-        """Replaces v by the weight W in all layers with weight normalization; see `NormalizedLinear.fold`."""
-        for layer in self._flatten_layers():
-            if isinstance(layer, NormalizedLinear):
-                layer.fold()
-
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""
         is_token = ops.cast(inputs != 0, "float32")[..., None]

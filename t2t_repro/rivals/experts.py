@@ -19,9 +19,9 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
-from t2t_repro.rivals.auxiliary_loss import add_auxiliary_loss
 
 BLOCKS_PER_EXPERT = 8
 """Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last block is filled up

@@ -45,11 +45,8 @@ class NormalizedLinear(Layer):
         norms = ops.sqrt(ops.sum(ops.square(v), axis=0))
         return ops.cast(v * (float32(self.g) / norms), self.compute_dtype)
 
-    def fold(self) -> None:
-        """Replaces the values of v by W, so that decoding does not compute W at each step.
-
-        The layer can no longer be trained.
-        """
+    def fold_weights(self) -> None:
+        """Replaces the values of v by W; see `Layer.fold_weights`."""
         self.v.assign(self.weight())
         self.is_folded = True
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
-from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
 

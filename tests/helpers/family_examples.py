@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.base import zero_weights
 from t2t_repro.models.model import make_model
-from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
 from t2t_repro.training.loss import smoothed_cross_entropy
 
 SIZES: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 8, "layer_prepostprocess_dropout": 0.0}

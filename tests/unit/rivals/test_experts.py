@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.rivals import experts
-from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
 from t2t_repro.rivals.experts import MIN_DEVIATION, Experts, balanced_positions, squared_variation
 
 RANDOM = np.random.default_rng(0)

@@ -23,10 +23,10 @@ from decoding_models import (
 )
 from numpy_lstm import NumpyLayers
 from t2t_repro.errors import UserError
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.models import size
 from t2t_repro.models.model import parameter_count
 from t2t_repro.rivals import experts, moe_size
-from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
 from t2t_repro.rivals.moe import MoE
 
 HPARAMS = FAMILIES["moe"]

@@ -12,8 +12,8 @@ import tensorflow as tf
 from decoding_models import FAMILIES, INPUTS, TARGETS, check_steps
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import override
+from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.models import size
-from t2t_repro.rivals.auxiliary_loss import auxiliary_losses
 from t2t_repro.rivals.experts import Experts
 from t2t_repro.rivals.transformer_moe import TransformerMoe
 

@@ -67,7 +67,7 @@ def test_16_bits_are_close_and_zero_weights_can_be_assigned() -> None:
 def test_a_folded_layer_has_equal_outputs_and_no_normalization(precision: str) -> None:
     linear, x = layer(precision), np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
     expected, weight = linear(x), linear.weight()
-    linear.fold()
+    linear.fold_weights()
     np.testing.assert_array_equal(linear(x), expected)
     linear.v.assign(7 * linear.v)
     np.testing.assert_allclose(linear.weight(), 7 * weight, rtol=1e-2)

@@ -16,9 +16,9 @@ from processes import Process
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.dropout import Seeds, dropout, example_seeds
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.rivals.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import Adam, LossScale, TrainStep, adam, out_of_memory
 
