@@ -39,7 +39,7 @@ from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams, parse_value
 from t2t_repro.layers.precision import check_precision
 from t2t_repro.problem import Problem
-from t2t_repro.tensor2tensor import flag_answers as t2t_flags
+from t2t_repro.tensor2tensor.names import explained, explained_flag
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
@@ -94,9 +94,9 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
         hint = "; if it is a setting of a problem, also give --problem" if needs_problem else ""
-        say(f"{name}: {t2t_flags.answer(name, error.flagname) or f'{error}{hint}'}")
+        say(f"{name}: {explained_flag(name, error.flagname) or f'{error}{hint}'}")
     except (UserError, flags.Error) as error:
-        say(f"{name}: {' '.join(str(error).split())}")
+        say(f"{name}: {' '.join(explained(error).split())}")
     except MemoryError:
         say(f"{name}: the machine has too little free memory; end other programs, or give smaller files")
     except Exception as error:

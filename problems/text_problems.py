@@ -23,7 +23,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import DatasetSplit, Problem, setting
-from t2t_repro.tensor2tensor.problem_answers import PROBLEM_ANSWERS
+from t2t_repro.tensor2tensor.names import answer, missing_name
 
 
 class VocabType:
@@ -62,9 +62,9 @@ class Text2TextProblem(Problem):
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__(**options)
         names = {name for base in cls.__mro__ if base not in Text2TextProblem.__mro__ for name in vars(base)}
-        for name in sorted(names & PROBLEM_ANSWERS.keys()):
-            advice = PROBLEM_ANSWERS[name]
-            raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
+        for name in sorted(names):
+            if advice := answer("attribute of a problem", name):
+                raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
 
     @property
     def dataset_splits(self) -> list[dict[str, Any]]:
@@ -215,20 +215,6 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
             raise UserError(f"{txt_path}:{number}: the line has no tab; write source<TAB>target")
         source, target = line.split("\t", 1)
         yield {"inputs": source.strip(), "targets": target.strip()}
-
-
-def missing_name(module: str, name: str) -> Exception:
-    """Returns the error for a class or function of tensor2tensor's module that does not exist here."""
-    if name.startswith("__"):  # Python looks for such names in any module.
-        return AttributeError(f"module {module!r} has no attribute {name!r}")
-    if name.isupper():
-        return UserError(f"{module}.{name} does not exist here: write the list of files in source_data_files")
-    if name.islower():
-        return UserError(f"{module}.{name} does not exist here: yield the text in generate_samples")
-    return UserError(
-        f"{module}.{name} does not exist here: problems are text to text; write a Text2TextProblem or a "
-        "TranslateProblem, see docs/from_tensor2tensor.md"
-    )
 
 
 def __getattr__(name: str) -> Any:

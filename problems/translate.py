@@ -14,8 +14,9 @@ from t2t_repro.corpora.archives import Archive, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.problems.text_problems import Text2TextProblem, missing_name
+from t2t_repro.problems.text_problems import Text2TextProblem
 from t2t_repro.problems.wmt import segments
+from t2t_repro.tensor2tensor.names import missing_name
 
 
 class TranslateProblem(Text2TextProblem):

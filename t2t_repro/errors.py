@@ -15,6 +15,20 @@ class Stopped(Exception):  # noqa: N818, not an error
     """A stop that the user requested, after the work was saved. The programs print the message and exit with code 0."""
 
 
+class UnknownNameError(UserError):
+    """A name that does not exist. `bin/` says what replaces it, if tensor2tensor has it.
+
+    Args:
+        message: what the programs print.
+        kind: what the name refers to, e.g. "problem".
+        name: the unknown name.
+    """
+
+    def __init__(self, message: str, kind: str, name: str) -> None:
+        super().__init__(message)
+        self.kind, self.name = kind, name
+
+
 def shortened(text: str, length: int = 80) -> str:
     """Returns the first `length` characters of `text`, and "..." if there are more. Keeps error messages short."""
     return text if len(text) <= length else f"{text[:length]}..."
@@ -33,7 +47,7 @@ def first_line(error: Exception) -> str:
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
-def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
+def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownNameError:
     """Returns the error for an unknown `name`. The message suggests a similar name, or lists `names` if there is none.
 
     Args:
@@ -41,8 +55,6 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
         name: the unknown name.
         names: the names that exist.
     """
-    name, names = shortened(name), sorted(names)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if nearest:
-        return UserError(f"unknown {kind} {name!r}; did you mean {nearest[0]!r}?")
-    return UserError(f"unknown {kind} {name!r}; there are: {', '.join(names) or 'none'}")
+    nearest = difflib.get_close_matches(shortened(name), names := sorted(names), n=1, cutoff=0.5)
+    cure = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(names) or 'none'}"
+    return UnknownNameError(f"unknown {kind} {shortened(name)!r}; {cure}", kind, name)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam_checks import check, check_types_and_limits
 from t2t_repro.model_hparams import check_model_hparams, uses
-from t2t_repro.tensor2tensor.hparam_answers import unknown_hparam
 
 T = TypeVar("T")
 
@@ -178,7 +177,7 @@ class HParams:
             )
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
-                raise unknown_hparam("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+                raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
         check_model_hparams(self)
 
     def _check_relative(self) -> None:
@@ -370,7 +369,7 @@ def with_changes(values: T, changes: dict[str, Any]) -> T:
     """
     for name in changes:
         if name not in vars(values):
-            raise unknown_hparam(f"field of {type(values).__name__}", name, vars(values))
+            raise unknown(f"field of {type(values).__name__}", name, vars(values))
     copy = dataclasses.replace(values, **changes)  # type: ignore[type-var]
     # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
     if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
@@ -387,7 +386,7 @@ def overrides(kind: type, text: str) -> dict[str, Any]:
         if not equals:
             raise UserError(f"cannot read override {part!r}: write name=value, separated by commas")
         if name not in types:
-            raise unknown_hparam(f"field of {kind.__name__}", name, types)
+            raise unknown(f"field of {kind.__name__}", name, types)
         if name in changes:
             raise UserError(f"{name} is given twice in {text!r}")
         changes[name] = parse_value(name, value, types[name])

@@ -29,8 +29,6 @@ from typing import Any, TypeVar
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
-from t2t_repro.tensor2tensor import import_answers as t2t_imports
-from t2t_repro.tensor2tensor.hparam_answers import unknown_hparam, unknown_set
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -40,8 +38,6 @@ REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
 CHANGE_HPARAMS = ("add_hparam", "set_hparam", "del_hparam")
 """Methods with which tensor2tensor's hparams sets change hparams in place."""
-PACKED = "_packed"
-"""End of the names of tensor2tensor's problems with several pairs in an example."""
 
 
 def snake_case(name: str) -> str:
@@ -131,24 +127,9 @@ register_model = _models.register
 
 def problem_class(name: str) -> type[Problem]:
     """Returns the class of the problem `name`. A suffix "_rev" of `name` is ignored."""
-    base_name = name.removesuffix(REVERSED)
-    if has_problem(name):
-        return _problems.get(base_name)
-    unpacked = base_name.removesuffix(PACKED)
-    if base_name != unpacked and has_problem(unpacked):
-        raise UserError(
-            f"problem {name}: packed data is not supported, because a batch has pairs of similar lengths; generate the "
-            f"data of {unpacked} with tensor2tensor, which has the same vocabulary, and give --problem={unpacked}"
-        )
-    if "," in name or "*" in name:
-        raise UserError(f"--problem={name}: a command works with one problem; run one command for each")
-    error = unknown("problem", name, _problems.names())
-    if base_name.startswith("translate_"):
-        raise UserError(
-            f"{error} For a problem of your own, give --t2t_usr_dir, the folder with its class "
-            "(docs/from_tensor2tensor.md); to train on files, use --problem=text_files"
-        )
-    raise error
+    if not has_problem(name):
+        raise unknown("problem", name, _problems.names())
+    return _problems.get(name.removesuffix(REVERSED))
 
 
 def problem_name(problem_class: type[Problem]) -> str:
@@ -179,29 +160,28 @@ def hparams(name: str) -> HParams:
     Raises UserError if the name is unknown, or if its function does not return HParams, changes a set in place, or sets
     an hparam that does not exist or to a wrong value.
     """
-    if not has_hparams(name):
-        raise unknown_set(name, _hparams.names())
+    make = _hparams.get(name)
     try:
-        result = _hparams.get(name)()
+        result = make()
     except (UserError, AttributeError, TypeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         line = (frames[1:] or frames)[0]  # the first frame is of this function, the second of the set's
-        message = _mistake_in_set(error)
-        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {message}") from error
+        mistake = _mistake_in_set(error)
+        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {mistake}") from mistake
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     return result
 
 
-def _mistake_in_set(error: Exception) -> str:
-    """Returns the error message for an exception in the function of an hparams set."""
+def _mistake_in_set(error: Exception) -> UserError:
+    """Returns the error that explains an exception in the function of an hparams set."""
     if isinstance(error, UserError):  # a wrong value
-        return str(error)
+        return error
     if match := re.search(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
-        return str(unknown_hparam("field of HParams", match[1], vars(HParams())))
+        return unknown("field of HParams", match[1], vars(HParams()))
     if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
-        return f"{error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)"
-    return f"{error}; correct it there"
+        return UserError(f"{error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)")
+    return UserError(f"{error}; correct it there")
 
 
 def hparams_names() -> list[str]:
@@ -267,8 +247,7 @@ def import_usr_dir(directory: str) -> None:
     try:
         importlib.import_module(folder.name)
     except Exception as error:
-        message = t2t_imports.answer(error, folder) or f"{type(error).__name__}: {error}"
-        raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {message}") from error
+        raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(folder.parent))
     _usr_dir = str(folder)

@@ -39,9 +39,7 @@ UNFINISHED: set[tuple[str, str]] = {
     ("hparam", "convolution_layers"),
     ("hparam", "hparam_checks"),
     ("hparam", "model_hparams"),
-    ("hparam", "tensor2tensor"),
     ("model_hparams", "convolution_layers"),
-    ("registry", "tensor2tensor"),
     ("training", "visualization"),
 }
 """Imports that still break the rule."""

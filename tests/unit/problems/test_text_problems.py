@@ -19,7 +19,7 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problems import text_problems, translate
 from t2t_repro.registry import snake_case
-from t2t_repro.tensor2tensor.problem_answers import PROBLEM_ANSWERS
+from t2t_repro.tensor2tensor.names import ANSWERS
 
 # A problem as users of tensor2tensor write it, after the change of its import lines.
 USER_CODE = """
@@ -122,7 +122,7 @@ def test_the_problem_for_files_of_tensor2tensor_reads_them(tmp_path: Path) -> No
     assert files.t2t_vocabularies == ("vocab.text2text_tmpdir.32768.subwords",) * 2
 
 
-@pytest.mark.parametrize("name", sorted(PROBLEM_ANSWERS))
+@pytest.mark.parametrize("name", sorted(" ".join(ANSWERS["attribute of a problem"]).split()))
 def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=rf"problem Mine: {name} of tensor2tensor has no effect here: [\w-]+ "):
         type("Mine", (translate.TranslateProblem,), {name: None})

@@ -38,22 +38,6 @@ def test_the_problems_are_tensor2tensors(name: str, vocabulary: str, languages: 
             list(problem.generate("dev", ""))
 
 
-@pytest.mark.parametrize("name", ["translate_ende_wmt32k_packed", "translate_ende_wmt32k_packed_rev"])
-def test_packed_problems_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"packed data is not supported.* give --problem=translate_ende_wmt32k$"):
-        registry.problem(name)
-
-
-def test_another_problem_of_tensor2tensor_is_answered() -> None:
-    with pytest.raises(UserError, match=r"unknown problem 'translate_enzh_wmt32k_rev'.*a problem of your own, give"):
-        registry.problem("translate_enzh_wmt32k_rev")
-    with pytest.raises(UserError, match="did you mean 'translate_ende_wmt32k'"):
-        registry.problem("translate_ende_wmt23k")
-    for name in ("wmt_ende,wmt_enfr", "translate_ende_*"):
-        with pytest.raises(UserError, match="a command works with one problem"):
-            registry.problem(name)
-
-
 class Files(TranslateProblem):
     """Reads the sources in `sources`."""
 

@@ -1,0 +1,395 @@
+"""What replaces names of tensor2tensor that do not exist here: flags, hparams, imports and others.
+
+The names are those of tensor2tensor 1.15.7. The programs print the answer in place of "unknown name". An answer says
+what does the job here, or why the name is not needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import traceback
+from pathlib import Path
+
+from t2t_repro.errors import UnknownNameError, UserError
+from t2t_repro.hparam import DecodeHParams, HParams
+
+OTHER_TASKS = "it belongs to other models or tasks of tensor2tensor; omit it"
+NO_WAITING = "the program does not wait for checkpoints; start it when they exist"
+LEARNED = "the vocabulary is learned from the training text; omit it, or use --vocab_file"
+MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/models.md"
+TRAINING_ONLY = "it is a flag of training; omit it"
+TRAINING_PROGRAMS = ("t2t-trainer", "t2t-decoder", "t2t-exporter")
+"""The programs that have all flags of tensor2tensor's trainer."""
+
+TRANSFORMER_SETS = """
+    ada_lmpackedbase ada_lmpackedbase_dialog ada_lmpackedbase_relative base_vq1_16_nb1_packed_dan_b01_scales
+    base_vq1_16_nb1_packed_nda_b01_scales base_vq1_16_nb1_packed_nda_b01_scales_dialog base_vq_ada_32ex_packed
+    big_dr1 big_dr2 big_enfr_tpu cifar10_memory_v0 clean clean_big clean_big_tpu common_voice common_voice_tpu
+    cubbitt fairseq_fp16_activation_big imagenet64_memory_v0 l10 librispeech librispeech_tpu librispeech_tpu_v1
+    librispeech_tpu_v2 librispeech_v1 librispeech_v2 librispeech_with_area_attention lm_tpu_0 lm_tpu_1 mlperf_tpu
+    packed_tpu parameter_attention_a parameter_attention_b parsing_base parsing_big parsing_ice prepend prepend_v1
+    prepend_v2 relative_tiny small_tpu supervised_attention tall tall_big tall_finetune_textclass tall_finetune_tied
+    tall_finetune_uniencdec tall_pretrain_lm tall_pretrain_lm_tpu tall_pretrain_lm_tpu_adafactor
+    tall_pretrain_lm_tpu_adafactor_large tall_train_tied tall_train_uniencdec test timeseries timeseries_tpu
+    tiny_tpu topk_16_packed tpu_1b tpu_bf16_activation tpu_with_conv wikitext103_l16k_memory_v0
+    wikitext103_l4k_memory_v0 wikitext103_l4k_v0
+"""
+"""Names of Transformer sets that do not exist here, without "transformer_"."""
+
+ANSWERS: dict[str, dict[str, str]] = {
+    "hparam": {
+        "learning_rate": "write learning_rate_constant, a factor of learning_rate_schedule; with tensor2tensor's "
+        "schedule legacy, 0.2 was the factor 2.0 of constant*noam",
+        "learning_rate_decay_scheme": "write learning_rate_schedule=constant*noam for the scheme noam",
+        "learning_rate_decay_steps learning_rate_decay_rate learning_rate_decay_staircase learning_rate_boundaries "
+        "learning_rate_cosine_cycle_steps learning_rate_minimum learning_rate_multiples":
+            "learning_rate_schedule has no factor that uses it; omit it (linear_decay ends at train_steps)",
+        "optimizer": "the optimizer is always Adam; omit it, or for Adafactor's learning rates write "
+        "optimizer_adafactor_multiply_by_parameter_scale=true",
+        "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
+        "accumulated automatically; omit it",
+        "optimizer_zero_grads optimizer_momentum_momentum optimizer_momentum_nesterov optimizer_adafactor_beta1 "
+        "optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type "
+        "optimizer_adafactor_factored optimizer_adafactor_memory_exponent": "the optimizer is always Adam; omit it",
+        "clip_grad_norm grad_noise_scale weight_decay weight_noise": "0 is its only value here; omit it",
+        "layer_preprocess_sequence": "write norm_before=true for n (pre-norm), norm_before=false for none (post-norm)",
+        "layer_postprocess_sequence":
+            "write norm_before=true for da (pre-norm), norm_before=false for dan (post-norm)",
+        "norm_type": "layer norm is the only type; omit it",
+        "ffn_layer": "dense_relu_dense is the only type; omit it",
+        "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
+        "multiply_embedding_mode": "embeddings are always multiplied by sqrt(hidden_size); omit it",
+        "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
+        "attention_dropout_broadcast_dims relu_dropout_broadcast_dims layer_prepostprocess_dropout_broadcast_dims":
+            "each element has its own dropout; omit it",
+        "parameter_attention_key_channels parameter_attention_value_channels hard_attention_k gumbel_noise_weight "
+        "proximity_bias unidirectional_encoder causal_decoder_self_attention heads_share_relative_embedding "
+        "add_relative_to_values position_features nbr_decoder_problems prepend_mode conv_first_kernel "
+        "area_key_mode area_value_mode num_area_layers max_area_width max_area_height memory_height vocab_divisor "
+        "symbol_dropout scheduled_sampling_prob scheduled_sampling_gold_mixin_prob scheduled_sampling_method "
+        "scheduled_sampling_num_passes scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps":
+            "the Transformer here does not have it; omit it",
+        "attention_variables_3d daisy_chain_variables factored_logits force_full_predict no_data_parallelism pad_batch "
+        "symbol_modality_num_shards use_custom_ops use_pad_remover tpu_enable_host_call":
+            "it changed only speed or memory; omit it",
+        "activation_dtype weight_dtype gpu_automatic_mixed_precision mixed_precision_optimizer_init_loss_scale "
+        "mixed_precision_optimizer_loss_scaler": "write the flag --precision, e.g. --precision=mixed_bfloat16",
+        "batch_shuffle_size length_bucket_step min_length_bucket":
+            "batches are planned from the exact lengths of an epoch's pairs (docs/architecture.md); omit it",
+        "use_fixed_batch_size": "batch_size always counts target tokens; omit it",
+        "pack_dataset": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+        "moe_hidden_sizes": "write filter_size, the inner width of each expert",
+        "min_length": "drop short pairs from the text; omit it",
+        "max_input_seq_length max_target_seq_length": "texts are not truncated in training: pairs longer than "
+        "max_length are dropped; write max_length",
+        "eval_drop_long_sequences": "the dev loss is computed on the whole dev split; omit it",
+        "eval_run_autoregressive": "each evaluation also decodes dev lines; the flag --eval_decode_lines sets how many",
+        "schedule": "t2t-trainer always trains and evaluates; omit it",
+        "eval_steps warm_start_from": "it is a flag of t2t-trainer, not an hparam",
+        "eval_freq_in_steps": "write local_eval_frequency",
+        "model_dir data_dir": "it is a flag, not an hparam: --output_dir or --data_dir",
+        "warm_start_from_second pretrained_model_dir": "write the flag --warm_start_from",
+        "summarize_grads summarize_vars": "metrics.jsonl and TensorBoard have the norms of gradients; omit it",
+        "sampling_method sampling_temp sampling_keep_top_k":
+            "it is a decode hparam here: write it in t2t-decoder --decode_hparams",
+        "bottom top loss name weights_fn compress_steps kernel_width mlperf_mode eval_timeout_mins moe_overhead_eval "
+        "overload_eval_metric_name moe_overhead_train split_targets_chunk_length split_targets_max_chunks "
+        "split_targets_strided_training split_to_length std_server_protocol video_num_input_frames "
+        "video_num_target_frames multiproblem_fixed_train_length multiproblem_label_weight "
+        "multiproblem_max_input_length multiproblem_max_target_length multiproblem_mixing_schedule "
+        "multiproblem_per_task_threshold multiproblem_reweight_label_loss multiproblem_schedule_max_examples "
+        "multiproblem_schedule_threshold multiproblem_target_eval_only multiproblem_vocab_size num_sampled_classes "
+        "shared_source_target_embedding": OTHER_TASKS,
+    },
+    "decode hparam": {
+        "eos_penalty min_length_ratio":
+            "tensor2tensor did not use it; omit it, or change alpha, the exponent of the length penalty",
+        "use_last_position_only": "decoding always computes only the last position; omit it",
+        "force_decode_length": "an output ends at its end token; omit it, or limit the length with extra_length",
+        "skip_eos_postprocess": "an output ends at its end token; omit it",
+        "num_decodes": "write n, the number of outputs for each input, with sampling_method=random for samples",
+        "num_samples": "to decode only the first lines, give a shorter --decode_from_file, e.g. cut with head",
+        "delimiter": "only newlines separate inputs; convert the file, e.g. with tr",
+        "identity_output": "--output_format=jsonl writes the tokens of each output; omit it",
+        "decode_to_file": "it is a flag of t2t-decoder: write --decode_to_file",
+        "decode_reference": "it is a flag of t2t-decoder: write --decode_reference",
+        "decode_in_memory": "name the input with --decode_from_file; omit it",
+        "shards shard_id shards_start_offset shard_google_format": "write the flags --shards and --shard_id",
+        "log_results summaries_log_dir": "outputs are only written to --decode_to_file; omit it",
+        "decode_timeout_mins": NO_WAITING,
+        "export_extra_infer_outputs": "the signatures of an exported model are fixed (docs/serving.md); omit it",
+        "block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel":
+            "no model here decodes several tokens at once; omit it",
+        "multiproblem_task_id save_images display_decoded_images frames_per_second border_percent max_display_outputs "
+        "max_display_decodes vgg_ckpt_path mlperf_decode_step mlperf_threshold mlperf_success": OTHER_TASKS,
+    },
+    "factor of learning_rate_schedule": {
+        "legacy": "the schedule legacy with the scheme noam is constant*noam, with learning_rate_constant = 10 * "
+        "tensor2tensor's learning_rate",
+        "rsqrt_normalized_decay": "write rsqrt_decay, and multiply learning_rate_constant by sqrt(warmup steps)",
+        "cosdecay single_cycle_cos_decay multi_cycle_cos_decay exp_decay": "write rsqrt_decay or linear_decay",
+    },
+    "hparams set": {
+        " ".join(f"transformer_{name}" for name in TRANSFORMER_SETS.split()):
+            "change a similar set with --hparams, or write one (docs/extending.md)",
+    },
+    "flag": {
+        "alsologtostderr logtostderr verbosity v": "messages go to standard error; omit it",
+    },
+    "flag of training": {
+        "schedule": "t2t-trainer always trains and evaluates, and t2t-decoder decodes; omit it",
+        "worker_gpu_memory_fraction":
+            "the environment variable TF_FORCE_GPU_ALLOW_GROWTH=true leaves memory free; omit it",
+        "gpu_order": "choose and order the GPUs with the environment variable CUDA_VISIBLE_DEVICES; omit it",
+        "log_device_placement": "t2t-trainer prints its devices; omit it",
+        "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations":
+            "TensorFlow 2 has no such setting; omit it",
+        "xla_compile xla_jit_level": "the programs do not use XLA; omit it",
+        "use_tpu use_tpu_estimator tpu_num_shards tpu_job_name tpu_infeed_sleep_secs cloud_tpu_name":
+            "the programs run on CPUs and GPUs; omit it",
+        "train_steps eval_steps local_eval_frequency keep_checkpoint_max save_checkpoints_secs log_step_count_steps "
+        "warm_start_from worker_gpu random_seed generate_data tmp_dir intra_op_parallelism_threads "
+        "inter_op_parallelism_threads": TRAINING_ONLY,
+        "cloud_mlengine cloud_mlengine_master_type":
+            "no program starts machines in a cloud; run t2t-trainer on the machine itself, and omit it",
+    },
+    "flag of t2t-trainer": {
+        "hparams_range autotune_objective autotune_maximize autotune_max_trials autotune_parallel_trials":
+            "no program searches for hparams; run t2t-trainer once for each value of --hparams",
+        "eval_early_stopping_metric eval_early_stopping_metric_delta eval_early_stopping_metric_minimize "
+        "eval_early_stopping_steps": "the dev loss decides; give --early_stopping_patience=N to stop after N "
+        "evaluations without a lower loss",
+        "eval_timeout_mins": NO_WAITING,
+        "eval_throttle_seconds save_checkpoints_steps iterations_per_loop":
+            "evaluations and checkpoints follow every --local_eval_frequency steps; change that number",
+        "eval_run_autoregressive": "each evaluation also decodes dev lines; --eval_decode_lines sets how many",
+        "eval_use_test_set":
+            "evaluation reads the dev split; to score a test set, use t2t-decoder and t2t-bleu --test_set",
+        "keep_checkpoint_every_n_hours":
+            "raise --keep_checkpoint_max to keep more checkpoints; M/best keeps the best one",
+        "export_saved_model export_saved_model_api_version": "run t2t-exporter after training",
+        "job-dir": "write --output_dir",
+        "sync": "all devices always train synchronously; omit it",
+        "gpu_automatic_mixed_precision":
+            "give --precision=mixed_bfloat16, or mixed_float16 on GPUs without bfloat16",
+        "optionally_use_dist_strat": "training always uses tf.distribute; omit it",
+        "profile dbgprofile": "metrics.jsonl has the speed, and --dry_run estimates the memory; omit it",
+        "ps_gpu ps_replicas ps_job": "no parameter servers are used (docs/distributed.md); omit it",
+        "worker_id worker_job worker_replicas master std_server_protocol": "describe the machines in the environment "
+        "variable TF_CONFIG (docs/distributed.md); omit it",
+        "decode_hparams decode_from_file decode_to_file decode_reference":
+            "t2t-trainer only trains; decode the model with t2t-decoder afterwards",
+    },
+    "flag of t2t-decoder": {
+        "decode_shards": "write --shards and --shard_id, the part that this process decodes",
+        "worker_id": "write --shard_id",
+        "decode_in_memory": "name the input with --decode_from_file; omit it",
+        "keep_timestamp": "touch -r CHECKPOINT.index OUTPUT does the same after decoding; omit it",
+        "eval_use_test_set": "t2t-decoder translates text: give the test set's text with --decode_from_file",
+        "model_dir source translations_dir decoder_command":  # of t2t-translate-all
+            "t2t-decoder decodes one checkpoint; call it in a shell loop with --checkpoint_path",
+        "beam_size alpha": "write --decode_hparams, e.g. --decode_hparams=beam_size=4,alpha=0.6",
+    },
+    "flag of t2t-exporter": {
+        "export_as_tfhub": "TensorFlow Hub loads the SavedModel with hub.load; omit it",
+        "as_text": "the SavedModel is binary, the format that servers read; omit it",
+        "decode_from_file": "t2t-exporter only exports; for lines that warm up the server, write --warmup_from_file",
+        "decode_to_file": "t2t-exporter only exports; write --export_dir to choose its folder",
+        "decode_reference": "t2t-exporter only exports; score with t2t-decoder",
+    },
+    "flag of t2t-datagen": {
+        "exclude_problems": "t2t-datagen generates the data of one problem; name it with --problem",
+        "only_list": "--registry_help lists the problems",
+        "num_shards": "the problem sets the number of shards (num_train_shards); omit it",
+        "max_cases": "give fewer lines of text, e.g. cut the files with head",
+        "random_seed": "t2t-trainer shuffles the examples, and its --random_seed sets the order; omit it",
+        "task_id task_id_start task_id_end":
+            "one t2t-datagen writes all shards, with --num_concurrent_processes processes; omit it",
+        "env_problem_max_env_steps env_problem_batch_size": "there are no problems of reinforcement learning; omit it",
+    },
+    "flag of t2t-avg-checkpoints": {
+        "model_dir prefix": "name the model folder with --output_dir; its last checkpoints are averaged",
+        "checkpoints n min_steps": "write --num_last_checkpoints, how many checkpoints of --output_dir to average",
+        "output_path": "the average is written to OUTPUT_DIR/averaged, where t2t-decoder finds it; omit it",
+        "wait_minutes": NO_WAITING,
+    },
+    "flag of t2t-bleu": {
+        "source": "BLEU does not depend on the source; omit it",
+        "bleu_variant": "t2t-bleu always prints all its scores, each with its signature; omit it",
+        "translations_dir event_dir tag_suffix min_steps wait_minutes report_zero":
+            "t2t-bleu scores one file: give --translation; during training, metrics.jsonl and TensorBoard have BLEU",
+    },
+    "flag of t2t-query-server": {
+        "problem data_dir": "the exported model reads and writes text, so the client needs no vocabulary; omit it",
+        "cloud_mlengine_model_name cloud_mlengine_model_version":
+            "the client asks TensorFlow Serving: give --server, and --rest for its REST API",
+    },
+    "flag of t2t-import": {
+        "model": "only tensor2tensor's model transformer can be imported; omit it",
+        "hparams": "t2t-import reads hparams.json: give --hparams_json, or --hparams_set if the file is lost",
+        "data_dir":
+            "t2t-import looks for the vocabulary in the folder of the training; if it is elsewhere, give --vocab",
+    },
+    "import": {
+        "problem": "write from t2t_repro import problem",
+        "registry": "write from t2t_repro import registry",
+        "problems": "write from t2t_repro import registry, and registry.problem(name)",
+        "text_problems translate": "write from t2t_repro.problems import text_problems, translate",
+        "translate_ende translate_enfr": "write from t2t_repro.problems import translate, which has the WMT problems "
+        "of German and French; copy others",
+        "transformer": "write from t2t_repro.hparams import tensor2tensor as transformer; hparams sets are frozen, so "
+        f"change copies with dataclasses.replace; for the model, {MODEL}",
+        "common_hparams": "write from t2t_repro.hparam import HParams",
+        "generator_utils": "use t2t_repro.corpora.archives.unpack for downloads",
+        "text_encoder": "write no import: t2t-datagen encodes the text that generate_samples yields",
+        "Transformer t2t_model": MODEL,
+    },
+    "attribute of a problem": {
+        "generate_encoded_samples feature_encoders get_or_create_vocab": "write generate_samples, and give the "
+        "vocabularies with t2t-datagen --vocab_file and --source_vocab_file",
+        "generate_data generator dataset input_fn preprocess filepattern training_filepaths dev_filepaths "
+        "test_filepaths": "write generate_samples, which yields text",
+        "targeted_vocab_size": "write approx_vocab_size",
+        "vocab_name vocab_file": "write vocab_filename",
+        "is_character_level": "write vocab_type",
+        "num_shards num_dev_shards": "write dataset_splits",
+        "dataset_filename": "the files have the problem's name; copy them to names with this problem's name",
+        "oov_token": "unknown words become the first of <unk>, UNK, <UNK>, [UNK] and <OOV> that the vocabulary file "
+        "has; omit it",
+        "max_subtoken_length": "subwords have no maximum length here; omit it",
+        "input_space_id": "only target_space_id has an effect; omit it",
+        "already_shuffled skip_random_fraction_when_training batch_size_means_tokens num_training_examples "
+        "multiprocess_generate num_generate_tasks prepare_to_generate":
+            "t2t-datagen and t2t-trainer do it themselves; omit it",
+        "generate_text_for_vocab vocab_data_files max_samples_for_vocab": LEARNED,
+        "hparams": "write target_space_id = N in the class, and set hparams in an hparams set",
+        "max_length": "give t2t-trainer --hparams=max_length=N; omit it",
+        "example_reading_spec has_inputs": "examples always have inputs and targets",
+        "preprocess_example": "change the text in generate_samples",
+        "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+        "inputs_prefix": "add the prefix in generate_samples, and to the text that t2t-decoder reads",
+        "targets_prefix": "add the prefix in generate_samples",
+        "eval_metrics eval_metric_fns all_metrics_fns eval_hooks decode_hooks":
+            "override scores(outputs, references), see t2t_repro/problem.py",
+        "TRAIN_FILES EVAL_FILES": "read the files in generate_samples",
+        "datatypes_to_clean":
+            "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
+    },
+}  # fmt: skip
+"""For each kind of name: answers by name. A key holds all names with this answer, separated by spaces."""
+
+HPARAMS_FLAGS: dict[str, tuple[str, type]] = {
+    "t2t-trainer": ("hparams", HParams),
+    **dict.fromkeys(
+        ("t2t-decoder", "t2t-exporter", "t2t-reproduce", "t2t-translate-beam"), ("decode_hparams", DecodeHParams)
+    ),
+}
+"""For each program: its flag of changes of hparams, and the class of these hparams."""
+
+
+def answer(kind: str, name: str) -> str:
+    """Returns the answer to a name; "" if there is none. `kind` is a key of `ANSWERS`."""
+    return next((text for names, text in ANSWERS[kind].items() if name in names.split()), "")
+
+
+def explained(error: BaseException) -> str:
+    """Returns an error's message. If it, or its cause, is a name that only tensor2tensor has, this answers the name."""
+    message = str(error)
+    for cause in (error, error.__cause__):
+        if isinstance(cause, UnknownNameError):
+            message = message.replace(str(cause), _explained_name(cause))
+        elif isinstance(cause, ImportError) and (cause.name or "").startswith("tensor2tensor"):
+            message = message.replace(str(cause), _explained_import(cause))
+    return message
+
+
+def explained_flag(program: str, flag: str) -> str:
+    """Returns the message for a flag that `program` does not have; "" if tensor2tensor has no such flag or hparam.
+
+    Args:
+        program: name of the program, such as "t2t-decoder".
+        flag: name of the flag without dashes; "nosync" is the flag "sync".
+    """
+    text = ""
+    hparams_flag, hparams = HPARAMS_FLAGS.get(program, ("", HParams))
+    if program == "t2t-trainer" and flag.startswith("hp_"):
+        text = f"write --hparams={flag[3:]}=VALUE"
+    elif hparams_flag and flag in _fields(hparams):
+        text = f"write --{hparams_flag}={flag}=VALUE"
+    kinds = [f"flag of {program}", *(["flag of training"] if program in TRAINING_PROGRAMS else []), "flag"]
+    for name in (flag, flag.removeprefix("no")):
+        text = text or next(filter(None, (answer(kind, name) for kind in kinds if kind in ANSWERS)), "")
+        if program in TRAINING_PROGRAMS and answer("flag of t2t-trainer", name):
+            text = text or TRAINING_ONLY
+    return text and f"--{flag} does not exist here: {text}"
+
+
+def _fields(kind: type) -> set[str]:
+    """Returns the names of the fields of a dataclass and of the classes that extend it."""
+    return {field.name for cls in (kind, *kind.__subclasses__()) for field in dataclasses.fields(cls)}
+
+
+def _explained_name(error: UnknownNameError) -> str:
+    kind, name = error.kind, error.name
+    if kind == "problem":
+        return _explained_problem(error)
+    if kind.startswith("field of "):
+        kind = "decode hparam" if kind == "field of DecodeHParams" else "hparam"
+    if kind in ANSWERS and (text := answer(kind, name)):
+        return f"{kind} {name!r} does not exist here: {text}"
+    return str(error)
+
+
+def _explained_problem(error: UnknownNameError) -> str:
+    base = error.name.removesuffix("_rev")
+    if base != (unpacked := base.removesuffix("_packed")):
+        return (
+            f"problem {error.name}: packed data is not supported, because a batch has pairs of similar lengths; "
+            f"generate the data of {unpacked} with tensor2tensor, which has the same vocabulary, and give "
+            f"--problem={unpacked}"
+        )
+    if "," in error.name or "*" in error.name:
+        return f"--problem={error.name}: a command works with one problem; run one command for each"
+    if error.name.startswith("translate_"):
+        return (
+            f"{error} For a problem of your own, give --t2t_usr_dir, the folder with its class "
+            "(docs/from_tensor2tensor.md); to train on files, use --problem=text_files"
+        )
+    return str(error)
+
+
+def _explained_import(error: ImportError) -> str:
+    """Returns advice for each name that user code imports from tensor2tensor."""
+    frame = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")][-1]
+    names = _imported_names(Path(frame.filename).read_bytes(), frame.lineno or 0)
+    advice = "; ".join(f"in place of {name}, {_import_answer(name)}" for name in names)
+    return f"tensor2tensor is not used here; {advice}"
+
+
+def _imported_names(code: bytes, line: int) -> list[str]:
+    """Returns the names, with dots, that the import statement at this line of Python code imports."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno == line:
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            return [f"{module}{alias.name}" for alias in node.names]
+    return ["tensor2tensor"]  # the statement is in a string that the code executes
+
+
+def _import_answer(name: str) -> str:
+    parts = reversed(name.split("."))
+    nothing = f"write no import, and remove the code that uses {name.rpartition('.')[2]}: nothing replaces it here"
+    return next(filter(None, (answer("import", part) for part in parts)), nothing)
+
+
+def missing_name(module: str, name: str) -> Exception:
+    """Returns the error for a class or function of tensor2tensor's module that does not exist in ours."""
+    if name.startswith("__"):  # Python looks for such names in any module.
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    if name.isupper():
+        cure = "write the list of files in source_data_files"
+    elif name.islower():
+        cure = "yield the text in generate_samples"
+    else:
+        cure = "problems are text to text; write a Text2TextProblem or a TranslateProblem (docs/from_tensor2tensor.md)"
+    return UserError(f"{module}.{name} does not exist here: {cure}")
