@@ -52,6 +52,7 @@ setup(
         "tensorflow-serving-api>=2.19,<2.22",
         "tensorflow-text>=2.20,<2.22",
         "tqdm>=4.66,<5",
+        "urllib3>=2.2,<3",
     ],
     extras_require=EXTRAS
     | JAX
