@@ -103,7 +103,9 @@ class Rest(Transport):
         import urllib3
 
         # The package `requests` would read the whole body of a redirect into memory, even if it must not follow it.
-        self._pool = urllib3.PoolManager()
+        self._pool = urllib3.PoolManager(
+            headers={"Content-Type": "application/json"}, timeout=timeout_secs, retries=False
+        )
         version = "" if signature.version is None else f"/versions/{signature.version}"
         self._url = f"http://{server}/v1/models/{quote(signature.model, safe='')}{version}:predict"
         self._signature, self._timeout_secs = signature, timeout_secs
@@ -148,12 +150,9 @@ class Rest(Transport):
     def _post(self, body: str) -> tuple[int, str]:
         from urllib3.exceptions import HTTPError
 
-        options = {"headers": {"Content-Type": "application/json"}, "redirect": False, "retries": False}
         data = bytearray()
         try:
-            with self._pool.request(
-                "POST", self._url, body=body, timeout=self._timeout_secs, preload_content=False, **options
-            ) as response:
+            with self._pool.request("POST", self._url, body=body, redirect=False, preload_content=False) as response:
                 # read1 returns only what has arrived, whatever length the server claims. Answers are not unpacked.
                 while piece := response.read1(1 << 16, decode_content=False):
                     data += piece
