@@ -156,7 +156,7 @@ def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
     model: Any = make_model(hparams_of("base"), VOCAB_SIZE.value, 0, precision)
     params = DecodeHParams(beam_size=4, extra_length=0)
     search = tf.function(
-        lambda ids: generate_outputs(model, params, Sources(ids)).ids[:, 0],
+        lambda ids: generate_outputs(model, params, Sources(inputs=ids)).ids[:, 0],
         autograph=False,
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )

@@ -88,7 +88,7 @@ def time_training(length: int = 16, **size: int) -> list[float]:
 def time_decoding(length: int = 16, beam_size: int = 4) -> list[float]:
     """Returns milliseconds for each of `SENTENCES` sentences. Sources and outputs have the same length."""
     model, params = Transformer(shape(), VOCAB_SIZE), DecodeHParams(beam_size=beam_size, extra_length=0)
-    search = tf.function(lambda ids: generate_outputs(model, params, Sources(ids)).ids, autograph=False)
+    search = tf.function(lambda ids: generate_outputs(model, params, Sources(inputs=ids)).ids, autograph=False)
     ids = tf.constant(sentences(SENTENCES, length))
     assert search(ids).shape[2] == length
     return repeat(lambda: search(ids).numpy(), 1e3 / SENTENCES)

@@ -142,11 +142,8 @@ def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHPara
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     if params.is_random:
         raise UserError("sampling_method=random: a served model always uses beam search; give sampling_method=argmax")
-    for names, why in (
-        (["prefix_file", "write_beam_scores"], "it concerns files, but a served model reads requests; omit it"),
-        (["return_beams"], "the signature nbest returns n outputs, or beam_size outputs if n is 0; omit it"),
-    ):
-        refuse_decode_hparams(params, names, why, folder.problem.decode_hparams)
+    why = "it concerns files, but a served model reads requests; omit it"
+    refuse_decode_hparams(params, ["prefix_file", "write_beam_scores"], why, folder.problem.decode_hparams)
     return params
 
 

@@ -44,7 +44,7 @@ def main(values: flags.FlagValues) -> None:
     """Trains the row's model and writes the report."""
     # Parse --decode_hparams now, so that a mistake in it is reported before days of training.
     decode_hparams = override(DecodeHParams(), values.decode_hparams)
-    file_options = ["return_beams", "n", "write_beam_scores", "prefix_file"]
+    file_options = ["n", "write_beam_scores", "prefix_file"]
     refuse_decode_hparams(decode_hparams, file_options, "one output of each line is scored")
     if values.row and values.hparams_set:
         raise UserError("--row and --hparams_set: give one of them")
@@ -57,8 +57,6 @@ def main(values: flags.FlagValues) -> None:
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
-    if decode_hparams.well_formed and not data.problem.tree_symbols:
-        raise UserError(f"--decode_hparams: well_formed=true is only for parsers, not for {values.problem}; omit it")
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
         test_sets = test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)

@@ -247,11 +247,9 @@ class DecodeHParams:
     """Maximum length of an input, in tokens counting the end token; --long_lines says what happens to longer inputs.
     0 means the model's max_length."""
 
-    return_beams: bool = False
-    """True to return beam_size outputs for each input, False to return only the best. If `n` is not 0, `n` decides."""
-    n: int = 0
-    """Number of outputs per input, best first, or in the order in which they were drawn if sampling_method is random.
-    0 means beam_size if return_beams is True, else 1."""
+    n: int = 1
+    """Number of outputs per input: at most beam_size, best first. If sampling_method is random, any number, in the
+    order in which they were drawn."""
     write_beam_scores: bool = False
     """True to write each output's score and number of tokens after the output, separated by tabs."""
     prefix_file: str = ""
@@ -283,9 +281,9 @@ class DecodeHParams:
     def __post_init__(self) -> None:
         sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
         penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
-        not_negative = ("extra_length", "n", "sampling_keep_top_k", "sampling_seed", *penalties)
+        not_negative = ("extra_length", "sampling_keep_top_k", "sampling_seed", *penalties)
         check_types_and_limits(self)
-        check(self, ("beam_size", "batch_size"), lambda value: value >= 1, "must be 1 or more")
+        check(self, ("beam_size", "batch_size", "n"), lambda value: value >= 1, "must be 1 or more")
         limit = "is not a limit: give 0 for the model's max_length, or a large number for no limit, e.g. 100000"
         check(self, ["max_input_size"], lambda size: size >= 0, limit)
         check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
@@ -301,17 +299,13 @@ class DecodeHParams:
             raise UserError(
                 "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true"
             )
-        if self.well_formed and self.prefix_file:
-            raise UserError("prefix_file cannot be combined with well_formed=true; omit one of them")
         if self.sampling_method not in SAMPLING_METHODS:
             raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)
         if self.is_random:
             if self.coverage_penalty:
                 raise UserError("coverage_penalty orders a beam; sampling_method=random has none")
-            if self.return_beams:
-                raise UserError("return_beams=true returns a beam, and sampling_method=random has none; give n")
         else:
-            if self.num_best > self.beam_size:
+            if self.n > self.beam_size:
                 raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
             for name in sampling:
                 if getattr(self, name) != getattr(DecodeHParams, name):
@@ -321,11 +315,6 @@ class DecodeHParams:
     def is_random(self) -> bool:
         """True if outputs are sampled, False if beam search finds them."""
         return self.sampling_method == "random"
-
-    @property
-    def num_best(self) -> int:
-        """Number of outputs per input."""
-        return self.n or (self.beam_size if self.return_beams else 1)
 
     def __str__(self) -> str:
         fields = dataclasses.fields(self)

@@ -52,7 +52,7 @@ class BeamJob:
     checkpoints: str
     """Path of a checkpoint for each model folder, separated by commas."""
     decode_hparams: DecodeHParams
-    """Settings of the search. `num_best` and `write_beam_scores` also decide which columns a shard has."""
+    """Settings of the search. `n` and `write_beam_scores` also decide which columns a shard has."""
     decode_to_file: str
     """Beginning of the shards' paths; see `shard_name`."""
     long_lines: str = "split"

@@ -129,7 +129,7 @@ def beam_search(
         cache: tensors [B * K, ...] with a row for each hypothesis, which `scoring.step` reads and extends.
         memory: tensors [B, ...] with a row for each sentence, which `scoring.step` reads.
         limits: int [B], 1 or more: the maximum length of each sentence's outputs, counting the end token.
-        decode_hparams: the search uses `beam_size` (K), `alpha` and `num_best` (n).
+        decode_hparams: the search uses `beam_size` (K), `alpha` and `n`.
     """
 
     def advance(state: State) -> State:
@@ -143,7 +143,7 @@ def first_state(cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: Deco
     """Returns the state of `beam_search`, whose arguments this function has, before the first position."""
     # All K hypotheses start empty. Only the first may grow (log P = 0, not -inf): the others would become copies of it.
     log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
-    return start_state(cache, memory, limits, log_probs, decode_hparams.num_best)
+    return start_state(cache, memory, limits, log_probs, decode_hparams.n)
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
@@ -284,7 +284,7 @@ def bounds(state: State, decode_hparams: DecodeHParams) -> tuple[tf.Tensor, tf.T
     # An alive hypothesis's log-probability is negative and can only fall, and the score is this log-probability divided
     # by the length penalty, which is largest at the length limit.
     best_possible = state.alive_log_probs[:, 0] / length_penalty(state.limits, decode_hparams.alpha)
-    worst_of_best = state.finished_scores[:, decode_hparams.num_best - 1]
+    worst_of_best = state.finished_scores[:, decode_hparams.n - 1]
     return best_possible, worst_of_best
 
 
@@ -351,7 +351,7 @@ def add_outputs(
     is_finished = tf.concat([finished_scores > MISSING, tf.zeros_like(alive_scores, tf.bool)], axis=1)
     group = tf.where(is_finished, 0.0, tf.where(scores > MISSING, 1.0, 2.0))
     order = tf.argsort(group, stable=True)
-    count = decode_hparams.num_best
+    count = decode_hparams.n
     ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
 
     # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t] --> [D, n, L]

@@ -35,11 +35,11 @@ def finish_translations(
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
     """Returns one line with the outputs of one source.
 
-    If `num_best` is 1 and `write_beam_scores` is false, the line is the text of the only output. Otherwise the line has
+    If `n` is 1 and `write_beam_scores` is false, the line is the text of the only output. Otherwise the line has
     columns separated by tabs: for each output its text, in which tabs become spaces, and, if `write_beam_scores`, its
     score and its number of tokens.
     """
-    has_columns = decode_hparams.num_best > 1 or decode_hparams.write_beam_scores
+    has_columns = decode_hparams.n > 1 or decode_hparams.write_beam_scores
     cells = []
     for hypothesis in hypotheses:
         cells.append(hypothesis.text.replace("\t", " ") if has_columns else hypothesis.text)

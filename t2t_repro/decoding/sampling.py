@@ -54,12 +54,12 @@ def sample(
     Args:
         scoring, cache, limits: as for `beam_search`, but `scoring.bonus` must be None.
         memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the random number for each token.
-        decode_hparams: the function uses `num_best` (K), `alpha` and the fields `sampling_...`.
+        decode_hparams: the function uses `n` (K), `alpha` and the fields `sampling_...`.
 
     Returns:
         K outputs per sentence in the order in which they were drawn, but outputs without an end token come last.
     """
-    count, alpha = decode_hparams.num_best, decode_hparams.alpha
+    count, alpha = decode_hparams.n, decode_hparams.alpha
 
     def advance(state: State) -> State:
         # The logits of each output's next token [R, K, V], and the logarithm of their softmax's denominator [R, K].

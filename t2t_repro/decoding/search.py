@@ -3,7 +3,7 @@
 The translator and the exported model for serving call these functions.
 
 Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P longest prefix, L longest output,
-W most words (or their tokens) in a source, R sentences that are not done, V vocabulary, H heads.
+F most facts about a source, R sentences that are not done, V vocabulary, H heads.
 """
 
 from __future__ import annotations
@@ -14,38 +14,33 @@ import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
-from t2t_repro.decoding.rules import coverage, with_prefix, without_repeats
+from t2t_repro.decoding.rules import OutputRules, coverage, with_prefix, without_repeats
 from t2t_repro.decoding.sampling import sample
-from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.model import DecodingModel
 
+Sources = dict[str, Any]
+"""A batch of sources, and what the search needs to know about each of them. All arrays but the first may be missing.
 
-class Sources(NamedTuple):
-    """A batch of sources, and what the search needs to know about each of them."""
-
-    inputs: tf.Tensor
-    """The sources, int32 [B, S], each ended by the end token and padded with 0."""
-    prefix: tf.Tensor | None = None
-    """int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin."""
-    random: tf.Tensor | None = None
-    """float32 [B, n, L] in [0, 1), the random number for each token of each output; None for beam search."""
-    words: tf.Tensor | None = None
-    """int32 [B, W], the words of each source as `TreeRules.words` returns them; None if `well_formed` is false."""
+- "inputs": the sources, int32 [B, S], each ended by the end token and padded with 0.
+- "prefix": int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin.
+- "random": float32 [B, n, L] in [0, 1), the random number for each token of each output, if outputs are drawn.
+- "facts": int32 [B, F], the facts about each source that the rules need; see `OutputRules.facts`.
+"""
 
 
 def generate_outputs(
-    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, tree_rules: TreeRules | None = None
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None = None
 ) -> Hypotheses:
-    """Returns n = decode_hparams.num_best outputs of each source, with ids of int32.
+    """Returns n outputs of each source, with ids of int32.
 
     They are found by beam search or, if `decode_hparams.is_random`, drawn at random.
 
     Args:
-        tree_rules: the rules for the outputs of a parser if `decode_hparams.well_formed` is true; else None.
+        rules: rules that all outputs must obey; None for no rules.
     """
     search = sample if decode_hparams.is_random else beam_search
-    hypotheses = search(*start_search(model, decode_hparams, sources, tree_rules), decode_hparams)
+    hypotheses = search(*start_search(model, decode_hparams, sources, rules), decode_hparams)
     return Hypotheses(tf.cast(hypotheses.ids, tf.int32), hypotheses.scores)
 
 
@@ -63,36 +58,36 @@ class SearchStart(NamedTuple):
 
 
 def start_search(
-    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, tree_rules: TreeRules | None
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None
 ) -> SearchStart:
     """Returns the start of the search in which `generate_outputs` finds the outputs. Encodes the sources.
 
     The arguments are those of `generate_outputs`.
     """
-    inputs, prefix, random, words = sources
-    inputs = tf.cast(inputs, tf.int64)
+    inputs = tf.cast(sources["inputs"], tf.int64)
     batch, length = tf.unstack(tf.shape(inputs))
-    hypotheses = batch * (decode_hparams.num_best if decode_hparams.is_random else decode_hparams.beam_size)
+    hypotheses = batch * (decode_hparams.n if decode_hparams.is_random else decode_hparams.beam_size)
     limits = tf.math.count_nonzero(inputs, axis=1) + decode_hparams.extra_length
     memory, cache = {"model": model.encode(inputs)}, {"model": model.start(hypotheses)}
-    if prefix is not None:
-        memory["prefix"] = tf.cast(tf.pad(prefix, [[0, 0], [0, 1]]), tf.int64)
+    if "prefix" in sources:
+        memory["prefix"] = tf.cast(tf.pad(sources["prefix"], [[0, 0], [0, 1]]), tf.int64)
         limits += tf.math.count_nonzero(memory["prefix"], axis=1)
-    if tree_rules:
-        # Every source has room for a tree, even if extra_length is 0 or the end of a long source was dropped.
-        limits = tf.maximum(limits, tf.math.count_nonzero(words, axis=1) + MIN_EXTRA)
-        memory |= {"words": tf.pad(words, [[0, 0], [0, 1]]), "limits": tf.cast(limits, tf.int32)}
+    if rules:
+        # Every source has room for an output, even if extra_length is 0 or the end of a long source was dropped.
+        facts = sources["facts"]
+        limits = tf.maximum(limits, tf.math.count_nonzero(facts, axis=1) + rules.min_extra)
+        memory |= {"facts": tf.pad(facts, [[0, 0], [0, 1]]), "limits": tf.cast(limits, tf.int32)}
     if decode_hparams.coverage_penalty:
         memory["is_token"] = inputs != PAD_ID
         cache["attention"] = tf.zeros([hypotheses, length])  # the attention received so far by each source token
     if decode_hparams.is_random:
-        memory["random"] = random
-    scoring = _scoring(model, decode_hparams, tree_rules, has_prefix=prefix is not None)
+        memory["random"] = sources["random"]
+    scoring = _scoring(model, decode_hparams, rules, has_prefix="prefix" in sources)
     return SearchStart(scoring, cache, memory, limits)
 
 
 def _scoring(
-    model: DecodingModel, decode_hparams: DecodeHParams, tree_rules: TreeRules | None, has_prefix: bool
+    model: DecodingModel, decode_hparams: DecodeHParams, rules: OutputRules | None, has_prefix: bool
 ) -> Scoring:
     """Returns functions that call the model, apply the penalties in `decode_hparams`, and force prefixes.
 
@@ -114,8 +109,8 @@ def _scoring(
         allowed = logits + tf.one_hot(PAD_ID, tf.shape(logits)[2], float("-inf"), 0.0)  # -inf for padding
         if ngram_size:
             allowed = without_repeats(allowed, ids, ngram_size, decode_hparams.repeat_ngram_penalty)
-        if tree_rules:
-            allowed = tree_rules.mask(allowed, tf.cast(ids, tf.int32), t, memory)
+        if rules:
+            allowed = rules.mask(allowed, tf.cast(ids, tf.int32), t, memory)
         return with_prefix(logits, allowed, memory["prefix"], t) if has_prefix else allowed
 
     def bonus(cache: Any, memory: Any) -> tf.Tensor:
@@ -123,7 +118,7 @@ def _scoring(
         attention = tf.reshape(cache["attention"], [sentences, decode_hparams.beam_size, length])
         return coverage(attention, memory["is_token"], beta)
 
-    has_rules = bool(ngram_size or tree_rules or has_prefix or decode_hparams.is_random)
+    has_rules = bool(ngram_size or rules or has_prefix or decode_hparams.is_random)
     return Scoring(step, not model.is_normalized, adjust if has_rules else None, bonus if beta else None, PAD_ID)
 
 

@@ -22,14 +22,15 @@ from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.attention import PairAttention, attention_of, require_attention, require_numbers
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
-from t2t_repro.decoding.beam_search import MISSING, Hypotheses
+from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
+from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, start_search, target_log_probs
 from t2t_repro.decoding.search_tree import SearchTree, record_search
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
-from t2t_repro.decoding.well_formed import MIN_EXTRA, TreeRules, tree_rules
+from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
 from t2t_repro.layers.embedding import Embedding
@@ -185,7 +186,7 @@ class Translator:
         refuse_single_string(texts=texts, prefixes=prefixes)
         decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
-        if prefixes and decode_hparams.well_formed:
+        if prefixes and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         if prefixes and len(prefixes) != len(texts):
             raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
@@ -199,7 +200,7 @@ class Translator:
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))
         parts_of_texts: dict[int, dict[int, Translation]] = defaultdict(dict)
         for segment_index, translation in run_in_batches(
-            lambda batch: self._translate(batch, decode_hparams, details),
+            lambda batch: self._translate_batch(batch, decode_hparams, details),
             all_segments,
             [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
@@ -272,9 +273,11 @@ class Translator:
         self.check(params)
         if params.is_random:
             raise UserError("sampling_method=random draws outputs without a search tree; omit it")
-        inputs, rules = self.source_ids(source, params), self.tree_rules(params)
-        words = rules.words([source]) if rules else None
-        start = start_search(self.model, params, Sources(padded([inputs]), words=words), rules)
+        inputs, rules = self.source_ids(source, params), self.rules(params)
+        sources = Sources(inputs=padded([inputs]))
+        if rules:
+            sources["facts"] = rules.facts([source])
+        start = start_search(self.model, params, sources, rules)
         # As a graph, the model's step takes a quarter of the time. The step does not depend on the other fields.
         key = params.beam_size, bool(params.coverage_penalty)
         with self._lock:
@@ -311,45 +314,37 @@ class Translator:
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
         refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it; omit it")
-        self.tree_rules(decode_hparams)
-        if not decode_hparams.is_random and decode_hparams.beam_size > self.vocabulary.size:
-            raise UserError(
-                f"beam_size={decode_hparams.beam_size} is larger than the vocabulary of {self.vocabulary.size} tokens; "
-                "reduce it"
-            )
+        self.rules(decode_hparams)
 
-    def tree_rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
-        """Returns the rules for the outputs of a parser, or None if `decode_hparams.well_formed` is false.
+    def rules(self, decode_hparams: DecodeHParams) -> OutputRules | None:
+        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules.
 
         Raises UserError if `well_formed` is true, and the model is not a parser or the vocabulary does not suit it.
         """
-        return self._all_tree_rules if decode_hparams.well_formed else None
+        return self._tree_rules if decode_hparams.well_formed else None
 
     @functools.cached_property
-    def _all_tree_rules(self) -> TreeRules:
-        if not self._tree_symbols:
-            raise UserError(
-                "well_formed=true is only for parsers, but the outputs of this model are not trees; omit it"
-            )
+    def _tree_rules(self) -> TreeRules:
         return tree_rules(self.vocabulary, self._tree_symbols)
 
-    def _translate(
+    def _translate_batch(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
     ) -> list[Translation]:
         """Returns the translations of a batch of segments."""
-        arrays = {"inputs": padded([segment.ids for segment in segments])}
+        arrays = Sources(inputs=padded([segment.ids for segment in segments]))
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
-        if rules := self.tree_rules(decode_hparams):
-            arrays["words"] = rules.words([segment.string for segment in segments])
+        if rules := self.rules(decode_hparams):
+            arrays["facts"] = rules.facts([segment.string for segment in segments])
         if decode_hparams.is_random:
             # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
-            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length + MIN_EXTRA
-            seed, count = decode_hparams.sampling_seed, decode_hparams.num_best
+            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
+            limit += rules.min_extra if rules else 0
+            seed, count = decode_hparams.sampling_seed, decode_hparams.n
             arrays["random"] = np.stack(
                 [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
             )
-        best = self._search(decode_hparams, arrays)
+        best = self._search_graph(decode_hparams, arrays)(arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
         exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
         exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
@@ -371,8 +366,8 @@ class Translator:
             for segment, count in zip(segments, exists.sum(axis=1).tolist(), strict=True)
         ]
 
-    def _search(self, decode_hparams: DecodeHParams, arrays: dict[str, np.ndarray]) -> Hypotheses:
-        """Returns the outputs of `generate_outputs`, run as a TensorFlow graph with `arrays` as its tensor arguments.
+    def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
+        """Returns `generate_outputs` as a graph that takes `arrays`.
 
         Calls with equal search settings and equal names of arrays share a graph.
         """
@@ -381,18 +376,12 @@ class Translator:
         with self._lock:
             if key not in self._search_graphs:
                 # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
-                search = functools.partial(self._run_search, decode_hparams, self.tree_rules(decode_hparams))
+                search = functools.partial(
+                    generate_outputs, self.model, decode_hparams, rules=self.rules(decode_hparams)
+                )
                 specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
                 self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
-        return self._search_graphs[key](arrays)
-
-    def _run_search(
-        self,
-        decode_hparams: DecodeHParams,
-        tree_rules: TreeRules | None,
-        arrays: dict[str, tf.Tensor],
-    ) -> Hypotheses:
-        return generate_outputs(self.model, decode_hparams, Sources(**arrays), tree_rules)
+        return self._search_graphs[key]
 
     def _score_all(
         self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None

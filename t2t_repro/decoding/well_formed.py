@@ -22,6 +22,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SPACE, SentencePieceVocabu
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
+from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
     NO_WORD,
@@ -36,8 +37,6 @@ from t2t_repro.parsing.linearization import (
 )
 from t2t_repro.parsing.trees import PUNCTUATION
 
-MIN_EXTRA = 3
-"""Number of tokens in the shortest tree that are not symbols of words: the root's two brackets and the end token."""
 MAX_OPENINGS = 8
 """Maximum number of opening brackets in a row. Without this limit, a model that has lost count of the words may write
 (NP (NP (NP (NP ... until only the length limit stops it."""
@@ -45,13 +44,14 @@ IMPOSSIBLE = 1 << 20
 """Number of missing pieces if no pieces can complete a symbol that fits the word."""
 
 
-def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols) -> TreeRules:
-    """Returns the rules of trees with these symbols.
+def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules:
+    """Returns the rules of trees with these symbols; None is for models whose outputs are not trees.
 
-    Raises:
-        UserError: if the vocabulary is of another kind than SentencePiece or splits a bracket, or no symbol of a single
-            piece fits a kind of word.
+    Raises UserError for None, if the vocabulary is of another kind than SentencePiece or splits a bracket, or if no
+    symbol of a single piece fits a kind of word.
     """
+    if not symbols:
+        raise UserError("well_formed=true is only for parsers, but the outputs of this model are not trees; omit it")
     if not isinstance(vocabulary, SentencePieceVocabulary):
         raise UserError(f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; omit it")
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
@@ -69,8 +69,8 @@ class Brackets(NamedTuple):
     words."""
 
 
-class TreeRules(ABC):
-    """The rules of trees, as masks of logits. Subclasses have the rules for the symbols of words.
+class TreeRules(OutputRules, ABC):
+    """The rules of trees. The facts about a source are its words. Subclasses have the rules for the symbols of words.
 
     Args:
         vocabulary: the parser's vocabulary.
@@ -80,6 +80,9 @@ class TreeRules(ABC):
     Raises:
         UserError: if the vocabulary splits a bracket.
     """
+
+    min_extra = 3
+    """The tokens of the shortest tree that are not symbols of words: the root's two brackets and the end token."""
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols, pieces: Sequence[int] = ()) -> None:
         opening, closing = (_encode(vocabulary, [bracket + label for label in symbols.labels]) for bracket in "()")
@@ -93,25 +96,11 @@ class TreeRules(ABC):
         self._columns = _numbers(vocabulary.size, [EOS_ID, *tokens[0], *tokens[1], *tokens[2]])
         self._labels = np.arange(1, len(opening) + 1, dtype=np.int32)  # [L]
 
-    @abstractmethod
-    def words(self, lines: Sequence[str]) -> np.ndarray:
-        """Returns what the rules must know about the words of each line: positive int32 [B, W], padded with 0."""
-
-    @abstractmethod
-    def graph_words(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `words` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
-
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
-
-        Args:
-            ids: int32 [R, K, t], the tokens of the hypotheses.
-            memory: "words", int32 [R, W + 1], the result of `words` and a 0. "limits", int32 [R], the maximum length of
-                each sentence's output, counting the end token.
-        """
+        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid; see `OutputRules.mask`."""
         room = (memory["limits"] - t - 1)[:, None, None]
         # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L + P] --> [V, R, K]
-        allowed = tf.where(self._allowed(ids, memory["words"], room), 0.0, float("-inf"))
+        allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))
         mask = tf.gather(tf.transpose(allowed, [2, 0, 1]), self._columns)
         return logits + tf.transpose(mask, [1, 2, 0])
 
@@ -121,7 +110,8 @@ class TreeRules(ABC):
         The columns are: tokens of no tree, the end token, opening brackets, closing brackets, pieces of symbols.
 
         Args:
-            ids, words: as in `mask`.
+            ids: as in `OutputRules.mask`.
+            words: the facts about the sources and a 0, int32 [R, W + 1].
             room: int32 [R, 1, 1], the maximum number of tokens after the token that may follow.
         """
         depth, innermost, openings = self._brackets(ids)
@@ -175,18 +165,18 @@ class WordRules(TreeRules):
         # True for tokens with which a word begins, and for 0, which follows the last word: [V]
         self._is_start = np.array([number == 0 or text.startswith(SPACE) for number, text in enumerate(texts)])
 
-    def words(self, lines: Sequence[str]) -> np.ndarray:
+    def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the ids of the words of each line, without an end token: int32 [B, W], padded with 0."""
         return padded([ids[:-1] for ids in self._vocabulary.encode([" ".join(words_of(line)) for line in lines])])
 
-    def graph_words(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `words` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
+    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
+        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
         return tokenizer.tokenize(graph_words_of(lines)).to_tensor(PAD_ID)
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the logits [R, K, V] as described above, with -inf for the tokens that the rules forbid."""
         masked = super().mask(logits, ids, t, memory)
-        left, token = self._left(ids, memory["words"])
+        left, token = self._left(ids, memory["facts"])
         can_write = (left > 0) & (t > 0)  # The first token opens the root. Then there is always room for all words.
         any_word = tf.reduce_logsumexp(tf.where(self._columns == 0, logits, float("-inf")), axis=2, keepdims=True)
         return tf.where((tf.range(tf.shape(logits)[2]) == token) & can_write, any_word, masked)
@@ -219,12 +209,12 @@ class SymbolRules(TreeRules):
             raise small_vocabulary()
         super().__init__(vocabulary, symbols, self._trie.pieces)
 
-    def words(self, lines: Sequence[str]) -> np.ndarray:
+    def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the kind of each word of each line: int32 [B, W], padded with `NO_WORD`."""
         return padded([kinds_of(line) for line in lines])
 
-    def graph_words(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `words` to a tensor of strings [B]."""
+    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
+        """Applies `facts` to a tensor of strings [B]."""
         return graph_kinds_of(lines)
 
     def _next_word(

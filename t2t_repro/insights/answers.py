@@ -21,7 +21,6 @@ from t2t_repro.decoding.attention import KINDS, attention_of, attention_weights,
 from t2t_repro.decoding.search_tree import Candidate, SearchTree
 from t2t_repro.decoding.translation import Hypothesis
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.decoding.well_formed import MIN_EXTRA
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
@@ -64,7 +63,7 @@ class ExploredModel:
     def __init__(self, name: str, description: str, translator: Translator) -> None:
         self.name, self.description, self.translator = name, description, translator
         sampling = [field for field in vars(translator.decode_hparams) if field.startswith("sampling_")]
-        self._changes = {field: getattr(DecodeHParams, field) for field in ("return_beams", *sampling)}
+        self._changes = {field: getattr(DecodeHParams, field) for field in sampling}
         """Changes to the problem's decode hparams: beam search instead of random sampling."""
         translator.check(dataclasses.replace(translator.decode_hparams, n=1, **self._changes))
         self._attention_shapes: dict[str, tuple[int, ...]] = {}
@@ -129,7 +128,9 @@ class ExploredModel:
             raise unknown("kind of attention", kind, self._attention_shapes)
         vocabulary = self.translator.vocabulary
         inputs = self.translator.source_ids(self._check_source(source))
-        max_length = MAX_TOKENS + max(self.translator.decode_hparams.extra_length, MIN_EXTRA)  # no output is longer
+        rules = self.translator.rules(self.translator.decode_hparams)
+        extra_length = max(self.translator.decode_hparams.extra_length, rules.min_extra if rules else 0)
+        max_length = MAX_TOKENS + extra_length  # no output is longer
         if not 0 < len(target_ids) <= max_length:
             raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {max_length}")
         if unknown_ids := [number for number in target_ids if not 0 < number < vocabulary.size]:

@@ -52,8 +52,8 @@ class Served(tf.Module):
         translator.check(params)
         refuse_decode_hparams(params, ["sampling_method"], "a served model always uses beam search")
         self._translator = translator
-        self._best_params = dataclasses.replace(params, return_beams=False, n=1)
-        self._nbest_params = dataclasses.replace(params, n=params.n or params.beam_size)
+        self._best_params = dataclasses.replace(params, n=1)
+        self._nbest_params = dataclasses.replace(params, n=params.n if params.n > 1 else params.beam_size)
         self._longest_source = params.max_input_size or translator.max_length  # in tokens; 0 for any length
         self._longest_target = self._longest_source and self._longest_source + params.extra_length
         # TensorFlow saves only variables that are attributes of this object.
@@ -139,7 +139,7 @@ class Served(tf.Module):
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))
-        shape = tf.stack([tf.shape(inputs)[0], params.num_best])
+        shape = tf.stack([tf.shape(inputs)[0], params.n])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, best.scores),
@@ -147,17 +147,17 @@ class Served(tf.Module):
 
     def _search(self, sources: Any, texts: Any, params: DecodeHParams) -> Hypotheses:
         """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
-        ids, tree_rules = [sources], self._translator.tree_rules(params)
-        if tree_rules:
-            ids.append(tree_rules.graph_words(texts, self._vocabulary))
+        arrays, rules = {"inputs": sources}, self._translator.rules(params)
+        if rules:
+            arrays["facts"] = rules.graph_facts(texts, self._vocabulary)
         rows = tf.shape(sources)[0]
-        results = Hypotheses(tf.zeros([rows, params.num_best, 0], tf.int32), tf.zeros([rows, params.num_best]))
+        results = Hypotheses(tf.zeros([rows, params.n, 0], tf.int32), tf.zeros([rows, params.n]))
         return Hypotheses(
             *graph_run_in_batches(
-                lambda inputs, words=None: generate_outputs(
-                    self._translator.model, params, Sources(inputs, words=words), tree_rules
+                lambda *rows: generate_outputs(
+                    self._translator.model, params, Sources(**dict(zip(arrays, rows, strict=True))), rules
                 ),
-                ids,
+                list(arrays.values()),
                 results,
                 params.batch_size,
             )

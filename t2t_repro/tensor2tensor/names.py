@@ -108,6 +108,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "use_last_position_only": "decoding always computes only the last position; omit it",
         "force_decode_length": "an output ends at its end token; omit it, or limit the length with extra_length",
         "skip_eos_postprocess": "an output ends at its end token; omit it",
+        "return_beams": "write n, the number of outputs for each input, e.g. n=4 for all of beam_size=4",
         "num_decodes": "write n, the number of outputs for each input, with sampling_method=random for samples",
         "num_samples": "to decode only the first lines, give a shorter --decode_from_file, e.g. cut with head",
         "delimiter": "only newlines separate inputs; convert the file, e.g. with tr",

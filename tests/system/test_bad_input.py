@@ -105,12 +105,6 @@ def test_flags_of_a_comparison_that_is_not_made_are_refused(trained: TrainedMode
         refused(result, f"--{flag.partition('=')[0]} is for the comparison")
 
 
-def test_a_search_that_only_parsers_have_is_refused_before_the_training(trained: TrainedModel, tmp_path: Path) -> None:
-    flags = [*trained.flags, f"--output_dir={tmp_path / 'm'}", "--decode_hparams=well_formed=true"]
-    refused(run("reproduce", *flags), "well_formed=true is only for parsers")
-    assert not (tmp_path / "m").exists()
-
-
 def test_a_folder_whose_checkpoints_were_deleted_is_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
     model = tmp_path / "m"
     shutil.copytree(trained.folder, model)

@@ -81,7 +81,7 @@ def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
     decoder = ("decoder", f"--output_dir={trained.folder}")
     result = succeed(
         *decoder, "--decode_from_file=-", "--decode_to_file=-", "--output_format=jsonl", "--output_attention",
-        f"--decode_hparams={SHORT},return_beams=true,n=3", input=joined(texts),
+        f"--decode_hparams={SHORT},n=3", input=joined(texts),
     )  # fmt: skip
     pairs = []
     for text, line, expected in zip(

@@ -265,7 +265,6 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--format=ctranslate2", "--decode_hparams=beam_size=2"], ("--decode_hparams", "ctranslate2")),
         (["--format=ctranslate2", "--servable_name=x"], ("--servable_name", "ctranslate2")),
         (["--format=ctranslate2", "--warmup_from_file=x"], ("--warmup_from_file", "ctranslate2")),
-        (["--decode_hparams=return_beams=true"], ("return_beams", "nbest")),
         (["--decode_hparams=sampling_method=random"], ("sampling_method", "beam search")),
         (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),

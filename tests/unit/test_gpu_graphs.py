@@ -13,6 +13,7 @@ import tensorflow as tf
 import gpu_graphs
 from t2t_repro import registry
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -106,11 +107,12 @@ def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
     model, decode_hparams = Transformer(HPARAMS, VOCAB_SIZE, precision="bfloat16"), SEARCHES[name]
-    random = tf.TensorSpec([None, decode_hparams.num_best, None])
-    graph = graph_of(
-        lambda ids, prefix, random: generate_outputs(model, decode_hparams, Sources(ids, prefix, random)),
-        IDS, IDS, random,
-    )  # fmt: skip
+    random = tf.TensorSpec([None, decode_hparams.n, None])
+
+    def search(ids: tf.Tensor, prefix: tf.Tensor, random: tf.Tensor) -> Hypotheses:
+        return generate_outputs(model, decode_hparams, Sources(inputs=ids, prefix=prefix, random=random))
+
+    graph = graph_of(search, IDS, IDS, random)
     assert_runs_on_gpu(graph, SEARCH)
 
 

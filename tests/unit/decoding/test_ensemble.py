@@ -87,7 +87,7 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
     decode_hparams = DecodeHParams(beam_size=3, extra_length=1, n=3, **options)
     random = np.random.default_rng(1).random((2, 3, 12), np.float32)
     twins, single = (
-        generate_outputs(model, decode_hparams, Sources(ids[0], random=random))
+        generate_outputs(model, decode_hparams, Sources(inputs=ids[0], random=random))
         for model in (Ensemble(members[1:2] * 2), members[1])
     )
     np.testing.assert_array_equal(twins.ids, single.ids)
@@ -97,7 +97,7 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
 def test_the_score_of_an_output_is_the_mean_over_the_members(members: list[Transformer], ids: Ids) -> None:
     sources = ids[0]
     best = generate_outputs(
-        Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), Sources(sources)
+        Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), Sources(inputs=sources)
     )
     outputs = best.ids.numpy()[:, 0]
     member_log_probs = [log_softmax(model(sources, outputs)) for model in members[1:]]

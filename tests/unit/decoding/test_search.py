@@ -65,9 +65,13 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
     return count
 
 
-def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: Any) -> list[list[Output]]:
+def generate(
+    model: Any, decode_hparams: DecodeHParams, inputs: Any, prefix: Any = None, random: Any = None
+) -> list[list[Output]]:
     """Runs `generate_outputs`, and returns each source's outputs, except those with score -inf, which do not exist."""
-    result = generate_outputs(model, decode_hparams, Sources(*arrays, **random))
+    arrays = {"inputs": inputs, "prefix": prefix, "random": random}
+    sources = Sources(**{name: array for name, array in arrays.items() if array is not None})
+    result = generate_outputs(model, decode_hparams, sources)
     return [
         [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]
         for hypotheses, scores in zip(result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True)
@@ -87,7 +91,7 @@ def generate(model: Any, decode_hparams: DecodeHParams, *arrays: Any, **random: 
 def test_scores_follow_the_formula(
     two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, has_prefix: bool, options: dict[str, Any]
 ) -> None:
-    decode_hparams = DecodeHParams(alpha=ALPHA, extra_length=2, return_beams=True, **options)
+    decode_hparams = DecodeHParams(alpha=ALPHA, extra_length=2, n=options["beam_size"], **options)
     beam_size = decode_hparams.beam_size
     outputs = generate(two_layers, decode_hparams, inputs, prefixes if has_prefix else None)
     assert [len(hypotheses) for hypotheses in outputs] == [beam_size] * len(inputs)
@@ -110,7 +114,7 @@ def test_scores_follow_the_formula(
 
 
 def test_an_empty_prefix_changes_nothing(two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray) -> None:
-    decode_hparams = DecodeHParams(beam_size=3, extra_length=2, return_beams=True)
+    decode_hparams = DecodeHParams(beam_size=3, extra_length=2, n=3)
     with_prefixes = generate(two_layers, decode_hparams, inputs, prefixes)
     without = generate(two_layers, decode_hparams, inputs)
     assert [ids for ids, _ in with_prefixes[1]] == [ids for ids, _ in without[1]]
@@ -168,7 +172,7 @@ def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, metho
 def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
     decode_hparams = DecodeHParams(n=4, extra_length=3, sampling_method=method)
-    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs, random=random))
+    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs=inputs, random=random))
     for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
         assert 0 not in ids[: len([token for token in ids if token])]
 

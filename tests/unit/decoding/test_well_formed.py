@@ -130,10 +130,10 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
     model = RandomModel(words.size, 1)
     params = DecodeHParams(250, alpha, extra_length, n=80, well_formed=True)
     rules = tree_rules(words, symbols)
-    of_words = rules.words([" ".join(sentence) for sentence in sentences])
+    of_words = rules.facts([" ".join(sentence) for sentence in sentences])
     # Sources of equally many tokens and words, to have small limits.
     inputs = padded([[9] * len(sentence) + [EOS_ID] for sentence in sentences])
-    best = generate_outputs(model, params, Sources(inputs, words=of_words), rules)
+    best = generate_outputs(model, params, Sources(inputs=inputs, facts=of_words), rules)
     brackets = [bracket + label for bracket in "()" for label in TOY.labels]
     texts = [*TOY.words, *SPELLED, *brackets]
     size = dict(zip(texts, (len(ids) - 1 for ids in words.encode(texts)), strict=True))
@@ -200,7 +200,7 @@ def test_free_outputs_of_the_same_model_need_repairs(words: Vocabulary) -> None:
 def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> None:
     rules = tree_rules(words, TOY_WORDS)
     tokenizer = tensorflow_text.SentencepieceTokenizer(model=words.model, out_type=tf.int32)
-    np.testing.assert_array_equal(rules.graph_words(tf.constant(LINES), tokenizer), rules.words(LINES))
+    np.testing.assert_array_equal(rules.graph_facts(tf.constant(LINES), tokenizer), rules.facts(LINES))
 
 
 def test_the_served_graph_gives_the_translators_trees(words: Vocabulary) -> None:

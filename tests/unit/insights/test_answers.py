@@ -114,7 +114,7 @@ def test_odd_characters_are_translated(explored: list[ExploredModel], text: str)
 
 def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
     translator = explored[0].translator
-    defaults = DecodeHParams(return_beams=True, coverage_penalty=0.5, extra_length=1)
+    defaults = DecodeHParams(n=4, coverage_penalty=0.5, extra_length=1)
     model = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, defaults))
     expected = translator.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
     answer = model.translate("the cat", SETTINGS)["hypotheses"]
@@ -147,8 +147,8 @@ def test_sources_that_are_refused(explored: list[ExploredModel], number: int, so
     ("target_ids", "kind", "message"),
     [
         ([EOS_ID], "self", "unknown kind of attention 'self'"),
-        ([], "cross", "target_ids has 0 ids; give 1 to 103"),
-        ([5] * 104, "cross", "target_ids has 104 ids; give 1 to 103"),
+        ([], "cross", "target_ids has 0 ids; give 1 to 102"),
+        ([5] * 103, "cross", "target_ids has 103 ids; give 1 to 102"),
         ([0], "cross", "0 is not a token; give ids from 1 to 289"),
         ([5, 290], "cross", "290 is not a token; give ids from 1 to 289"),
     ],
