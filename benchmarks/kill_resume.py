@@ -32,7 +32,6 @@ from tensorflow.compat.v1 import Event, SessionLog
 
 from commands import run
 from t2t_repro.checkpoints.checkpoint_files import UNFINISHED
-from t2t_repro.checkpoints.model_folder import LOCK
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training import metrics_log, tensorboard_log
 from t2t_repro.training.metrics_log import read_metrics
@@ -68,12 +67,12 @@ def flags_of(model: Path, steps: int, evaluation: int = EVALUATION) -> list[str]
 
 
 def half_written(model: Path) -> set[str]:
-    """Returns the names of files in a model folder and its best/ folder that t2t-trainer has not finished writing."""
-    files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()} - {LOCK}
+    """Returns the names of parts of checkpoints in a model folder and its best/ folder that are not complete."""
+    files = {path.name for folder in (model, model / "best") if folder.exists() for path in folder.iterdir()}
     indexes = {name.removesuffix(".index") for name in files}
     return {
         name for name in files
-        if name.startswith((".", UNFINISHED)) or (".data-" in name and name.partition(".data-")[0] not in indexes)
+        if name == UNFINISHED or (".data-" in name and name.partition(".data-")[0] not in indexes)
     }  # fmt: skip
 
 
@@ -132,7 +131,7 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
 
     def reached() -> bool:
         nonlocal count, was_saving
-        is_saving = any(not name.startswith(".") for name in half_written(model))
+        is_saving = bool(half_written(model))
         count, was_saving = count + (is_saving and not was_saving), is_saving
         return count == number
 

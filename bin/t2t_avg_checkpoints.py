@@ -9,8 +9,6 @@ It reads the data directory of the training, or --data_dir. It works on the CPU.
 
 from __future__ import annotations
 
-import math
-
 from absl import flags
 
 from t2t_repro.bin import program
@@ -35,11 +33,7 @@ flags.DEFINE_integer(
     "eval_steps", 10, "number of batches for the dev loss; 0: the whole dev split", lower_bound=0, flag_values=FLAGS
 )
 flags.DEFINE_integer(
-    "eval_decode_lines",
-    200,
-    "number of dev lines to decode and score; 0: none; default: 200, or fewer if 200 lines take longer than a minute",
-    lower_bound=0,
-    flag_values=FLAGS,
+    "eval_decode_lines", 100, "number of dev lines to decode and score; 0: none", lower_bound=0, flag_values=FLAGS
 )
 
 
@@ -64,13 +58,9 @@ def main(values: flags.FlagValues) -> None:
         say(f"the mean of one checkpoint is this checkpoint{cure}")
     elif records is not None:
         say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
-        from t2t_repro.training.comparison import Limits, measure, verdict
-        from t2t_repro.training.evaluation import DECODE_SECONDS
+        from t2t_repro.training.comparison import measure, verdict
 
-        # If the user gives a number of lines, decoding them has no time limit.
-        seconds = math.inf if values["eval_decode_lines"].present else DECODE_SECONDS
-        limits = Limits(values.eval_steps, values.eval_decode_lines, seconds)
-        measured = measure(folder, [average, paths[-1]], records, limits)
+        measured = measure(folder, [average, paths[-1]], records, values.eval_steps, values.eval_decode_lines)
         say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))
 
 

@@ -71,7 +71,7 @@ def define_flags(values: flags.FlagValues) -> None:
     """Defines all flags of a training run."""
     program.define_problem(values)
     program.define_fields(values, Flags)
-    program.define_fields(values, RunConfig, omit=("local_eval_frequency", "limits_decoding"))
+    program.define_fields(values, RunConfig, omit=("local_eval_frequency",))
     flags.register_multi_flags_validator(
         ["dry_run", "generate_data"],
         lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
@@ -154,23 +154,18 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     from t2t_repro import devices
     from t2t_repro.training.dry_run import dry_run
     from t2t_repro.training.loop import train as run_training
+    from t2t_repro.visualization.attention_picture import dev_picture
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    config = program.from_flags(
-        RunConfig,
-        values,
-        local_eval_frequency=hparams.local_eval_frequency,
-        # If --eval_decode_lines is given, evaluations decode that many lines, even if it takes long.
-        limits_decoding=not values["eval_decode_lines"].present,
-    )
+    config = program.from_flags(RunConfig, values, local_eval_frequency=hparams.local_eval_frequency)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None
     path = output_dir(values)
     if any(step_of(checkpoint) >= hparams.train_steps for checkpoint in checkpoints_in(Path(path))):
         devices.let_memory_grow()  # all steps are done, so take only the GPU memory that is needed
-    return run_training(path, data, hparams, values.random_seed, config)
+    return run_training(path, data, hparams, values.random_seed, config, dev_picture)
 
 
 def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:

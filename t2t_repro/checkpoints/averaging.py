@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.checkpoints.checkpoint import IDENTITY
-from t2t_repro.checkpoints.checkpoint_files import delete_unfinished, keep_only, write_checkpoint
+from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.console.progress import say
@@ -56,7 +56,6 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     )
     subfolder = folder.path / "averaged"
     with only_writer(subfolder, "--output_dir"):
-        delete_unfinished(subfolder)
         path = write_checkpoint(average, subfolder, step)
         keep_only(subfolder, checkpoints_in(subfolder))
     return path, paths

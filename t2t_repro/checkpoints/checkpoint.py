@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
-from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint
+from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, read_hparams
 from t2t_repro.checkpoints.reader import (
     assign_weights,
     find_checkpoint,
@@ -24,8 +24,6 @@ from t2t_repro.checkpoints.reader import (
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.files.json_file import from_json
-from t2t_repro.files.untrusted import read_text
 from t2t_repro.hparam import HParams
 
 UNSEEN = ("num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
@@ -89,11 +87,11 @@ class Checkpoints:
             )
         for path in damaged:
             set_aside(path)
-        latest = checkpoints[-1:]
-        # Deletes older checkpoints that were saved by request, in case an earlier process was killed before it deleted
-        # them.
-        keep_only(self._folder.path, [path for path in checkpoints[:-1] if not was_by_request(path)] + latest)
-        self._temporary = next(filter(was_by_request, latest), "")
+        latest = checkpoints[-1] if checkpoints else ""
+        # A process that was killed may have left older checkpoints that were saved by request.
+        kept = [path for path in checkpoints if path == latest or not read_value(path, BY_REQUEST)]
+        keep_only(self._folder.path, kept)
+        self._temporary = latest if latest and read_value(latest, BY_REQUEST) else ""
         return int(self._step.numpy()) if latest else 0
 
     def restore_step(self, step: int) -> bool:
@@ -126,8 +124,8 @@ class Checkpoints:
             return False
         except AssertionError:
             raise UserError(
-                f"{path}: lacks variables of this run; it was made by another version of t2t-trainer or with another "
-                f"--precision; take its weights with --warm_start_from={shlex.quote(path)} and another --output_dir"
+                f"{path}: lacks variables of this run; take its weights with --warm_start_from={shlex.quote(path)} and "
+                "another --output_dir"
             ) from None
         return True
 
@@ -165,11 +163,6 @@ class Checkpoints:
         return write_checkpoint(self._checkpoint, folder, step)
 
 
-def was_by_request(path: str) -> bool:
-    """Returns whether a checkpoint was saved only because a signal stopped the run; False if it cannot be read."""
-    return bool(read_value(path, BY_REQUEST))
-
-
 def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
     """Sets a model's weights to those of another run's checkpoint; returns the checkpoint's path.
 
@@ -191,7 +184,7 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
             f"{checkpoint.vocabulary_fingerprint}, but the data has {vocabulary.fingerprint}; make the data with that "
             "model's vocabulary by t2t-datagen --vocab_file"
         )
-    assign_weights(model, checkpoint, path, "the hparams given", "give the --hparams_set and --hparams of its training")
+    assign_weights(model, checkpoint, path, "give the --hparams_set and --hparams of its training")
     return path
 
 
@@ -202,7 +195,7 @@ def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
     """
     for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
         with contextlib.suppress(OSError, UserError):
-            trained = from_json(HParams, read_text(folder / "hparams.json"), str(folder))
+            trained = read_hparams(folder)
             values = {name: getattr(trained, name) for name in UNSEEN}
             return {name: value for name, value in values.items() if value != getattr(hparams, name)}
     return {}

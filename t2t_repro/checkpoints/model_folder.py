@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.reader import (
-    WRONG_CHECKPOINT,
     Checkpoint,
     assign_weights,
     checkpoints_in,
@@ -108,19 +106,16 @@ class ModelFolder:
 
     def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
         self.path = Path(path)
-        self._created: list[str] = []
-        """Names of the files that `create` has added to the folder."""
-        texts = {}
-        for name in DESCRIPTION:
-            try:
-                texts[name] = read_text(self.path / name)
-            except (FileNotFoundError, NotADirectoryError):
-                cure = "run t2t-trainer"
-                if checkpoints_in(self.path):
-                    cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
-                raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
-        self.hparams = from_json(HParams, texts["hparams.json"], str(self.path / "hparams.json"))
-        self.origin = from_json(Origin, texts["problem.json"], str(self.path / "problem.json"))
+        try:
+            self.hparams = read_hparams(self.path)
+            text = read_text(self.path / "problem.json")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            cure = "run t2t-trainer"
+            if checkpoints_in(self.path):
+                cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
+            name = Path(error.filename).name
+            raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
+        self.origin = from_json(Origin, text, str(self.path / "problem.json"))
         if not problem:
             self._require_registered("problem", self.origin.problem, registry.has_problem)
         self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
@@ -134,20 +129,21 @@ class ModelFolder:
     ) -> ModelFolder:
         """Returns the model folder at `path`, to start a training run in it or to resume one.
 
-        If the folder has no checkpoints, there is nothing to resume: `create` writes its files or overwrites them.
-        Otherwise, `create` writes nothing; call `save_description` when the run has restored a checkpoint.
+        The folder must be empty or missing, except for hidden files, or a model folder. If it has no checkpoints, there
+        is nothing to resume: `create` writes its description. Otherwise, `create` writes nothing; call
+        `save_description` when the run has restored a checkpoint.
 
         Raises:
-            UserError: an existing folder with checkpoints was trained on another problem or data, or with other
-                hparams; or a file cannot be written, and the new files are deleted.
+            UserError: the folder has other files, or was trained on another problem or data, or with other hparams; or
+                a file cannot be written.
         """
         folder = Path(path)
-        files = cls.first_files(hparams, vocabulary, origin)
-        new_files = [name for name in files if not (folder / name).exists()]
-        has_checkpoints = any(checkpoints_in(folder / place) for place in ("", "averaged", "best"))
-        if has_checkpoints and (folder / "problem.json").exists():
+        _refuse_foreign(folder)
+        if any(checkpoints_in(folder / place) for place in ("", "averaged", "best")):
             existing = cls(folder, problem)
             existing.refuse_other(hparams, origin, vocabulary)
+            if checkpoints_in(folder / "averaged") and not existing.checkpoints():
+                raise UserError(f"{path}: has only an averaged checkpoint; to start again, give another --output_dir")
             if hparams.train_steps != existing.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
                 say(
                     f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
@@ -155,31 +151,15 @@ class ModelFolder:
                 )
             existing.hparams, existing.origin = hparams, origin
             return existing
-        try:
-            for name, contents in files.items():
-                with whole_file(folder / name) as file:
-                    file.write(contents)
-        except UserError:  # e.g. the disk is full
-            _discard(folder, new_files)
-            raise
-        created = cls(folder, problem, vocabulary)
-        created._created = new_files
-        return created
+        _write_description(folder, hparams, origin)
+        for name, text in zip(origin.vocabularies, (vocabulary.model, vocabulary.sources.model), strict=False):
+            with whole_file(folder / name) as file:
+                file.write(text)
+        return cls(folder, problem, vocabulary)
 
     def save_description(self) -> None:
         """Writes hparams.json and problem.json. Raises UserError if they cannot be written."""
-        files = self.first_files(self.hparams, self.vocabulary, self.origin)
-        for name in DESCRIPTION:
-            with whole_file(self.path / name) as file:
-                file.write(files[name])
-
-    @staticmethod
-    def first_files(hparams: HParams, vocabulary: Vocabulary, origin: Origin) -> dict[str, bytes]:
-        """Returns the contents of the files that `create` writes, by name."""
-        descriptions = (to_json(values).encode() for values in (hparams, origin))
-        models = [vocabulary.model, vocabulary.sources.model][: len(origin.vocabularies)]
-        names = (*origin.vocabularies, *DESCRIPTION)
-        return dict(zip(names, (*models, *descriptions), strict=True))
+        _write_description(self.path, self.hparams, self.origin)
 
     @staticmethod
     @contextlib.contextmanager
@@ -201,55 +181,27 @@ class ModelFolder:
         """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""
         return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
 
-    def discard(self) -> None:
-        """Undoes `create` for a run that cannot begin: deletes the new files, and the folder if it is then empty."""
-        _discard(self.path, self._created)
-
     def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
         """Raises UserError if a run with these arguments may not resume the training of this folder's model.
 
         The hparams in `MAY_DIFFER` may have other values; for example, a larger train_steps continues the training.
         """
         old = self.origin
-        traits: list[tuple[str, Any, Any]] = [
-            ("on problem ", repr(old.problem), repr(origin.problem)),
-            ("with the vocabulary of fingerprint ", self.vocabulary.fingerprint, vocabulary.fingerprint),
-            ("on data of fingerprint ", old.data_fingerprint, origin.data_fingerprint),
-            ("with --random_seed=", old.random_seed, origin.random_seed),
-            ("with --precision=", old.precision, origin.precision),
-        ]
-        changed = [name for name, value in vars(hparams).items() if value != getattr(self.hparams, name)]
-        for name in (name for name in changed if name not in MAY_DIFFER):
-            old_value, new_value = (
-                f"{name}={getattr(values, name)} (hparams of fingerprint {hparams_fingerprint(values)})"
-                for values in (self.hparams, hparams)
-            )
-            traits.append(("with ", old_value, new_value))
-        cure = self._warm_start_advice(hparams, vocabulary)
-        for trait, old_value, new_value in traits:
-            if old_value != new_value:
-                change = f"trained {trait}{old_value}, not {new_value}"
-                raise UserError(f"{self.path}: {change}; give another --output_dir{cure}")
-        starts = (old.warm_start_from, origin.warm_start_from)
-        old_start, new_start = (os.path.normpath(path) if path else "" for path in starts)
-        if old_start != new_start:
-            flag = f"give --warm_start_from={shlex.quote(old_start)} again" if old_start else "omit --warm_start_from"
-            start = f"with --warm_start_from={old_start}" if old_start else "without --warm_start_from"
-            raise UserError(f"{self.path}: trained {start}; {flag}, or give another --output_dir")
-
-    def _warm_start_advice(self, hparams: HParams, vocabulary: Vocabulary) -> str:
-        """Returns the end of an error's advice: how a run with other settings can begin with this model's weights."""
-        names = [*WEIGHTS_DEPEND_ON]
-        names += ["max_length"] if hparams.pos == "emb" or hparams.model == "convs2s" else []
-        names += ["num_heads"] if hparams.max_relative_position else []
-        if any(getattr(hparams, name) != getattr(self.hparams, name) for name in names):
-            return " (its weights have other names or shapes, so they do not fit)"
-        if vocabulary.fingerprint != self.vocabulary.fingerprint:
-            flags = ("--vocab_file", "--source_vocab_file")
-            files = [shlex.quote(str(self.path / name)) for name in self.origin.vocabularies]
-            arguments = " ".join(f"{flag}={file}" for flag, file in zip(flags, files, strict=False))
-            return f"; to begin with this model's weights, make the data with t2t-datagen {arguments}"
-        return ", with --warm_start_from to begin with this model's weights"
+        traits = {
+            "problem": (old.problem, origin.problem),
+            "vocabulary of fingerprint": (self.vocabulary.fingerprint, vocabulary.fingerprint),
+            "data of fingerprint": (old.data_fingerprint, origin.data_fingerprint),
+            "--random_seed": (old.random_seed, origin.random_seed),
+            "--precision": (old.precision, origin.precision),
+            "--warm_start_from": (old.warm_start_from.rstrip("/"), origin.warm_start_from.rstrip("/")),
+            **{name: (getattr(self.hparams, name), value) for name, value in vars(hparams).items()},
+        }
+        for name, (old_value, new_value) in traits.items():
+            if old_value != new_value and name not in MAY_DIFFER:
+                raise UserError(
+                    f"{self.path}: trained with {name} {old_value!r}, not {new_value!r}; give the same again, or "
+                    "another --output_dir, with --warm_start_from to begin with this model's weights"
+                )
 
     def checkpoints(self) -> list[str]:
         """Returns the paths of the checkpoints that training saved, oldest first."""
@@ -309,7 +261,7 @@ class ModelFolder:
                 precision,
                 self.vocabulary.separate_source_size,
             )
-        assign_weights(model, content, checkpoint, "hparams.json", WRONG_CHECKPOINT)
+        assign_weights(model, content, checkpoint)
         return model
 
     def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:
@@ -343,15 +295,29 @@ class ModelFolder:
             )
 
 
-def _discard(folder: Path, names: Iterable[str]) -> None:
-    """Deletes files of a new model folder, and the folder if it is then empty."""
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    # The lock file of a run is empty. A .lock with contents belongs to the user, and stays.
-    if (lock := folder / LOCK).is_file() and not lock.stat().st_size:
-        lock.unlink()
-    with contextlib.suppress(OSError):  # rmdir fails if the folder has other files
-        folder.rmdir()
+def read_hparams(folder: Path) -> HParams:
+    """Returns the hparams in a folder's hparams.json. Raises UserError if the file is damaged, OSError if missing."""
+    path = folder / "hparams.json"
+    return from_json(HParams, read_text(path), str(path))
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raises UserError unless a folder is missing, is empty except for hidden files, or has our hparams.json."""
+    if all(path.name.startswith(".") for path in folder.glob("*")):
+        return
+    try:
+        read_hparams(folder)
+    except (OSError, UserError):
+        raise UserError(
+            f"{folder}: has files, but no hparams.json of t2t-trainer; give another --output_dir (t2t-import makes a "
+            "model folder from one of tensor2tensor)"
+        ) from None
+
+
+def _write_description(folder: Path, hparams: HParams, origin: Origin) -> None:
+    for name, values in zip(DESCRIPTION, (hparams, origin), strict=True):
+        with whole_file(folder / name, "w") as file:
+            file.write(to_json(values))
 
 
 def written_times(checkpoints: Iterable[str]) -> list[int]:
@@ -377,30 +343,23 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
     if len(paths) != len(dirs):
         raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
     folders = [ModelFolder(path) for path in dirs]
-    first_folder = folders[0]
-    for folder in folders[1:]:
-        if folder.vocabulary.fingerprint != first_folder.vocabulary.fingerprint:
-            raise UserError(
-                f"{folder.path}: its vocabulary, {folder.vocabulary.fingerprint}, is not that of {first_folder.path}, "
-                f"{first_folder.vocabulary.fingerprint}; models that decode together need the same"
-            )
-        if folder.origin.problem != first_folder.origin.problem:
-            raise UserError(
-                f"{folder.path}: trained on problem {folder.origin.problem!r}, but {first_folder.path} on "
-                f"{first_folder.origin.problem!r}; models that decode together need the same problem and direction"
-            )
-        # Imported models may have the same problem, t2t_text, in which the languages are settings.
-        languages, first_languages = folder.problem.languages, first_folder.problem.languages
-        if languages != first_languages and all(languages + first_languages):
-            raise UserError(
-                f"{folder.path}: translates {languages[0]} to {languages[1]}, but {first_folder.path} "
-                f"{first_languages[0]} to {first_languages[1]}; models that decode together need the same languages"
-            )
-    checkpoints = [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
-    for number, checkpoint in enumerate(checkpoints):
-        if any(os.path.samefile(f"{checkpoint}.index", f"{other}.index") for other in checkpoints[:number]):
-            raise UserError(f"{checkpoint}: is given twice; an ensemble needs different models or checkpoints")
-    return folders, checkpoints
+    traits = [
+        {
+            "vocabulary of fingerprint": folder.vocabulary.fingerprint,
+            "problem": folder.origin.problem,
+            # Imported models may have the same problem, t2t_text, in which the languages are settings.
+            "direction": "-".join(folder.problem.languages) if all(folder.problem.languages) else "",
+        }
+        for folder in folders
+    ]
+    for folder, values in zip(folders, traits, strict=True):
+        for name, value in values.items():
+            if value != (expected := traits[0][name]) and value and expected:
+                raise UserError(
+                    f"{folder.path}: trained with {name} {value}, but {folders[0].path} with {expected}; models that "
+                    "decode together need the same"
+                )
+    return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 
 def refuse_ensemble(flag: str, path: str) -> None:

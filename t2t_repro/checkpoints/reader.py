@@ -1,4 +1,4 @@
-"""Finds the checkpoints of a folder, and reads and assigns the weights in a checkpoint."""
+"""Finds the checkpoints of a folder, reads a checkpoint, and gives its weights to a model."""
 
 from __future__ import annotations
 
@@ -105,29 +105,25 @@ def read_value(path: str, name: str) -> Any:
     return None
 
 
-def assign_weights(model: Any, content: Checkpoint, checkpoint: str, hparams: str, cure: str) -> None:
+def assign_weights(model: Any, content: Checkpoint, checkpoint: str, cure: str = WRONG_CHECKPOINT) -> None:
     """Sets a model's variables to the weights of a checkpoint.
 
     Args:
         model: the model to change.
         content: the checkpoint's content.
         checkpoint: the checkpoint's path, for error messages.
-        hparams: what error messages call the model's hparams, e.g. "hparams.json".
         cure: advice to the user, which ends the error messages.
 
     Raises:
         UserError: the weights of the model and of the checkpoint differ in their names or shapes.
     """
-    unused = content.weights.keys() - {variable.path for variable in model.trainable_variables}
-    if unused:
-        raise UserError(f"{checkpoint}: the model of {hparams} has no weight {min(unused)}; {cure}")
-    for variable in model.trainable_variables:
-        value = content.weights.get(variable.path)
-        if value is None or value.shape != tuple(variable.shape):
-            shape = "none" if value is None else list(value.shape)
+    stored = {name: value.shape for name, value in content.weights.items()}
+    needed = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
+    for name in sorted(stored.keys() | needed.keys()):
+        if stored.get(name) != needed.get(name):
+            shapes = [list(shapes[name]) if name in shapes else "none" for shapes in (stored, needed)]
             raise UserError(
-                f"{checkpoint}: weight {variable.path} has shape {shape}, the model of {hparams} needs "
-                f"{list(variable.shape)}; {cure}"
+                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams needs {shapes[1]}; {cure}"
             )
     for variable in model.trainable_variables:
         variable.assign(content.weights[variable.path])

@@ -12,29 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.checkpoints.reader import WRONG_CHECKPOINT, assign_weights, read_checkpoint
+from t2t_repro.checkpoints.reader import assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
-from t2t_repro.training.evaluation import (
-    DECODE_SECONDS,
-    EVAL_TOKENS,
-    Decoded,
-    Evaluation,
-    Evaluator,
-    dev_decoder,
-)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The numbers of batches and lines of the dev split that `measure` uses."""
-
-    batches: int
-    """Number of batches from which the dev loss is computed; 0 uses all batches."""
-    lines: int
-    """Number of lines to decode; 0 for none."""
-    seconds: float = DECODE_SECONDS
-    """Approximate time limit for decoding with the first checkpoint. If it is too short, fewer lines are decoded; the
-    other checkpoints decode the same lines without a limit."""
+from t2t_repro.training.evaluation import EVAL_TOKENS, Decoded, Evaluation, Evaluator, dev_decoder
 
 
 @dataclass(frozen=True)
@@ -58,7 +38,9 @@ class Measured:
         return text
 
 
-def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, limits: Limits) -> list[Measured]:
+def measure(
+    folder: ModelFolder, checkpoints: Sequence[str], records: Records, batches: int, lines: int
+) -> list[Measured]:
     """Returns the dev loss and the score of each checkpoint, all on the same batches and lines.
 
     No lines are decoded if the model cannot decode.
@@ -67,47 +49,42 @@ def measure(folder: ModelFolder, checkpoints: Sequence[str], records: Records, l
         folder: the model folder.
         checkpoints: paths of checkpoints.
         records: the dev split.
-        limits: how many batches and lines of the dev split to use.
+        batches: number of batches from which the dev loss is computed; 0 uses all batches.
+        lines: number of lines to decode; 0 for none.
 
     Raises:
         UserError: if a checkpoint or a record is damaged.
     """
     model = folder.model(checkpoints[0])
-    evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, limits.batches), None
-    if limits.lines and not model.missing_methods:
-        decoder = dev_decoder(model, folder, records, limits.lines)
-    results: list[Measured] = []
+    evaluator, decoder = Evaluator(model, records, EVAL_TOKENS, batches), None
+    if lines and not model.missing_methods:
+        decoder = dev_decoder(model, folder, records, lines)
+    results = []
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.
-        assign_weights(model, read_checkpoint(checkpoint), checkpoint, "hparams.json", WRONG_CHECKPOINT)
-        decoded = None
-        if decoder:
-            decoded = decoder(seconds=math.inf if results else limits.seconds)
-            decoder.keep(decoded.lines)
-        results.append(Measured(checkpoint, evaluator(), decoded))
+        assign_weights(model, read_checkpoint(checkpoint), checkpoint)
+        results.append(Measured(checkpoint, evaluator(), decoder() if decoder else None))
     return results
 
 
 def verdict(average: Measured, last: Measured, output_dir: str) -> str:
     """Returns a line that says whether the average or the last checkpoint is better, and what to do."""
-    losses, scores = (average.evaluation.loss, last.evaluation.loss), (average.score, last.score)
     label = average.decoded.scores[0].label if average.decoded else ""
-    votes = {"dev loss": (losses[0] > losses[1]) - (losses[0] < losses[1])}
-    if not any(math.isnan(score) for score in scores):
-        votes[label] = (scores[0] < scores[1]) - (scores[0] > scores[1])
-    reasons = " and ".join(name for name, vote in votes.items() if vote)
+    gains = {"dev loss": last.evaluation.loss - average.evaluation.loss, label: average.score - last.score}
+    of_average = [name for name, gain in gains.items() if gain > 0]
+    of_last = [name for name, gain in gains.items() if gain < 0]
     command = f"--output_dir={shlex.quote(output_dir)} --checkpoint_path={shlex.quote(last.checkpoint)}"
-    if not reasons:
-        return "the average and the last checkpoint are equally good"
-    if all(vote <= 0 for vote in votes.values()):
-        return f"the average is better ({reasons}); t2t-decoder and t2t-exporter use it"
-    if all(vote >= 0 for vote in votes.values()):
+    if of_average and of_last:
         return (
-            f"the last checkpoint is better ({reasons}), but t2t-decoder and t2t-exporter use the average; give them "
-            f"{command}, or average other checkpoints"
+            f"the average has the better {of_average[0]}, the last checkpoint the better {of_last[0]}; to decide, "
+            "decode and score more lines with both; t2t-decoder uses the average, or the last checkpoint with "
+            f"{command}"
         )
-    better, worse = ("average", "last checkpoint") if votes["dev loss"] < 0 else ("last checkpoint", "average")
-    return (
-        f"the {better} has the better dev loss, the {worse} the better {label}; to decide, decode and score more lines "
-        f"with both; t2t-decoder uses the average, or the last checkpoint with {command}"
-    )
+    if of_average:
+        return f"the average is better ({' and '.join(of_average)}); t2t-decoder and t2t-exporter use it"
+    if of_last:
+        return (
+            f"the last checkpoint is better ({' and '.join(of_last)}), but t2t-decoder and t2t-exporter use the "
+            f"average; give them {command}, or average other checkpoints"
+        )
+    return "the average and the last checkpoint are equally good"

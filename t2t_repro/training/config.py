@@ -16,11 +16,8 @@ class RunConfig:
     """Number of steps between two evaluations on the dev split."""
     eval_steps: int = 0
     """Number of batches in an evaluation; 0: the whole dev split."""
-    eval_decode_lines: int = 200
-    """Number of dev lines that each evaluation decodes and scores; 0: none; default: 200, or fewer if 200 lines take
-    longer than a minute and than a tenth of the training time."""
-    limits_decoding: bool = False
-    """True to decode fewer lines if they take too long; see `training.evaluation.decode_seconds`."""
+    eval_decode_lines: int = 100
+    """Number of dev lines that each evaluation decodes and scores; 0: none."""
     early_stopping_patience: int = 0
     """Number of consecutive evaluations without a lower dev loss after which training ends; 0: never."""
     save_checkpoints_secs: int = 0

@@ -22,11 +22,6 @@ class Due:
     stops: bool = False
     """True if the run stops after this step, as a signal requested."""
 
-    @property
-    def is_nothing(self) -> bool:
-        """True if no task is due."""
-        return self == Due()
-
 
 def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
     """Returns whether the dev split is evaluated after step number `step`."""

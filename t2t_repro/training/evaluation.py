@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import math
 import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -45,22 +44,6 @@ outputs."""
 SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
 
-PROBE = 10
-"""Number of lines that an evaluation with a time limit decodes in any case, to measure the speed."""
-
-DECODE_SECONDS, DECODE_SHARE = 60.0, 0.1
-"""Time limit of decoding in an evaluation: the larger of DECODE_SECONDS and the share DECODE_SHARE of the training time
-between two evaluations."""
-
-
-def decode_seconds(training_seconds: float) -> float:
-    """Returns the time limit of decoding in an evaluation.
-
-    Args:
-        training_seconds: training time between two evaluations.
-    """
-    return max(DECODE_SECONDS, DECODE_SHARE * training_seconds)
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -70,8 +53,6 @@ class Evaluation:
     """Mean negative log-likelihood of the target tokens in nats, counting end tokens, without label smoothing."""
     accuracy: float
     """Fraction of the target tokens that are the model's most probable prediction, 0 .. 1."""
-    tokens: int
-    """Number of target tokens, counting end tokens."""
     batches: int = 0
     """Number of evaluated batches if the evaluation skipped other batches; 0 if it covered the whole split."""
 
@@ -128,7 +109,7 @@ class Evaluator:
             total += float(batch_total)
             correct += int(batch_correct)
             tokens += int((targets != 0).sum())
-        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), tokens, measured)
+        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), measured)
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.
@@ -150,18 +131,15 @@ class Evaluator:
     def _distinct_sources(self) -> MicroBatch | None:
         return distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS))
 
-    def _batches(self) -> tuple[Iterable[MicroBatch], int]:
+    def _batches(self) -> tuple[list[MicroBatch], int]:
         """Returns the batches to evaluate, and their number if other batches are skipped, else 0."""
-        batches = batches_once(self._records, self._max_tokens)
-        if not self._max_batches:
+        batches = list(batches_once(self._records, self._max_tokens))
+        if not 0 < self._max_batches < len(batches):
             return batches, 0
-        all_batches = list(batches)
-        sample = [all_batches[number] for number in spread(len(all_batches), self._max_batches)]
-        return sample, len(sample) if len(sample) < len(all_batches) else 0
+        return [batches[number] for number in spread(len(batches), self._max_batches)], self._max_batches
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A decoded line. `Problem.finish` has been applied to the reference and to the model's output."""
 
     source: str
@@ -177,8 +155,6 @@ class Decoded:
     """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int
     """Number of decoded lines."""
-    all_lines: int
-    """Number of lines that the evaluation would have decoded without a time limit."""
     samples: list[Sample]
     """The first decoded lines, at most `SAMPLES`."""
 
@@ -210,22 +186,12 @@ class DevDecoder:
         self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = problem.finish(self._sources, vocabulary.decode(target.tolist() for _, target in pairs))
-        # The samples are decoded first, so that each evaluation shows the same lines. The other lines have a random
-        # order, so that the decoded lines are spread over the split even if a time limit ends the decoding early.
-        # Every run has the same order.
-        order = list(range(len(pairs)))
-        later_lines = order[SAMPLES:]
-        random.Random(0).shuffle(later_lines)
-        self._order = [*order[:SAMPLES], *later_lines]
-        self._seconds_per_line: float | None = None
-        """Seconds to decode a line, measured on the latest batch; None before the first call with a time limit."""
 
-    def __call__(self, should_stop: Callable[[], bool] = never, seconds: float = math.inf) -> Decoded:
+    def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
         """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
 
         Args:
             should_stop: function that is called after each decoded line. If it returns True, the decoding stops.
-            seconds: approximate time limit. If it is too short for all lines, fewer lines are decoded and scored.
 
         Raises:
             Stopped: if `should_stop` returned True.
@@ -235,44 +201,11 @@ class DevDecoder:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
 
-        start = time.monotonic()
-        texts: dict[int, str] = {}
-        while numbers := self._next_lines(len(texts), seconds - (time.monotonic() - start)):
-            chunk_start = time.monotonic()
-            translations = self._translator.translate([self._sources[number] for number in numbers], advance=advance)
-            texts |= {number: translation.text for number, translation in zip(numbers, translations, strict=True)}
-            if seconds < math.inf:
-                self._seconds_per_line = (time.monotonic() - chunk_start) / len(numbers)
-        return self._scored(sorted(texts), texts)
-
-    def keep(self, lines: int) -> None:
-        """Restricts later calls to the lines that an earlier call decoded. `lines` is the number of these lines."""
-        self._order = self._order[:lines]
-
-    def _next_lines(self, done: int, seconds: float) -> list[int]:
-        """Returns the numbers of the lines to decode next, in the order of the split; empty if none is to be decoded.
-
-        Args:
-            done: number of lines that this call has decoded already.
-            seconds: seconds left until the time limit; infinite without a limit.
-        """
-        left = len(self._order) - done
-        if seconds == math.inf:
-            count = left
-        elif self._seconds_per_line is None:
-            count = min(left, PROBE)
-        else:
-            count = min(left, max(int(min(seconds / self._seconds_per_line, left)), 0 if done else PROBE))
-            if done and count < min(left, PROBE):  # decodes no more, because a very small batch wastes time
-                count = 0
-        return sorted(self._order[done : done + count])
-
-    def _scored(self, numbers: list[int], texts: dict[int, str]) -> Decoded:
-        """Scores the outputs `texts`, by line number, of the lines `numbers`. Returns scores, counts and samples."""
-        sources, references = ([side[number] for number in numbers] for side in (self._sources, self._references))
-        outputs, _ = self._problem.finish(sources, [texts[number] for number in numbers])
-        samples = [Sample(*line) for line in zip(sources[:SAMPLES], references, outputs, strict=False)]
-        return Decoded(self._problem.scores(outputs, references), len(numbers), len(self._order), samples)
+        translations = self._translator.translate(self._sources, advance=advance)
+        outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
+        lines = list(zip(self._sources, self._references, outputs, strict=True))
+        samples = [Sample(*line) for line in lines[:SAMPLES]]
+        return Decoded(self._problem.scores(outputs, self._references), len(lines), samples)
 
 
 def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -> DevDecoder:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 from t2t_repro import devices
-from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.metrics_log import MetricsLog
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result
 from t2t_repro.training.tensorboard_log import TensorBoardLog
-from t2t_repro.visualization.attention_picture import Picture
 
 
 class Logs:
@@ -28,35 +27,18 @@ class Logs:
         UserError: if a file cannot be written. Every method raises it too.
     """
 
-    def __init__(self, folder: ModelFolder, start: int, workers: int) -> None:
+    def __init__(self, folder: Path, start: int, workers: int) -> None:
         self._folder, self._start = folder, start
-        self._metrics = MetricsLog(folder.path, start)
+        self.metrics = MetricsLog(folder, start)
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
     @functools.cached_property
-    def _tensorboard(self) -> TensorBoardLog:
+    def tensorboard(self) -> TensorBoardLog:
         """The log for TensorBoard. Its first entry creates the file, so a process that logs nothing writes no file."""
-        return TensorBoardLog(self._folder.path, self._start)
+        return TensorBoardLog(self._folder, self._start)
 
-    @property
-    def seconds_before(self) -> float:
-        """Seconds that earlier processes of this run have trained."""
-        return self._metrics.seconds_before
-
-    def was_evaluated(self, step: int) -> bool:
-        """Returns True if the log has an evaluation after `step` steps."""
-        return step in self._metrics.dev_losses
-
-    def is_best(self, evaluation: Evaluation) -> bool:
-        """Returns True if an evaluation has a lower dev loss than all earlier ones; see `MetricsLog.is_lowest`."""
-        return self._metrics.is_lowest(evaluation.loss, evaluation.batches)
-
-    def evaluations_since_best(self) -> int:
-        """Returns the number of evaluations after that with the lowest dev loss; see `MetricsLog`."""
-        return self._metrics.evaluations_since_lowest()
-
-    def log_step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
+    def step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Logs the measurements of a training step.
 
         Args:
@@ -76,12 +58,10 @@ class Logs:
         # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not finite and is not
         # logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
-        self._tensorboard.scalars(step, values)
-        self._metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
+        self.tensorboard.scalars(step, values)
+        self.metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
 
-    def log_evaluation(
-        self, step: int, evaluation: Evaluation, source_use: float | None, decoded: Decoded | None
-    ) -> None:
+    def evaluation(self, step: int, evaluation: Evaluation, source_use: float | None, decoded: Decoded | None) -> None:
         """Logs an evaluation of the dev split.
 
         Args:
@@ -102,15 +82,10 @@ class Logs:
             if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
-            rows = [(sample.source, sample.reference, sample.output) for sample in decoded.samples]
-            self._tensorboard.text(step, "dev_translations", markdown(rows))
-            details["dev_translations"] = rows
-        self._tensorboard.scalars(step, values)
-        self._metrics.add(step, **values, **details)
-
-    def log_attention(self, step: int, picture: Picture) -> None:
-        """Logs a picture of the model's attention over one sentence pair."""
-        self._tensorboard.image(step, "attention", *picture)
+            details["dev_translations"] = [tuple(sample) for sample in decoded.samples]
+            self.tensorboard.text(step, "dev_translations", markdown(details["dev_translations"]))
+        self.tensorboard.scalars(step, values)
+        self.metrics.add(step, **values, **details)
 
 
 def markdown(rows: list[tuple[str, str, str]]) -> str:

@@ -8,7 +8,6 @@ import shlex
 import time
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from t2t_repro import devices
@@ -17,7 +16,6 @@ from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
-from t2t_repro.decoding.attention import attention_of
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.textfile import whole_file
 from t2t_repro.hparam import HParams
@@ -32,15 +30,24 @@ from t2t_repro.training.distribution import (
     workers,
 )
 from t2t_repro.training.due import Due, due_after, evaluates_after
-from t2t_repro.training.evaluation import DECODE_SECONDS, MIN_SOURCE_USE, Decoded, decode_seconds
-from t2t_repro.training.preparation import Prepared, Run, finished_folder, prepare
+from t2t_repro.training.evaluation import MIN_SOURCE_USE, Decoded, Evaluation
+from t2t_repro.training.preparation import DrawAttention, Prepared, Run, prepare
 from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
-from t2t_repro.visualization.attention_picture import MAX_TOKENS, attention_picture
+
+SLOW_EVALUATION = 60.0
+"""Seconds; a shorter evaluation is not called slow, even if the steps between two evaluations take less time."""
 
 
-def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> ModelFolder | None:
+def train(
+    output_dir: str,
+    data: Data,
+    hparams: HParams,
+    random_seed: int,
+    config: RunConfig,
+    draw_attention: DrawAttention | None = None,
+) -> ModelFolder | None:
     """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
 
     Args:
@@ -49,6 +56,7 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
         hparams: how the model is built and trained.
         random_seed: seed of the initial weights, the order of the data and dropout.
         config: how the run saves, evaluates, logs and uses its devices.
+        draw_attention: draws the picture of an evaluation for TensorBoard; None for no picture.
 
     Returns:
         In the chief, the model folder. In other workers, None.
@@ -58,10 +66,8 @@ def train(output_dir: str, data: Data, hparams: HParams, random_seed: int, confi
             the disk is full, a loss is not finite, memory runs out, or the connection to a worker is lost.
         Stopped: if SIGTERM or SIGINT asked the run to stop.
     """
-    run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu))
+    run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu), draw_attention)
     try:
-        if folder := finished_folder(run):
-            return folder if run.is_chief else None
         with contextlib.ExitStack() as at_end:
             prepared = prepare(run, at_end)
             Loop(prepared).run()
@@ -79,12 +85,12 @@ class Loop:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared, self._run, self._config = prepared, prepared.run, prepared.run.config
-        self._start, self._last_step = prepared.start, prepared.run.hparams.train_steps
+        self._step, self._last_step = prepared.start, prepared.run.hparams.train_steps
         self._signals = StopSignals()
-        self._start_time: float | None = None
-        """Time at which this process started its first step; None before."""
-        self._save_time = 0.0
-        """Time at which this process last saved a checkpoint, or started its first step."""
+        self._start_time = self._save_time = time.monotonic()
+        """Times at which this process started to take steps, and at which it last saved a checkpoint."""
+        self._has_converged = False
+        """True if early stopping ends the run."""
         self._was_slow_evaluation_reported = False
         self._was_ignored_source_reported = False
 
@@ -94,45 +100,57 @@ class Loop:
         Raises:
             Stopped: if a signal asked the run to stop.
         """
-        path, step = self._prepared.folder.path, self._start
         with self._signals:
             self._evaluate_if_missing()
-            has_converged = self._has_converged()
-            patience = f"--early_stopping_patience={self._config.early_stopping_patience}"
-            if step >= self._last_step:
-                self._run.say(f"{path}: has taken {step:,} steps already; give a higher --train_steps to continue")
-            elif has_converged:
-                self._run.say(
-                    f"{path}: has ended after step {step:,}, because of {patience}; omit this flag, or give a higher "
-                    "value, to continue"
-                )
-            elif step:
-                self._run.say(f"{path}: resuming after step {step:,}")
-            if step < self._last_step and not has_converged and not self._stop_requested:
-                step = self._take_steps()
-                has_converged = self._has_converged()
-        if has_converged and self._start < step:
-            self._run.say(f"no new lowest dev loss ({patience}): ended after step {step:,}")
+            self._update_convergence()
+            self._say_how_it_starts()
+            if not self._has_ended and not self._stop_requested:
+                self._take_steps()
+                if self._has_converged:
+                    self._run.say(f"no new lowest dev loss ({self._patience}): ended after step {self._step:,}")
         leave_together(self._run.strategy)  # the chief has saved
-        if self._signals.requested or (step < self._last_step and not has_converged):
-            raise Stopped(f"{path}: saved after step {step:,}, as requested; run the same command to resume")
+        if self._signals.requested or not self._has_ended:
+            raise Stopped(
+                f"{self._prepared.folder.path}: saved after step {self._step:,}, as requested; run the same command to "
+                "resume"
+            )
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._has_converged or self._step >= self._last_step
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `_due_after`."""
+        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `_due`."""
         return self._run.has_one_worker and self._signals.requested
 
-    def _take_steps(self) -> int:
-        """Takes steps until the last one or until the run must stop; returns the number of steps taken so far."""
+    @property
+    def _patience(self) -> str:
+        return f"--early_stopping_patience={self._config.early_stopping_patience}"
+
+    def _say_how_it_starts(self) -> None:
+        start = f"{self._prepared.folder.path}:"
+        if self._step >= self._last_step:
+            self._run.say(f"{start} has taken {self._step:,} steps already; give a higher --train_steps to continue")
+        elif self._has_converged:
+            self._run.say(
+                f"{start} has ended after step {self._step:,}, because of {self._patience}; omit this flag, or give a "
+                "higher value, to continue"
+            )
+        elif self._step:
+            self._run.say(f"{start} resuming after step {self._step:,}")
+
+    def _take_steps(self) -> None:
+        """Takes steps until the last one, or until early stopping or a signal ends the run."""
         speed = Speed()
         self._start_time = self._save_time = time.monotonic()
-        step, pending = self._start, None
+        pending = None
         with self._progress() as progress:
             replicas = local_replicas(self._run.strategy)
-            for batch in self._prepared.pipeline.batches(self._start, self._last_step, replicas):
+            for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
                 seed = (self._run.random_seed, batch.step)
                 returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
-                step = batch.step + 1
+                self._step = batch.step + 1
                 speed.count(batch)
                 # Reads the previous step's result while this step runs. Waiting for this step would leave a GPU idle
                 # while Python prepares the next one.
@@ -140,64 +158,57 @@ class Loop:
                 pending = batch, returned
                 if progress:
                     progress.advance(note=_note(previous, speed))
-                due = self._due_after(step, previous)
-                if due.is_nothing:
+                due = self._due(previous)
+                if due == Due():
                     continue
                 result = self._read(*pending)
-                if due.logs:
-                    self._log(step, result, speed)
+                if due.logs and self._prepared.logs:
+                    self._prepared.logs.step(self._step, self._seconds(), result, speed)
                 with speed.paused():
-                    ends = self._save_and_evaluate(step, due)
+                    ends = self._save_and_evaluate(due)
                 if due.logs:
                     speed.restart()
                 if ends:
                     break
-        return step
 
     def _progress(self) -> Any:
         """Returns a context whose value is the progress bar in the chief, and None in other workers."""
         if not self._run.is_chief:
             return contextlib.nullcontext()
-        return contextlib.closing(Progress("training", self._last_step, "steps", done=self._start))
+        return contextlib.closing(Progress("training", self._last_step, "steps", done=self._step))
 
-    def _due_after(self, step: int, previous: Result | None) -> Due:
-        """Returns the tasks that are due after a step.
+    def _due(self, previous: Result | None) -> Due:
+        """Returns the tasks that are due after the current step.
 
         Args:
-            step: number of steps taken.
             previous: result of the previous step, with the votes of all workers; None after this process's first
                 step. All workers read the same votes, so they stop after the same step.
         """
         stop_requested = self._stop_requested or (previous is not None and previous.votes > 0)
         seconds = time.monotonic() - self._save_time
-        return due_after(step, self._last_step, self._config, seconds, stop_requested)
-
-    def _log(self, step: int, result: Result, speed: Speed) -> None:
-        if self._prepared.logs:
-            self._prepared.logs.log_step(step, self._seconds(), result, speed)
+        return due_after(self._step, self._last_step, self._config, seconds, stop_requested)
 
     def _seconds(self) -> float:
         """Returns the seconds of training so far, including evaluations and earlier processes of this run."""
         assert self._prepared.logs is not None
-        now = time.monotonic()
-        return self._prepared.logs.seconds_before + now - (now if self._start_time is None else self._start_time)
+        return self._prepared.logs.metrics.seconds_before + time.monotonic() - self._start_time
 
-    def _save_and_evaluate(self, step: int, due: Due) -> bool:
+    def _save_and_evaluate(self, due: Due) -> bool:
         """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
         if due.saves:
-            self._save(step, due.saves_by_request)
+            self._save(due.saves_by_request)
         if not due.evaluates:
             return due.stops
-        if self._run.is_chief:
-            self._evaluate(step)
-        ends = self._has_converged() or self._stop_requested
+        self._evaluate()
+        self._update_convergence()
+        ends = self._has_converged or self._stop_requested
         if ends and not due.saves:
-            self._save(step)
+            self._save()
         return ends
 
-    def _save(self, step: int, by_request: bool = False) -> None:
+    def _save(self, by_request: bool = False) -> None:
         if self._run.is_chief:
-            self._prepared.checkpoints.save(step, by_request)
+            self._prepared.checkpoints.save(self._step, by_request)
         self._save_time = time.monotonic()
 
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
@@ -228,59 +239,50 @@ class Loop:
         # if the previous step's loss and gradient were finite.
         good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")
         warm_start = f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
-        precision = ", --precision=float32" if self._config.precision != "float32" else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
-            f"its {len(places):,} examples begin with record {places[0][1]} of {places[0][0]}, and {path} lists them; "
-            f"the last good checkpoint is {good_checkpoint or 'none'}; try another --output_dir{warm_start}, and a "
-            f"lower learning rate{precision} or longer warmup"
+            f"{path} lists its {len(places):,} examples; the last good checkpoint is {good_checkpoint or 'none'}; try "
+            f"another --output_dir{warm_start}, and a lower learning rate, longer warmup or --precision=float32"
         )
 
     def _evaluate_if_missing(self) -> None:
         """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
-        logs, step = self._prepared.logs, self._start
+        logs, step = self._prepared.logs, self._step
         is_due = step and evaluates_after(step, self._last_step, self._config)
-        if logs and is_due and not logs.was_evaluated(step):
-            self._evaluate(step)
+        if logs and is_due and step not in logs.metrics.dev_losses:
+            self._evaluate()
 
-    def _evaluate(self, step: int) -> None:
-        """Evaluates the dev split, logs the result, and saves the best checkpoint if the loss is the lowest so far."""
-        prepared, data = self._prepared, self._run.data
-        assert prepared.logs is not None
-        start, interval = time.monotonic(), self._seconds() / step * self._config.local_eval_frequency
-        limit = decode_seconds(interval) if self._config.limits_decoding else math.inf
+    def _evaluate(self) -> None:
+        """In the chief, evaluates the dev split, logs the result, and saves the best checkpoint if it is the best."""
+        prepared, step, logs = self._prepared, self._step, self._prepared.logs
+        if not logs:
+            return
+        start = time.monotonic()
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
             source_use = prepared.evaluator.source_use()
-            decoded = prepared.decoder(lambda: self._stop_requested, limit) if prepared.decoder else None
+            decoded = prepared.decoder(lambda: self._stop_requested) if prepared.decoder else None
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
-        if is_best := prepared.logs.is_best(evaluation):
+        if is_best := logs.metrics.is_lowest(evaluation.loss, evaluation.batches):
             prepared.checkpoints.save_best(step)
-        if prepared.model.has_attention:
-            records = data.records["dev"]
-            pair = records[first_short(records.lengths, MAX_TOKENS)]
-            attention = attention_of(prepared.model, data.vocabulary, *pair)
-            prepared.logs.log_attention(step, attention_picture(attention["cross"]))
+        if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
+            logs.tensorboard.image(step, "attention", *picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
-        prepared.logs.log_evaluation(step, evaluation, source_use, decoded)
-        self._run.say(
-            f"step {step:,}: dev loss {evaluation.loss:.4f}{' (best)' if is_best else ''}, perplexity "
-            f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}"
-            f"{'' if source_use is None else f', source use {source_use:z.2f}'}{_score(decoded)}"
-        )
+        logs.evaluation(step, evaluation, source_use, decoded)
+        self._run.say(_line(step, evaluation, is_best, source_use, decoded))
         if source_use is not None:
-            self._report_ignored_source(step, source_use)
-        self._report_slow_evaluation(time.monotonic() - start, interval)
+            self._report_ignored_source(source_use)
+        self._report_slow_evaluation(time.monotonic() - start)
 
-    def _report_ignored_source(self, step: int, source_use: float) -> None:
+    def _report_ignored_source(self, source_use: float) -> None:
         """Prints a warning if the model hardly uses its source although the warm-up is over.
 
         Prints it once in a process, and again after the last step. Every evaluation's line shows the source use anyway.
         """
-        is_early = step < min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
-        is_repeated = self._was_ignored_source_reported and step < self._last_step
+        is_early = self._step < min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
+        is_repeated = self._was_ignored_source_reported and self._step < self._last_step
         if source_use < MIN_SOURCE_USE and not is_early and not is_repeated:
             self._was_ignored_source_reported = True
             self._run.say(
@@ -289,50 +291,37 @@ class Loop:
                 "longer, or start again with initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
             )
 
-    def _report_slow_evaluation(self, seconds: float, interval: float) -> None:
-        """Prints a line if evaluations take longer than the steps between them; prints it once in a process.
-
-        Args:
-            seconds: duration of an evaluation.
-            interval: time between two evaluations.
-        """
-        if seconds > max(interval, DECODE_SECONDS) and not self._was_slow_evaluation_reported:
+    def _report_slow_evaluation(self, seconds: float) -> None:
+        """Prints a line if evaluations take longer than the steps between them; prints it once in a process."""
+        interval = self._seconds() / self._step * self._config.local_eval_frequency
+        if seconds > max(interval, SLOW_EVALUATION) and not self._was_slow_evaluation_reported:
             self._was_slow_evaluation_reported = True
             self._run.say(
                 f"the evaluation took {seconds:,.0f} s, but the steps between two evaluations take {interval:,.0f} s; "
-                "give a higher --local_eval_frequency, or --eval_steps to evaluate fewer batches"
+                "give a higher --local_eval_frequency, or --eval_steps and a lower --eval_decode_lines"
             )
 
-    def _has_converged(self) -> bool:
-        """Returns whether the last `early_stopping_patience` evaluations brought no new lowest dev loss.
+    def _update_convergence(self) -> None:
+        """Finds out whether the last `early_stopping_patience` evaluations brought no new lowest dev loss.
 
         Every worker must call this method.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
-        has_converged = logs is not None and 0 < patience <= logs.evaluations_since_best()
-        return bool(from_chief(self._run.strategy, has_converged))
+        has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_lowest()
+        self._has_converged = bool(from_chief(self._run.strategy, has_converged))
 
 
-def first_short(lengths: np.ndarray, limit: int) -> int:
-    """Returns the number of the first example with at most `limit` tokens on each side, or of the shortest example.
-
-    Args:
-        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
-    """
-    longer = lengths.max(axis=0)
-    return int(longer.argmin() if longer.min() > limit else (longer <= limit).argmax())
-
-
-def _score(decoded: Decoded | None) -> str:
-    """Returns the end of an evaluation's message: the main score, and how many lines were decoded if not all."""
-    if not decoded:
-        return ""
-    score = f", {decoded.scores[0].label} {decoded.scores[0].score:.2f}"
-    if decoded.lines < decoded.all_lines:
-        score += (
-            f" of {decoded.lines} lines (--eval_decode_lines={decoded.all_lines} decodes {decoded.all_lines} each time)"
-        )
-    return score
+def _line(step: int, evaluation: Evaluation, is_best: bool, source_use: float | None, decoded: Decoded | None) -> str:
+    """Returns the line that an evaluation prints."""
+    line = (
+        f"step {step:,}: dev loss {evaluation.loss:.4f}{' (best)' if is_best else ''}, perplexity "
+        f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}"
+    )
+    if source_use is not None:
+        line += f", source use {source_use:z.2f}"
+    if decoded:
+        line += f", {decoded.scores[0].label} {decoded.scores[0].score:.2f} of {decoded.lines:,} lines"
+    return line
 
 
 def _note(previous: Result | None, speed: Speed) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,7 @@ import keras
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.checkpoint import Checkpoints, other_hparams, warm_start
-from t2t_repro.checkpoints.checkpoint_files import BEST, delete_unfinished
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
-from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
@@ -25,9 +23,12 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decoder
-from t2t_repro.training.foreign_files import refuse_foreign_files
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.step import LossScale, TrainStep, adam
+
+DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
+"""Draws the attention of a model for an example of the dev split. Returns a PNG file, its width and its height in
+pixels; None if the model has no attention."""
 
 SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
 """Advice in the error for a worker that does not see a file that the chief wrote."""
@@ -46,6 +47,8 @@ class Run:
     config: RunConfig
     strategy: Any
     """The tf.distribute strategy that computes on the run's devices."""
+    draw_attention: DrawAttention | None = None
+    """Draws the picture of an evaluation for TensorBoard; None for no picture."""
 
     @property
     def is_chief(self) -> bool:
@@ -103,57 +106,24 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         max_tokens_per_replica=config.max_tokens_per_replica,
     )
     folder = _open_folder(run, at_end)
-    with _discarded_on_error(run, folder):
-        model, step = _build(run)
-        checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
-        run.say(_summary(run, pipeline, model))
-        for warning in _warnings(hparams, config):
-            run.say(f"warning: {warning}")
-        start = _restore(run, checkpoints, model)
-        if run.is_chief and start < hparams.train_steps:
-            _warn_of_full_disk(run, model)
-        refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
-        decoder = None
-        if config.eval_decode_lines:
-            as_decoding_model(model, "give --eval_decode_lines=0")
-            decoder = dev_decoder(model, folder, run.data.records["dev"], config.eval_decode_lines)
-        if run.is_chief:
-            folder.save_description()  # a run that resumes may have another train_steps, for example
+    model, step = _build(run)
+    checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
+    run.say(_summary(run, pipeline, model))
+    for warning in _warnings(hparams, config):
+        run.say(f"warning: {warning}")
+    start = _restore(run, checkpoints, model)
+    if run.is_chief and start < hparams.train_steps:
+        _warn_of_full_disk(run, model)
+        folder.save_description()  # a run that resumes may have another train_steps, for example
+    refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
+    dev, decoder = run.data.records["dev"], None
+    if config.eval_decode_lines:
+        as_decoding_model(model, "give --eval_decode_lines=0")
+        decoder = dev_decoder(model, folder, dev, config.eval_decode_lines)
     dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
-    return Prepared(
-        run,
-        pipeline,
-        folder,
-        model,
-        step,
-        checkpoints,
-        start,
-        evaluator=Evaluator(model, run.data.records["dev"], dev_tokens, config.eval_steps),
-        decoder=decoder,
-        logs=Logs(folder, start, workers()) if run.is_chief else None,
-    )
-
-
-def finished_folder(run: Run) -> ModelFolder | None:
-    """Returns the model folder if its training has taken more steps than this run would take; otherwise None.
-
-    If it returns the folder, this run has nothing to do, and the function prints a line that says so. It changes no
-    files.
-
-    Raises:
-        UserError: if the folder belongs to another run.
-    """
-    path = Path(run.output_dir)
-    taken = max(map(step_of, checkpoints_in(path)), default=0)
-    if taken <= run.hparams.train_steps or not (path / "problem.json").exists():
-        return None
-    folder = ModelFolder(path, run.data.problem)
-    folder.refuse_other(run.hparams, _origin(run), run.data.vocabulary)
-    run.say(
-        f"{path}: has taken {taken:,} steps already, more than --train_steps={run.hparams.train_steps}, so there is "
-        f"nothing to do; to continue, give --train_steps above {taken}"
-    )
-    return folder
+    evaluator = Evaluator(model, dev, dev_tokens, config.eval_steps)
+    logs = Logs(folder.path, start, workers()) if run.is_chief else None
+    return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, decoder, logs)
 
 
 def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
@@ -164,11 +134,8 @@ def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
     """
     data, path, origin = run.data, Path(run.output_dir), _origin(run)
     if run.is_chief:
-        refuse_foreign_files(path, ModelFolder.first_files(run.hparams, data.vocabulary, origin))
         at_end.enter_context(ModelFolder.locked(path))
-        _refuse_to_overwrite(path, run.config)
         folder = ModelFolder.create(path, run.hparams, data.vocabulary, origin, data.problem)
-        delete_unfinished(path)
     from_chief(run.strategy, 0)  # makes the other workers wait until the chief has created the folder
     if not run.is_chief:
         if not (path / "problem.json").exists():
@@ -191,35 +158,6 @@ def _origin(run: Run) -> Origin:
         data_dir=str(Path(data.data_dir).absolute()),
         source_vocabulary=data.description.source_vocabulary,
     )
-
-
-def _refuse_to_overwrite(path: Path, config: RunConfig) -> None:
-    """Checks that a new run in the folder `path` would overwrite no averaged or best checkpoints.
-
-    Raises:
-        UserError: if the folder has averaged or best checkpoints but no checkpoint from which the run can resume.
-    """
-    # With save_checkpoints_secs, a run may save a best checkpoint before its first regular checkpoint. If the
-    # run is killed between the two, the same command may start again and overwrite the best checkpoint.
-    places = ["averaged", *([] if config.save_checkpoints_secs else [BEST])]
-    models = [model for place in places for model in checkpoints_in(path / place)]
-    if models and not checkpoints_in(path):
-        folders = " and ".join(dict.fromkeys(str(Path(model).parent) for model in models))
-        raise UserError(
-            f"{path}: holds {models[0]}, but no checkpoint to resume from; to start again, delete {folders}, or give "
-            "another --output_dir"
-        )
-
-
-@contextlib.contextmanager
-def _discarded_on_error(run: Run, folder: ModelFolder) -> Iterator[None]:
-    """Returns a context in which any error, e.g. a lack of memory, makes the chief delete the files that it created."""
-    try:
-        yield
-    except Exception:
-        if run.is_chief:
-            folder.discard()
-        raise
 
 
 def _build(run: Run) -> tuple[Model, TrainStep]:

@@ -40,7 +40,6 @@ UNFINISHED: set[tuple[str, str]] = {
     ("hparam", "hparam_checks"),
     ("hparam", "model_hparams"),
     ("model_hparams", "convolution_layers"),
-    ("training", "visualization"),
 }
 """Imports that still break the rule."""
 APPLICATIONS = ("problems", "hparams", "bin")

@@ -16,22 +16,14 @@ from t2t_repro.training import loop
 from t2t_repro.training.config import RunConfig
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines", "is_limited"),
-    [([], 200, True), (["--eval_decode_lines=200"], 200, False), (["--eval_decode_lines=0"], 0, False)],
-)
-def test_only_the_default_number_of_decoded_lines_has_a_time_limit(
-    arguments: list[str], lines: int, is_limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_flags_reach_the_training_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = flags.FlagValues()
     t2t_trainer.define_flags(values)
-    values(["t2t-trainer", f"--output_dir={tmp_path}", "--keep_checkpoint_max=3", *arguments])
+    values(["t2t-trainer", f"--output_dir={tmp_path}", "--keep_checkpoint_max=3", "--eval_decode_lines=7"])
     configs: list[RunConfig] = []
-    monkeypatch.setattr(loop, "train", lambda *run: configs.append(run[-1]))
+    monkeypatch.setattr(loop, "train", lambda *run: configs.append(run[4]))
     t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
-    assert configs == [
-        RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=lines, limits_decoding=is_limited)
-    ]
+    assert configs == [RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=7)]
 
 
 def test_the_flags_for_threads_reach_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
