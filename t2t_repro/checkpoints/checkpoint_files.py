@@ -80,9 +80,9 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
     else:
         (folder / STATE).unlink(missing_ok=True)
     # If the process is killed between the deletions, only data files remain, which no program reads as a checkpoint.
-    for file in _index_first(folder):
-        if file.name.rpartition(".")[0] not in names:
-            file.unlink()
+    for path in _index_first(folder):
+        if path.name.rpartition(".")[0] not in names:
+            path.unlink()
 
 
 def set_aside(path: str) -> None:

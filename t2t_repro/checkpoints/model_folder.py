@@ -107,8 +107,8 @@ class ModelFolder:
     def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
         self.path = Path(path)
         try:
-            self.hparams = read_hparams(self.path)
             text = read_text(self.path / "problem.json")
+            self.hparams = read_hparams(self.path)
         except (FileNotFoundError, NotADirectoryError) as error:
             cure = "run t2t-trainer"
             if checkpoints_in(self.path):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from folders import contents
 from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.records import find_shards, index_path
@@ -103,21 +102,6 @@ def test_flags_of_a_comparison_that_is_not_made_are_refused(trained: TrainedMode
     for flag in ("data_dir=D", "eval_steps=0", "eval_decode_lines=5"):
         result = run("avg-checkpoints", f"--output_dir={trained.folder}", "--nocompare", f"--{flag}")
         refused(result, f"--{flag.partition('=')[0]} is for the comparison")
-
-
-def test_a_folder_whose_checkpoints_were_deleted_is_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    shutil.copytree(trained.folder, model)
-    succeed("avg-checkpoints", f"--output_dir={model}", "--nocompare")
-    for path in model.glob("model.ckpt-*"):
-        path.unlink()
-    flags = [*trained.flags, f"--output_dir={model}"]
-    for place in ("averaged", "best"):
-        before = contents(model)
-        result = run("trainer", *flags, "--train_steps=70")
-        refused(result, f"holds {model / place}/model.ckpt-", "no checkpoint to resume from")
-        assert contents(model) == before
-        shutil.rmtree(model / place)
 
 
 def test_data_with_only_overlong_pairs_is_refused(trained: TrainedModel, tmp_path: Path) -> None:
@@ -215,8 +199,8 @@ def test_a_second_training_in_the_same_folder_is_refused(trained: TrainedModel) 
 def test_a_resume_with_other_hparams_is_refused(trained: TrainedModel) -> None:
     flags = [*trained.flags, "--train_steps=70"]
     smoothing = f"--hparams={SMALL},label_smoothing=0.2"
-    refused(run("trainer", *flags, smoothing), "label_smoothing=0.1", "label_smoothing=0.2", "--output_dir")
-    refused(run("trainer", *flags, "--random_seed=9"), "--random_seed=1")
+    refused(run("trainer", *flags, smoothing), "label_smoothing 0.1, not 0.2", "--output_dir")
+    refused(run("trainer", *flags, "--random_seed=9"), "--random_seed 1, not 9")
 
 
 def test_a_full_disk_leaves_no_half_written_file(

@@ -178,7 +178,7 @@ def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed
     assert before != now
     files = {path: path.read_bytes() for path in killed.unbroken.rglob("*") if path.is_file()}
     refusal = run("trainer", *killed.flags(killed.unbroken, data=tmp_path / "data"))
-    refused(refusal, f"data of fingerprint {before}", now, "another --output_dir", "--warm_start_from")
+    refused(refusal, f"data of fingerprint '{before}', not '{now}'", "another --output_dir", "--warm_start_from")
     assert {path: path.read_bytes() for path in killed.unbroken.rglob("*") if path.is_file()} == files
 
     model = tmp_path / "m"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,27 +13,28 @@ import tensorflow as tf
 from checkpoints import Training, listed, numbers, same
 from folders import contents
 from models import write_checkpoint
-from t2t_repro.checkpoints.averaging import average_checkpoints
-from t2t_repro.checkpoints.checkpoint import other_hparams, warm_start
-from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint
+from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
+from t2t_repro.checkpoints.checkpoint import Checkpoints, other_hparams, warm_start
+from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, step_of
-from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.training.step import TrainStep
 from user_errors import user_error
 
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
-
-
-def test_a_folder_without_checkpoints_restores_nothing(folder: ModelFolder) -> None:
-    assert Training(folder).checkpoints.restore() == 0
+NAMES = [" Größe 模型 [!a]*?, %s {x}\n\t'\"`$HOME#!;&|<> ", "[", "--flag=value", "~", "back\\slash\\ ", "x" * 255]
 
 
 def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
+    assert Training(folder).checkpoints.restore() == 0
     before = Training(folder).saved(3, 12)
     after = Training(folder, seed=2)
     assert not same(after.variables(), before.variables())
     assert after.checkpoints.restore() == 12
     assert same(after.variables(), before.variables())
+    content = read_checkpoint(folder.checkpoint())
+    assert same(content.weights, {name: before.variables()[name] for name in content.weights})
+    assert {variable.path for variable in before.model.trainable_variables} == content.weights.keys()
+    assert (content.step, content.vocabulary_fingerprint) == (12, folder.vocabulary.fingerprint)
 
 
 def test_a_worker_restores_exactly_the_checkpoint_of_the_chief(folder: ModelFolder) -> None:
@@ -61,65 +63,52 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
     assert same(take(resumed, range(2, 4)), whole)
 
 
-@pytest.mark.parametrize("name", ["hparams fingerprint", "vocabulary fingerprint", "data fingerprint", "random seed"])
-def test_a_checkpoint_of_another_run_is_refused(folder: ModelFolder, name: str) -> None:
-    def identity() -> dict[str, str]:
-        return {
-            "hparams fingerprint": hparams_fingerprint(folder.hparams),
-            "vocabulary fingerprint": folder.vocabulary.fingerprint,
-            "data fingerprint": folder.origin.data_fingerprint,
-            "random seed": str(folder.origin.random_seed),
-        }
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("hparams fingerprint", {"hparams": {"label_smoothing": 0.2}}),
+        ("hparams fingerprint", {"hparams": {"filter_size": 8}}),
+        ("data fingerprint", {"origin": {"data_fingerprint": "fedcba987654"}}),
+        ("random seed", {"origin": {"random_seed": 8}}),
+        ("vocabulary fingerprint", {"vocabulary": {"fingerprint": "fedcba987654"}}),
+        ("", {"hparams": {"train_steps": 10**6, "local_eval_frequency": 7, "num_last_checkpoints": 3}}),
+    ],
+)
+def test_only_a_checkpoint_of_the_same_run_is_restored(
+    folder: ModelFolder, name: str, change: dict[str, dict[str, Any]]
+) -> None:
+    class Renamed:
+        """A vocabulary that has only a fingerprint and a size."""
+
+        def __init__(self, fingerprint: str) -> None:
+            self.fingerprint, self.size = fingerprint, folder.vocabulary.size
 
     Training(folder).saved(1)
-    before = identity()[name]
-    if name == "hparams fingerprint":
-        folder.hparams = replace(folder.hparams, label_smoothing=0.2)
-    elif name == "vocabulary fingerprint":
-        folder.vocabulary = sentencepiece.train(["of other", "words"], folder.vocabulary.size)
-    elif name == "data fingerprint":
-        folder.origin = replace(folder.origin, data_fingerprint="fedcba987654")
-    else:
-        folder.origin = replace(folder.origin, random_seed=8)
-    now = identity()[name]
-    assert now != before
+    before = contents(folder.path)
+    [(part, changes)] = change.items()
+    setattr(folder, part, Renamed(**changes) if part == "vocabulary" else replace(getattr(folder, part), **changes))
+    if not name:
+        assert Training(folder).checkpoints.restore() == 1
+        return
     message = user_error(Training(folder).checkpoints.restore)
-    assert f"{name} {before}, now it is {now}" in message and "another --output_dir" in message
+    assert f"model.ckpt-1: trained with {name} " in message and "another --output_dir" in message
+    assert contents(folder.path) == before
 
 
-def test_a_longer_run_resumes(folder: ModelFolder) -> None:
-    Training(folder).saved(1)
-    folder.hparams = replace(folder.hparams, train_steps=10**6, local_eval_frequency=7, num_last_checkpoints=3)
-    assert Training(folder).checkpoints.restore() == 1
-
-
-def test_weights_are_stored_under_the_models_names(folder: ModelFolder) -> None:
-    training = Training(folder).saved(5)
-    content = read_checkpoint(folder.checkpoint())
-    weights = {variable.path: variable.value.numpy() for variable in training.model.trainable_variables}
-    assert same(content.weights, weights)
-    assert (content.step, content.vocabulary_fingerprint) == (5, folder.vocabulary.fingerprint)
-
-
-def test_only_the_last_checkpoints_are_kept(folder: ModelFolder) -> None:
+def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: ModelFolder, tmp_path: Path) -> None:
     Training(folder, keep=2).saved(9, 10, 100)
     assert numbers(folder) == [10, 100]
     resumed = Training(folder, keep=2)
     resumed.checkpoints.restore()
-    resumed.saved(101)
-    assert numbers(folder) == [100, 101]
-    assert not [path for path in folder.path.iterdir() if "ckpt-9" in path.name or "ckpt-10." in path.name]
-
-
-def test_tensorflow_finds_the_latest_checkpoint(folder: ModelFolder, tmp_path: Path) -> None:
-    training = Training(folder, keep=3).saved(1, 2, 3, 4)
-    training.checkpoints.save_best(3)
-    training.checkpoints.save_best(4)
+    resumed.saved(101).checkpoints.save_best(100)
+    assert resumed.checkpoints.save_best(101) == str(folder.path / "best/model.ckpt-101")
     average_checkpoints(folder, 2)
     moved = folder.path.rename(tmp_path / "moved")
-    assert listed(moved) == ["2", "3", "4"]
-    assert listed(moved / "best") == listed(moved / "averaged") == ["4"]
-    assert not list(tmp_path.rglob(".checkpoint*"))
+    assert listed(moved) == ["100", "101"]
+    for place in ("best", "averaged"):
+        assert listed(moved / place) == ["101"]
+        assert len(list((moved / place).iterdir())) == 3  # index file, data file and TensorFlow's state file
+    assert not [name for name in contents(moved) if "ckpt-9" in name or "ckpt-10." in name or "/." in name]
 
 
 def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) -> None:
@@ -133,17 +122,25 @@ def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) ->
     assert numbers(folder) == [5, 8]
     resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 8
-    resumed.checkpoints.save(10)
-    resumed.checkpoints.save(15)
+    resumed.saved(10, 15)
     assert numbers(folder) == [5, 10, 15]
-    assert Training(folder).saved(20).checkpoints.restore() == 20
+    # A process is killed after it saved step 20 and before it deletes step 17, which was saved by request.
+    resumed.checkpoints.save(17, by_request=True)
+    Training(folder).checkpoints.save(20)
+    assert numbers(folder) == [5, 10, 15, 17, 20]
+    assert Training(folder).checkpoints.restore() == 20
+    assert numbers(folder) == [5, 10, 15, 20]
 
 
-def test_checkpoints_without_the_request_variable_are_restored(folder: ModelFolder) -> None:
-    training = Training(folder)
-    training.checkpoints._step.assign(3)
-    tf.train.Checkpoint(**training.checkpoints._state).write(str(folder.path / "model.ckpt-3"))
-    assert Training(folder, seed=2).checkpoints.restore() == 3
+def test_the_best_checkpoint_has_the_weights_of_its_step(folder: ModelFolder) -> None:
+    training = Training(folder, keep=1).saved(1)
+    best = training.variables()
+    training.checkpoints.save_best(1)
+    training.saved(2)
+    assert numbers(folder) == [2]
+    [path] = checkpoints_in(folder.path / "best")
+    content = read_checkpoint(path)
+    assert content.step == 1 and same(content.weights, {name: best[name] for name in content.weights})
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) -> None:
@@ -156,75 +153,32 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) ->
     assert [step_of(name) for name in averaged] == [2, 10]
     assert folder.checkpoint() == path
     assert read_checkpoint(path).step == 10
+    assert averaged_count(path) == 2 and averaged_count(averaged[0]) == 0
     means = [np.mean(pair, axis=0) for pair in zip(*weights[1:], strict=True)]
     for variable, mean in zip(folder.model(path).trainable_variables, means, strict=True):
         np.testing.assert_array_equal(variable.numpy(), mean)
     assert numbers(folder) == [1, 2, 10]
+    folder.hparams = replace(folder.hparams, num_last_checkpoints=5)  # the default for 0
+    assert len(average_checkpoints(folder, 0)[1]) == 3
+    folder.hparams = replace(folder.hparams, num_last_checkpoints=1)
+    assert len(average_checkpoints(folder, 0)[1]) == 1
 
 
-def test_a_newer_checkpoint_is_used_before_an_older_average(folder: ModelFolder) -> None:
-    training = Training(folder).saved(1, 2)
-    path, _ = average_checkpoints(folder, 2)
-    assert folder.checkpoint() == path
-    training.saved(3)
-    assert step_of(folder.checkpoint()) == 3
-    assert folder.checkpoint() == folder.checkpoints()[-1]
-    again, _ = average_checkpoints(folder, 2)
-    assert folder.checkpoint() == again != path
-
-
-def test_by_default_the_hparams_decide_how_many_are_averaged(folder: ModelFolder) -> None:
-    folder.hparams = replace(folder.hparams, num_last_checkpoints=3)
-    training = Training(folder).saved(1, 2)
-    assert [step_of(name) for name in average_checkpoints(folder, 0)[1]] == [1, 2]
-    training.saved(3, 4)
-    assert [step_of(name) for name in average_checkpoints(folder, 0)[1]] == [2, 3, 4]
-
-
-@pytest.mark.parametrize("last", [3, -1])
-def test_an_average_of_too_many_checkpoints_is_refused(folder: ModelFolder, last: int) -> None:
+def test_a_wrong_average_is_refused(folder: ModelFolder) -> None:
+    assert "no checkpoint yet" in user_error(average_checkpoints, folder, 1)
     Training(folder).saved(1, 2)
     before = contents(folder.path)
-    assert f"--num_last_checkpoints={last}" in user_error(average_checkpoints, folder, last)
+    for last in (3, -1):
+        assert f"--num_last_checkpoints={last}" in user_error(average_checkpoints, folder, last)
     assert contents(folder.path) == before
-
-
-@pytest.mark.parametrize("other", ["weights", "shapes", "seed"])
-def test_an_average_with_a_checkpoint_of_another_training_is_refused(folder: ModelFolder, other: str) -> None:
-    Training(folder).saved(1)
-    if other == "weights":
-        write_checkpoint(folder.path, 2, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
-    elif other == "shapes":
-        folder.hparams = replace(folder.hparams, filter_size=8)
-        Training(folder).saved(2)
-    else:
-        folder.origin = replace(folder.origin, random_seed=8)
-        Training(folder).saved(2)
-    assert "model.ckpt-2: belongs to another training run than" in user_error(average_checkpoints, folder, 2)
-
-
-def test_a_checkpoint_of_another_size_is_refused_and_stays(folder: ModelFolder) -> None:
-    hparams = folder.hparams
-    folder.hparams = replace(hparams, filter_size=8)
-    Training(folder).saved(2)
-    before, folder.hparams = contents(folder.path), hparams
-    assert "trained with hparams fingerprint" in user_error(Training(folder).checkpoints.restore)
-    assert contents(folder.path) == before
-
-
-def test_the_best_checkpoint_is_kept_apart(folder: ModelFolder) -> None:
-    training = Training(folder, keep=1).saved(1)
-    best = training.variables()
-    assert training.checkpoints.save_best(1) == str(folder.path / "best/model.ckpt-1")
-    training.saved(2)
-    assert (numbers(folder), checkpoints_in(folder.path / "best")) == ([2], [str(folder.path / "best/model.ckpt-1")])
-    content = read_checkpoint(str(folder.path / "best/model.ckpt-1"))
-    assert same(content.weights, {name: value for name, value in best.items() if name in content.weights})
-    training.checkpoints.save_best(2)
-    assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
-    assert len(list((folder.path / "best").iterdir())) == 3  # index file, data file and TensorFlow's state file
-    training.checkpoints.save_best(2)
-    assert checkpoints_in(folder.path / "best") == [str(folder.path / "best/model.ckpt-2")]
+    write_checkpoint(folder.path, 3, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
+    folder.origin = replace(folder.origin, random_seed=8)
+    Training(folder).saved(4, 5)
+    write_checkpoint(folder.path, 6, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
+    assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(average_checkpoints, folder, 2)
+    for file in folder.path.glob("model.ckpt-[36].*"):
+        file.unlink()
+    assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
 
 
 def test_a_warm_start_takes_only_the_weights(folder: ModelFolder) -> None:
@@ -238,10 +192,22 @@ def test_a_warm_start_takes_only_the_weights(folder: ModelFolder) -> None:
         assert same(training.variables(), {k: (other.variables() if k in weights else fresh)[k] for k in fresh})
 
 
+def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
+    training = Training(folder).saved(5)
+    before, words = training.variables(), folder.vocabulary
+    assert "no checkpoint in this folder" in user_error(warm_start, training.model, words, str(tmp_path))
+    assert f"no {tmp_path}/none.index" in user_error(warm_start, training.model, words, f"{tmp_path}/none")
+    folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
+    message = user_error(warm_start, Training(folder).model, words, str(folder.path))
+    assert "has shape none, the model of the hparams needs" in message
+    other = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, "fedcba987654")
+    assert "fedcba987654" in (message := user_error(warm_start, training.model, words, other))
+    assert "--vocab_file" in message
+    assert same(training.variables(), before)
+
+
 def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFolder) -> None:
-    Training(folder).saved(5)
-    folder.save_description()
-    [path] = folder.checkpoints()
+    path = str(folder.path / "model.ckpt-5")
     changed = replace(folder.hparams, num_heads=1, label_smoothing=0.0, pos="none")
     assert other_hparams(path, folder.hparams) == {}
     expected = {"num_heads": folder.hparams.num_heads, "pos": "timing"}
@@ -250,17 +216,26 @@ def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFo
     assert other_hparams(path, changed) == {}
 
 
-def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
-    Training(folder).saved(5)
-    training = Training(folder, seed=2)
-    before = training.variables()
-    assert "no checkpoint in this folder" in user_error(warm_start, training.model, folder.vocabulary, str(tmp_path))
-    message = user_error(warm_start, training.model, folder.vocabulary, str(tmp_path / "none"))
-    assert message.startswith(f"--warm_start_from={tmp_path / 'none'}: no {tmp_path / 'none'}.index")
-    folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
-    larger = Training(folder)
-    assert "of the hparams given needs" in user_error(warm_start, larger.model, folder.vocabulary, str(folder.path))
-    other = sentencepiece.train(["of other", "words"], folder.vocabulary.size)
-    message = user_error(warm_start, training.model, other, folder.checkpoints()[0])
-    assert folder.vocabulary.fingerprint in message and other.fingerprint in message and "--vocab_file" in message
-    assert same(training.variables(), before)
+def test_a_folder_and_a_checkpoint_of_any_name_are_resumed_averaged_and_read(folder: ModelFolder) -> None:
+    training = Training(folder).saved(1, 2)
+    weights = {variable.path: variable.numpy() for variable in training.model.trainable_variables}
+    path = folder.path
+    for step, name in enumerate(NAMES, 3):
+        path = path.rename(folder.path.with_name(name))
+        renamed = ModelFolder(path)
+        checkpoints = Checkpoints(renamed, training.model, training.optimizer.variables, keep=2)
+        training.draw(step)
+        assert checkpoints.restore() == step - 1, name
+        checkpoints.save(step)
+        assert numbers(renamed) == [step - 1, step]
+        average, _ = average_checkpoints(renamed, 2)
+        assert open_folders(str(path))[1] == [average]
+        assert same(read_checkpoint(average).weights, weights)
+        assert warm_start(training.model, renamed.vocabulary, str(path)) == average
+    last = f"model.ckpt-{step}"
+    for name in NAMES[:-1]:  # with ".index", the last name is too long
+        for file in path.iterdir():
+            if file.name.startswith(f"{last}."):
+                file.rename(path / f"{name}{file.name.removeprefix(last)}")
+        last = name
+        assert read_checkpoint(renamed.checkpoint(str(path / name))).step == step, name

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from models import write_checkpoint
-from t2t_repro.checkpoints.checkpoint_files import delete
+from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.errors import UserError
 
@@ -47,6 +47,7 @@ def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
             read_checkpoint(wrong_path)
         assert "\n" not in str(error.value)
         assert read_value(wrong_path, "step") is None
+    assert read_value(write(tmp_path, "w"), "step") == 3
 
 
 def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
@@ -65,15 +66,9 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
 
     def load_and_delete(prefix: str) -> Any:
         reader = load(prefix)  # has read the index file, not the data file
-        delete(path)
+        keep_only(tmp_path, [])
         return reader
 
     monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
     with pytest.raises(UserError, match=f"{path}: this checkpoint is missing; if a training run has just deleted it"):
         read_checkpoint(path)
-
-
-def test_a_value_is_read_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path, "w")
-    assert read_value(path, "step") == 3
-    assert read_value(path, "averaged") is None

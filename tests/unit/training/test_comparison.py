@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
 
-from models import Copier, weights_of, write_checkpoint
+from models import weights_of, write_checkpoint
 from shards import write_shard
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding import Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.models.model import make_model
 from t2t_repro.problem import Problem
-from t2t_repro.training.comparison import Limits, Measured, measure, verdict
+from t2t_repro.training.comparison import Measured, measure, verdict
 from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_decode_hparams
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -36,20 +33,18 @@ class Quick(Problem):
 
 
 def measured(name: str, loss: float, score: float | None = None) -> Measured:
-    decoded = None if score is None else Decoded([Score("BLEU", score, "")], 200, 200, [])
-    return Measured(name, Evaluation(loss, 0.5, 100), decoded)
+    decoded = None if score is None else Decoded([Score("BLEU", score, "")], 100, [])
+    return Measured(name, Evaluation(loss, 0.5), decoded)
 
 
 @pytest.mark.parametrize(
     ("average", "last", "expected"),
     [
         ((2.0, 20.0), (2.5, 19.0), "the average is better (dev loss and BLEU); "),
-        ((2.0, 20.0), (2.5, 20.0), "the average is better (dev loss); "),
         ((2.5, 5.79), (2.0, 9.27), "the last checkpoint is better (dev loss and BLEU), but t2t-decoder"),
         ((2.0, 5.79), (2.0, 9.27), "the last checkpoint is better (BLEU), but t2t-decoder"),
         ((2.0, 18.0), (2.5, 20.0), "the average has the better dev loss, the last checkpoint the better BLEU; "),
-        ((2.5, 20.0), (2.0, 18.0), "the last checkpoint has the better dev loss, the average the better BLEU; "),
-        ((2.0, None), (2.5, None), "the average is better (dev loss); "),
+        ((2.5, 20.0), (2.0, 18.0), "the average has the better BLEU, the last checkpoint the better dev loss; "),
         ((2.5, math.nan), (2.0, 1.0), "the last checkpoint is better (dev loss), but t2t-decoder"),
         ((2.0, 1.0), (2.0, 1.0), "the average and the last checkpoint are equally good"),
     ],
@@ -65,7 +60,7 @@ def test_the_better_one_is_named(
 
 def test_a_checkpoint_is_shown_with_its_loss_and_score() -> None:
     assert str(measured("M/model.ckpt-9", 2.0)) == "M/model.ckpt-9: dev loss 2.0000"
-    assert str(measured("M/model.ckpt-9", 2.0, 3.0)) == "M/model.ckpt-9: dev loss 2.0000, BLEU 3.00 of 200 lines"
+    assert str(measured("M/model.ckpt-9", 2.0, 3.0)) == "M/model.ckpt-9: dev loss 2.0000, BLEU 3.00 of 100 lines"
 
 
 CONVS2S = HParams(model="convs2s", num_hidden_layers=2, hidden_size=16, convolutions="16x3*2", max_length=50)
@@ -93,35 +88,13 @@ def test_each_checkpoint_has_the_figures_of_the_trainers_evaluation(
         translator = Translator(model, words, Quick.decode_hparams, folder.hparams.max_length)
         decoded = DevDecoder(translator, folder.problem, records, 1)()
         expected.append((Evaluator(model, records, 4096)().loss, decoded.scores, decoded.lines))
-    results = measure(folder, paths, records, Limits(0, 1))
+    results = measure(folder, paths, records, 0, 1)
     assert [result.checkpoint for result in results] == paths
     for result, (loss, scores, lines) in zip(results, expected, strict=True):
         assert result.decoded and result.evaluation.loss == pytest.approx(loss, rel=1e-6)
         assert (result.decoded.scores, result.decoded.lines) == (scores, lines)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
-    assert all(result.decoded is None for result in measure(folder, paths[:1], records, Limits(1, 0)))
-
-
-def test_a_time_limit_leaves_the_same_lines_for_both(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
-    texts = [(f"dog {number} sat", f"cat {number} sat") for number in range(40)]
-    sources, targets = (tiny_vocabulary.encode(side) for side in zip(*texts, strict=True))
-    path = shard_path(tmp_path, "toy", "dev", 0, 1)
-    write_shard(path, list(zip(sources, targets, strict=True)))
-    decoded_texts: list[str] = []
-
-    class Recording(Translator):
-        def translate(self, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
-            decoded_texts.extend(texts)
-            return super().translate(texts, *arguments, **options)
-
-    translator = Recording(Copier(tiny_vocabulary.size), tiny_vocabulary, Quick.decode_hparams)
-    decoder = DevDecoder(translator, Quick({}), Records([path]), 40)
-    limited = decoder(seconds=0)
-    lines_of_the_first = sorted(decoded_texts)
-    decoded_texts.clear()
-    decoder.keep(limited.lines)
-    assert decoder().lines == limited.lines == 10
-    assert sorted(decoded_texts) == lines_of_the_first
+    assert all(result.decoded is None for result in measure(folder, paths[:1], records, 1, 0))
 
 
 def test_an_evaluation_decodes_with_a_small_beam() -> None:

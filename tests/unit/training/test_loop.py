@@ -1,4 +1,4 @@
-"""Tests of whole training runs: t2t-trainer runs in the test's own process."""
+"""Tests of the training loop and of the start of a training run: t2t-trainer runs in the test's own process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -22,10 +21,10 @@ from t2t_repro.hparam import HParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
+from t2t_repro.training import loop as loop_module
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
-from t2t_repro.training.loop import Loop, first_short
-from t2t_repro.training.preparation import _warnings
+from t2t_repro.training.loop import Loop
 
 
 @registry.register_model
@@ -75,31 +74,17 @@ def test_a_device_without_enough_memory_ends_training_with_advice(
     refused(result, f"t2t-trainer: {problem}", f"--max_tokens_per_replica={advised} ")
 
 
-def test_a_full_disk_is_refused_before_training(
+def test_a_run_that_cannot_begin_leaves_a_folder_that_the_next_run_may_use(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2"))
-    refused(result, "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free space")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_device_that_cannot_hold_the_model_leaves_no_folder(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: Any) -> None:
-        raise FullDevice.error
-
-    monkeypatch.setattr("t2t_repro.training.preparation.make_model", fail)
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=2"))
-    refused(result, "OOM when allocating tensor with shape[8,9]")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_warm_start_from_nothing_leaves_no_folder(data_dir: Path, tmp_path: Path) -> None:
-    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=2", f"--warm_start_from={data_dir}")
-    refused(run("trainer", *flags), f"--warm_start_from={data_dir}: no checkpoint in this folder; give a checkpoint")
-    assert list(tmp_path.iterdir()) == []
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
+    refused(run("trainer", *flags, f"--warm_start_from={data_dir}"), f"--warm_start_from={data_dir}: no checkpoint in")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+        refused(
+            run("trainer", *flags), "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free"
+        )
+    succeed("trainer", *flags, *LOOKUP)
 
 
 def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
@@ -127,21 +112,6 @@ def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
     assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
 
 
-def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = []
-
-    def batches(start: int, stop: int, local_replicas: range | None = None) -> list[Any]:
-        requests.append((start, stop, local_replicas))
-        return []
-
-    prepared = Recorder(True, 100, 200)
-    prepared.pipeline = SimpleNamespace(batches=batches)
-    prepared.run.is_chief, prepared.run.strategy = False, SimpleNamespace(num_replicas_in_sync=4)
-    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:2"]}, index=1))
-    assert Loop(prepared)._take_steps() == 40
-    assert requests == [(40, 100, range(2, 4))]
-
-
 @pytest.mark.parametrize(
     ("precision", "warning"),
     [
@@ -165,114 +135,101 @@ def test_a_precision_that_the_device_does_not_support_is_reported(
     assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
 
 
-def test_settings_that_mislead_are_reported() -> None:
-    assert list(_warnings(HParams(), RunConfig())) == []
-    reported = list(_warnings(HParams(train_steps=4000), RunConfig(keep_checkpoint_max=4)))
-    assert reported[0].startswith("the learning rate only rises, because 4,000 training steps are not more than")
-    assert reported[1].startswith("--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses")
-    assert len(reported) == 2
+MISLEADING = {
+    "--train_steps=4000": "the learning rate only rises, because 4,000 training steps are not more than",
+    "--keep_checkpoint_max=4": "--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses",
+}
 
 
-class FakeEvaluator:
-    """A fake of `Evaluator` with constant results."""
+@pytest.mark.parametrize("flag", MISLEADING)
+def test_settings_that_mislead_are_reported(
+    flag: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
+    )  # ends the run before its first step
+    flags = [*trainer_flags(data_dir, tmp_path / "m"), "--hparams_set=transformer_base", f"--hparams={SMALL_BASE}"]
+    warnings = [line for line in run("trainer", *flags, flag).stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1 and warnings[0].startswith(f"warning: {MISLEADING[flag]}")
 
-    def __init__(self, source_use: float | None) -> None:
-        self._source_use = source_use
 
-    def __call__(self, should_stop: Any) -> Evaluation:
-        return Evaluation(1.0, 0.5, 100)
-
-    def source_use(self) -> float | None:
-        return self._source_use
+SMALL_BASE = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64"
 
 
 class Recorder:
-    """A fake of the parts of a training run that an evaluation uses. `limits` collects the decoding time limits."""
+    """A fake of the parts of a training run that an evaluation uses. `messages` collects the lines that it prints."""
 
-    def __init__(self, limits_decoding: bool, seconds_before: float, lines: int) -> None:
-        self.limits, self.messages = list[float](), list[str]()
+    def __init__(self) -> None:
+        self.messages: list[str] = []
         self.run = SimpleNamespace(
-            data=None,
-            config=RunConfig(local_eval_frequency=20, limits_decoding=limits_decoding),
-            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40),
-            say=self.messages.append,
-        )
-        self.start, self.model = 40, SimpleNamespace(has_attention=False)
+            data=None, config=RunConfig(local_eval_frequency=20), say=self.messages.append, draw_attention=None,
+            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40), has_one_worker=True,
+        )  # fmt: skip
+        self.start, self.model, self.source_use = 40, None, 2.345
         self.pipeline: Any = None
-        self.checkpoints = SimpleNamespace(save_best=lambda step: None)
-        self.logs = SimpleNamespace(
-            seconds_before=seconds_before,
-            is_best=lambda evaluation: True,
-            log_evaluation=lambda *arguments: None,
-        )
-        self._lines = lines
-        self.evaluator = FakeEvaluator(2.345)
+        self.saved: list[int] = []
+        self.checkpoints = SimpleNamespace(save_best=self.saved.append)
+        metrics = SimpleNamespace(seconds_before=200.0, is_lowest=lambda loss, batches: loss < 2.0)
+        self.logs = SimpleNamespace(metrics=metrics, evaluation=lambda *arguments: None)
+        self.evaluator: Any = type(
+            "Evaluator", (), {"__call__": lambda _, stop: Evaluation(1.0, 0.5), "source_use": lambda _: self.source_use}
+        )()
 
-    def decoder(self, should_stop: Any, seconds: float) -> Decoded:
-        self.limits.append(seconds)
-        return Decoded([Score("BLEU", 12.3, "")], self._lines, 200, [])
+    def decoder(self, should_stop: Any) -> Decoded:
+        return Decoded([Score("BLEU", 12.3, "")], 100, [])
+
+    def evaluated(self, step: int, source_use: float | None = 2.345) -> Loop:
+        """Evaluates step `step` in a new loop, and returns the loop."""
+        self.start, self.source_use = step, source_use  # type: ignore[assignment]
+        loop = Loop(self)  # type: ignore[arg-type]
+        loop._evaluate()
+        return loop
 
 
-@pytest.mark.parametrize(
-    ("limits_decoding", "seconds_before", "limit"), [(True, 100, 60.0), (True, 40_000, 2000.0), (False, 100, math.inf)]
-)
-def test_a_resumed_run_limits_the_time_of_decoding_like_the_process_before(
-    limits_decoding: bool, seconds_before: float, limit: float
-) -> None:
-    prepared = Recorder(limits_decoding, seconds_before, 200)
-    Loop(prepared)._evaluate(40)
-    assert prepared.limits == [pytest.approx(limit)]
+def test_an_evaluation_is_one_line_and_saves_the_best_checkpoint() -> None:
+    prepared = Recorder()
+    prepared.evaluated(40)
     assert prepared.messages == [
-        "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, source use 2.35, BLEU 12.30"
+        "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, source use 2.35, BLEU 12.30 of 100 "
+        "lines"
     ]
+    assert prepared.saved == [40]
+    prepared.evaluated(60, None)
+    assert "source use" not in prepared.messages[-1]
 
 
-def test_an_evaluation_says_how_many_lines_it_decoded() -> None:
-    prepared = Recorder(True, 100, 50)
-    Loop(prepared)._evaluate(40)
-    assert prepared.messages[0].endswith(", BLEU 12.30 of 50 lines (--eval_decode_lines=200 decodes 200 each time)")
+def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+    prepared = Recorder()
+    prepared.pipeline = SimpleNamespace(batches=lambda *arguments: requests.append(arguments) or [])
+    prepared.run.is_chief, prepared.run.strategy = False, SimpleNamespace(num_replicas_in_sync=4)
+    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:2"]}, index=1))
+    Loop(prepared)._take_steps()  # type: ignore[arg-type]
+    assert requests == [(40, 100, range(2, 4))]
 
 
-def test_evaluations_longer_than_the_steps_between_them_are_reported_once() -> None:
-    prepared = Recorder(True, 100, 200)
-    loop = Loop(prepared)
-    for seconds, interval in ((59, 30), (80, 90), (80, 70), (100, 70)):
-        loop._report_slow_evaluation(seconds, interval)
-    assert prepared.messages == [
-        "the evaluation took 80 s, but the steps between two evaluations take 70 s; give a higher "
-        "--local_eval_frequency, or --eval_steps to evaluate fewer batches"
-    ]
+def test_an_evaluation_longer_than_the_steps_before_it_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = Recorder()  # 40 steps took 200 s, so that 20 steps take 100 s
+    loop = prepared.evaluated(40)
+    for seconds, is_reported in ((59, False), (99, False), (130, True), (130, False)):
+        clock = iter([0.0, *[float(seconds)] * 9])
+        loop._start_time = float(seconds)
+        monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        prepared.messages.clear()
+        loop._evaluate()
+        assert (prepared.messages[1:] != []) == is_reported, seconds
+        if is_reported:
+            assert "took 130 s, but the steps between two evaluations take 100 s; give" in prepared.messages[1]
 
 
 def test_a_model_that_ignores_its_source_is_reported_after_the_warmup_and_at_the_end() -> None:
-    prepared = Recorder(True, 100, 200)
-    loop = Loop(prepared)
-    reported = []
-    uses = [(20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (80, 0.05), (100, 0.09)]
-    for step, source_use in uses:
-        prepared.evaluator = FakeEvaluator(source_use)
+    prepared = Recorder()
+    loop, reported = prepared.evaluated(20), []
+    for step, source_use in ((20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (80, 0.05), (100, 0.09)):
+        prepared.source_use, loop._step = source_use, step  # type: ignore[assignment]
         prepared.messages.clear()
-        loop._evaluate(step)
-        assert (f", source use {source_use or 0:z.2f}, BLEU" in prepared.messages[0]) == (source_use is not None)
-        if len(prepared.messages) > 1:
-            reported.append((step, *prepared.messages[1:]))
-    start = "warning: the model hardly uses its source: the source of another example raises the dev loss by only"
-    advice = (
-        "nats a token; check that the source and target files match line by line, train longer, or start again with "
-        "initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
-    )
-    assert reported == [(70, f"{start} -0.001 {advice}"), (100, f"{start} 0.090 {advice}")]
-
-
-@pytest.mark.parametrize("flag", ["--max_tokens_per_replica=0", "--keep_checkpoint_max=0", "--eval_steps=-1"])
-def test_a_number_out_of_range_is_refused_before_anything_is_read(flag: str, tmp_path: Path) -> None:
-    result = run("trainer", *trainer_flags(tmp_path / "none", tmp_path / "m", flag))
-    refused(result, f"flag {flag}: {flag.partition('=')[2]} is not a ")
-    assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("limit", "number"), [(9, 0), (5, 1), (4, 2), (3, 4), (2, 4)])
-def test_the_attention_picture_is_of_the_first_short_example(limit: int, number: int) -> None:
-    lengths = np.array([[9, 5, 4, 9, 1], [1, 2, 4, 9, 3]])
-    assert first_short(lengths, limit) == number
+        loop._evaluate()
+        reported += [(step, message) for message in prepared.messages[1:]]
+    assert [step for step, _ in reported] == [70, 100]
+    assert all(message.startswith("warning: the model hardly uses its source") for _, message in reported)
+    assert "by only -0.001 nats a token" in reported[0][1] and "0.090 nats" in reported[1][1]

@@ -22,6 +22,7 @@ from t2t_repro.visualization.attention_picture import (
     MAX_TOKENS,
     Picture,
     attention_picture,
+    first_short,
     heat_maps,
     rendered,
 )
@@ -239,3 +240,9 @@ def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("limit", "number"), [(9, 0), (5, 1), (4, 2), (3, 4), (2, 4)])
+def test_the_attention_picture_is_of_the_first_short_example(limit: int, number: int) -> None:
+    lengths = np.array([[9, 5, 4, 9, 1], [1, 2, 4, 9, 3]])
+    assert first_short(lengths, limit) == number

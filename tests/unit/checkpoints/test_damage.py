@@ -1,0 +1,174 @@
+"""Tests that complete checkpoints survive kills and full disks, and that damaged checkpoints are never used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from checkpoints import Training, listed, numbers, same
+from disks import largest_file
+from folders import contents
+from t2t_repro.checkpoints.averaging import average_checkpoints
+from t2t_repro.checkpoints.checkpoint_files import keep_only, set_aside
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import read_checkpoint, step_of
+from t2t_repro.errors import UserError
+from user_errors import user_error
+
+ENDINGS = ("index", "data-00000-of-00001")
+USER_FILES = [
+    ".env", "unfinished-thoughts", "model.ckpt-2.data-notes", "model.ckpt-2.txt",
+    "model.ckpt-2x.data-00000-of-00001", "model.ckpt-x.data-00000-of-00001",
+]  # fmt: skip
+
+
+def test_only_the_files_of_a_checkpoint_are_deleted_or_renamed(tmp_path: Path) -> None:
+    files = ("model.ckpt-2.index", "model.ckpt-2.data-00000-of-00002", "model.ckpt-2.data-00001-of-00002")
+    for change in (lambda: keep_only(tmp_path, []), lambda: set_aside(str(tmp_path / "model.ckpt-2"))):
+        for name in [*USER_FILES, *files]:
+            (tmp_path / name).touch()
+        change()
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names >= set(USER_FILES) and not names & set(files)
+    assert names == {*USER_FILES, *(f"damaged-{name}" for name in files)}
+
+
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [("index", "empty"), ("index", "changed"), *((ENDINGS[1], kind) for kind in ("missing", "cut", "changed"))],
+)
+def test_the_checkpoint_before_a_damaged_one_is_restored(
+    folder: ModelFolder, ending: str, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(folder).saved(1)
+    before = training.variables()
+    training.saved(2)
+    path = folder.path / f"model.ckpt-2.{ending}"
+    content, middle = path.read_bytes(), path.stat().st_size // 2
+    if damage == "missing":
+        path.unlink()
+    else:
+        changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"empty": b"", "cut": content[:middle], "changed": changed}[damage])
+    if (ending, damage) != (ENDINGS[1], "changed"):  # the changed byte is not of a weight
+        name = str(folder.path / "model.ckpt-2")
+        assert name in user_error(folder.model, name) and name in user_error(average_checkpoints, folder, 2)
+    resumed = Training(folder, seed=2)
+    assert resumed.checkpoints.restore() == 1
+    assert same(resumed.variables(), before)
+    assert str(folder.path / "model.ckpt-2: damaged") in capfd.readouterr().err
+    assert numbers(folder) == [1] and listed(folder.path) == ["1"]
+    resumed.saved(2)
+    assert Training(folder, seed=3).checkpoints.restore() == 2
+
+
+def test_nothing_is_restored_if_all_checkpoints_are_damaged(folder: ModelFolder) -> None:
+    Training(folder).saved(1, 2)
+    for path in folder.path.glob("model.ckpt-*.data-*"):
+        path.write_bytes(b"")
+    assert "all 2 checkpoints are damaged" in user_error(Training(folder).checkpoints.restore)
+    assert numbers(folder) == [1, 2]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_unreadable_checkpoint_is_not_called_damaged(folder: ModelFolder, ending: str) -> None:
+    Training(folder).saved(1, 2)
+    path = folder.path / f"model.ckpt-2.{ending}"
+    path.unlink()
+    path.mkdir()  # as on a failing disk, the path exists but cannot be read
+    assert user_error(Training(folder).checkpoints.restore).startswith(f"{path}: cannot be read (")
+    assert numbers(folder) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,9]"),
+        tf.errors.InternalError(None, None, "Failed copying input tensor: Dst tensor is not initialized."),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_in_memory_is_not_called_damaged(
+    error: tf.errors.OpError, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Training(folder).saved(1, 2)
+    before, resumed = contents(folder.path), Training(folder)
+
+    def read(checkpoint: Any, path: str) -> None:
+        raise error
+
+    monkeypatch.setattr(tf.train.Checkpoint, "read", read)
+    with pytest.raises(type(error)):
+        resumed.checkpoints.restore()
+    assert contents(folder.path) == before
+
+
+@pytest.mark.parametrize("name", [*(f"model.ckpt-{step}.{ending}" for step in (2, 3) for ending in ENDINGS), "state"])
+def test_a_kill_while_a_checkpoint_is_saved_leaves_a_complete_one(
+    folder: ModelFolder, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill comes just before a file gets its name, of a new checkpoint or of one that is written again."""
+    training = Training(folder).saved(1)
+    states = {1: training.variables()}
+    training.saved(2)
+    states[2] = training.variables()
+    step = 2 if "-2." in name else 3
+    replace = os.replace  # Path.replace calls it, too
+
+    def killed(source: Any, target: Any) -> None:
+        if Path(target).name == ("checkpoint" if name == "state" else name):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    training.draw(3)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "replace", killed)
+        training.checkpoints.save(step)
+    complete = 3 if name == "state" else step - 1
+    states[3] = training.variables()
+    assert numbers(folder)[-1] == complete
+    (folder.path / ".unfinished").mkdir(exist_ok=True)
+    (folder.path / ".unfinished/model.ckpt-3_temp").write_text("as a kill leaves it")
+    resumed = Training(folder, seed=2)
+    assert resumed.checkpoints.restore() == complete
+    assert same(resumed.variables(), states[complete])
+    resumed.saved(4)
+    assert not (folder.path / ".unfinished").exists()
+    names = {path.name.partition(".data")[0].removesuffix(".index") for path in folder.path.glob("model.ckpt*")}
+    assert names == {f"model.ckpt-{number}" for number in numbers(folder)}  # no data file without an index file
+
+
+def test_a_changed_byte_is_never_read_as_if_correct(folder: ModelFolder) -> None:
+    Training(folder).saved(1)
+    name = folder.checkpoint()
+    exact = read_checkpoint(name)
+    random = np.random.default_rng(0)
+    for ending in ENDINGS:
+        path = Path(f"{name}.{ending}")
+        content = path.read_bytes()
+        for place in random.integers(0, len(content), 40):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+            try:
+                read = read_checkpoint(name)
+            except UserError:
+                continue
+            assert same(read.weights, exact.weights)
+            assert (read.step, read.vocabulary_fingerprint) == (exact.step, exact.vocabulary_fingerprint)
+        path.write_bytes(content)
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
+    training = Training(folder).saved(2, 100)
+    before = contents(folder.path)
+    with largest_file(4096):
+        message = user_error(training.checkpoints.save, 10)
+        assert "cannot be written" in user_error(average_checkpoints, folder, 2)
+    assert "checkpoint 10 cannot be written" in message and "{{" not in message and "[Op" not in message
+    assert contents(folder.path) == before
+    assert step_of(folder.checkpoint()) == 100
+    training.saved(101)
+    assert Training(folder, seed=2).checkpoints.restore() == 101
