@@ -14,9 +14,9 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.console.progress import say
-from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
+from t2t_repro.tensor2tensor.data import open_data
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("output_dir", "", "the model folder that t2t-trainer made", flag_values=FLAGS)
@@ -73,7 +73,7 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
         directory = data_dir or folder.origin.data_dir
         if not directory:
             raise UserError(f"{folder.path} does not name the data of its training")
-        data = load_data(directory, folder.problem.name)
+        data = open_data(directory, folder.problem.name)
         if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
             raise UserError(f"{directory}: its data has another vocabulary than {folder.path}; use the training's data")
         return data.records["dev"]

@@ -2,8 +2,8 @@
 
     t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
 
-Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. If a run ends early, the same command
-resumes it. Finished data is kept: to replace it, add --overwrite. If training will start from another model's weights
+Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. A run that ends early leaves no data.
+Finished data is kept: to replace it, add --overwrite. If training will start from another model's weights
 (--warm_start_from), pass that model's vocabulary with --vocab_file.
 """
 

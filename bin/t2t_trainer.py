@@ -24,12 +24,13 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, has_data, has_only_t2t_data, load_data
+from t2t_repro.data.dataset import Data, has_data
 from t2t_repro.data.description import datagen_command, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, overrides
 from t2t_repro.hparam_checks import check_schedule
+from t2t_repro.tensor2tensor import data as t2t_data
 from t2t_repro.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -115,10 +116,11 @@ def open_data(values: flags.FlagValues) -> Data:
     Raises:
         UserError: the data is missing or damaged, or was made with settings other than those in the flags.
     """
-    if values.generate_data or not has_data(values.data_dir, values.problem):
+    has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
+    if values.generate_data or not (has_t2t_data or has_data(values.data_dir, values.problem)):
         problem = program.problem(values)
         tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
-        if values.generate_data and has_only_t2t_data(values.data_dir, values.problem):
+        if has_t2t_data:
             raise UserError(
                 f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which this flag would "
                 "replace; omit the flag to train on that data, or run t2t-datagen --overwrite"
@@ -132,7 +134,7 @@ def open_data(values: flags.FlagValues) -> Data:
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
-    data = load_data(values.data_dir, values.problem)
+    data = t2t_data.open_data(values.data_dir, values.problem)
     for name, value in program.problem_settings(values).items():
         data_value = getattr(data.problem.settings, name)
         if data_value != value:

@@ -1,35 +1,47 @@
 """Implements t2t-datagen: turns a problem's text into a vocabulary, shards, test sets, a summary and a description.
 
-A run reads the text twice: first to check it, count pairs and learn the vocabulary, then to write the shards. If the
-run ends early for any reason, the next run keeps the finished shards and writes only the missing ones. Finished data is
-kept unless the user gives --overwrite.
+A run reads the text twice: first to check it, count pairs and learn the vocabulary, then to write the shards. All files
+appear together at the end. Finished data is kept unless the user gives --overwrite.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import hashlib
+import itertools
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from t2t_repro.console.progress import progress, say
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
-from t2t_repro.data import job as jobs
-from t2t_repro.data import shard_writing, summary, test_set_files
+from t2t_repro.data import encoding, records, summary, test_set_files
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.description import SPLITS, Description
-from t2t_repro.data.job import Job, Options
-from t2t_repro.data.resume_state import ResumeState
-from t2t_repro.data.shard_writing import TextChangedError
+from t2t_repro.data.job import (
+    Job,
+    Options,
+    prepare,
+    refuse_other_settings,
+    refuse_to_overwrite_sources,
+    refuse_to_replace,
+)
+from t2t_repro.data.records import Records
 from t2t_repro.data.text_check import TextCheck
+from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.problem import Problem, is_label
+
+FEW_PAIRS = 50_000
+"""Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
 
 def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options: Options | None = None) -> Description:
@@ -45,41 +57,38 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
     Raises:
         UserError: if a source is missing, damaged or also an output, a split is empty, the disk is full, the vocabulary
             file is not a vocabulary with the problem's symbols, a process that encodes died, another run is using the
-            data directory, other users can write to `tmp_dir`, or the run would replace other data without
-            `options.overwrite`. Finished shards stay, and the next run resumes. If the text changed during the run, no
-            shards stay.
+            data directory, other users can write to `tmp_dir`, the text changed during the run, or the run would
+            replace other data without `options.overwrite`. The data directory stays as it was.
     """
     problem.check()
-    job = jobs.prepare(problem, Path(data_dir), tmp_dir, options or Options())
-    jobs.refuse_other_settings(job)
-    jobs.refuse_to_overwrite_sources(job)
+    job = prepare(problem, Path(data_dir), tmp_dir, options or Options())
+    refuse_other_settings(job)
+    refuse_to_overwrite_sources(job)
     if not problem.is_self_contained:
         make_private(tmp_dir)
-    with jobs.only_run(job.data_dir):
-        return _generate(job)
+    with unfinished_folder(job.data_dir) as folder:
+        text = _read_all(job)
+        return _finished(job, text) or _generate(job, text, folder)
 
 
-def _generate(job: Job) -> Description:
-    text = _read_all(job)
-    if finished := _finished(job, text):
-        finished = _relabelled(job, finished)
-        if job.problem.test_sets:
-            test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
-        say(f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it again")
-        return finished
-    vocab, state = _resume_or_start(job, text)
-    try:
-        shard_writing.write_shards(job, text.cleaning, vocab, state)
-    except TextChangedError:  # Nobody knows which shards hold the earlier text and which hold the later text.
-        jobs.delete_output(job)
-        raise
+def _generate(job: Job, text: Text, folder: Path) -> Description:
+    """Writes all files to `folder`, and then moves them to the data directory."""
+    vocabulary = _vocabulary(job, text)
+    vocabulary.save(folder / job.vocabulary_name)
+    if job.source_vocabulary_name:
+        vocabulary.sources.save(folder / job.source_vocabulary_name)
+    counts = _write_shards(job, text.cleaning, vocabulary, folder)
     if job.problem.test_sets:
-        test_set_files.write(job.problem, job.data_dir, job.tmp_dir)
-    figures = summary.summarize(job.data_dir, job.name, text.cleaning, state.counts(), vocab)
-    description = _describe(job, text, vocab, state)
-    description.save(job.description_path)
-    summary.save(job.data_dir, job.name, figures)
-    job.state_path.unlink()
+        test_set_files.write(job.problem, folder, job.tmp_dir)
+    shards = {split: Records(records.find_shards(folder, job.name, split)) for split in SPLITS}
+    figures = summary.summarize(shards, text.cleaning, counts, vocabulary)
+    summary.save(folder, job.name, figures, job.data_dir)
+    description = _describe(job, text, vocabulary, shards)
+    description.save(folder / job.description_path.name)
+    if job.options.overwrite or not job.problem.test_sets:
+        # Old test sets may not belong to the new settings. A problem without test sets uses a copy of its dev split.
+        test_set_files.delete(job.problem, job.data_dir)
+    put_in_place(folder, job.name)
     for line in (*summary.lines(figures), f"data: {job.data_dir}"):
         say(line)
     return description
@@ -152,24 +161,36 @@ def _fingerprint(job: Job, text: Text) -> str:
 
 
 def _finished(job: Job, text: Text) -> Description | None:
-    """Returns the description of the finished data if it is undamaged and equals what this run would write, or None."""
-    if job.options.overwrite or job.state_path.exists():
+    """Returns the description of the data in the directory if it is what this run would write and undamaged, or None.
+
+    Writes missing test sets.
+
+    Raises:
+        UserError: if the directory has other data of the problem, and the user did not give --overwrite.
+    """
+    if job.options.overwrite:
         return None
-    with suppress(UserError):
-        description = Description.load(job.description_path)
-        has_vocabulary = _saved_vocabulary(job).fingerprint == description.vocabulary_fingerprint
-        state = _state_of(description)
-        if has_vocabulary and state.fingerprint == text.fingerprint:
-            if not shard_writing.missing_shards(job, text.cleaning, state):
-                return description
-            say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; writing them again")
-    return None
+    description = job.existing_description()
+    if not description or description.source_fingerprint != text.fingerprint:
+        refuse_to_replace(job)
+        return None
+    if not _is_intact(job, description):
+        say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the data again")
+        return None
+    description = _relabelled(job, description)
+    if job.problem.test_sets:
+        test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
+    say(f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it again")
+    return description
 
 
-def _saved_vocabulary(job: Job) -> Vocabulary:
-    """Returns the vocabulary in the data directory. Raises UserError if it is missing or damaged."""
-    sources = job.source_vocabulary_path
-    return load_vocabularies(job.data_dir, job.vocabulary_path.name, sources.name if sources else "")
+def _is_intact(job: Job, description: Description) -> bool:
+    try:
+        vocabulary = load_vocabularies(job.data_dir, job.vocabulary_name, job.source_vocabulary_name)
+        shards = {split: Records(records.find_shards(job.data_dir, job.name, split)) for split in SPLITS}
+        return _data_fingerprint(vocabulary, shards) == description.fingerprint
+    except UserError:  # a file is missing or damaged
+        return False
 
 
 def _relabelled(job: Job, description: Description) -> Description:
@@ -188,89 +209,100 @@ def _relabelled(job: Job, description: Description) -> Description:
     return description
 
 
-def _state_of(description: Description) -> ResumeState:
-    """Returns the state of the run that wrote a description. A run resumed from it replaces only damaged shards."""
-    return ResumeState(
-        description.source_fingerprint,
-        description.vocabulary_fingerprint,
-        description.shards,
-        description.vocabulary_given,
-    )
-
-
-def _resume_or_start(job: Job, text: Text) -> tuple[Vocabulary, ResumeState]:
-    """Returns the vocabulary and the state of the earlier run in the data directory, or of a new run.
-
-    A run with the same text, settings and user vocabulary resumes. Otherwise this function deletes the existing shards,
-    saves the vocabulary, and starts a new run.
-
-    Raises:
-        UserError: if this would delete shards and the user did not give --overwrite.
-    """
-    jobs.delete_temporary_files(job)
-    sample, text.sample = text.sample, []  # Lets Python free the large sample when this function returns.
-    state = _earlier_state(job, text)
-    if state is None:
-        jobs.refuse_to_replace(job)
-    vocab = _vocabulary(job, sample, state)
-    if state is None or state.vocabulary_fingerprint != vocab.fingerprint:
-        # A vocabulary that was lost and learned again can differ if the SentencePiece library was updated.
-        jobs.refuse_to_replace(job)
-        jobs.start_over(job)
-        state = ResumeState(text.fingerprint, vocab.fingerprint, {}, vocabulary_given=job.user_vocabulary is not None)
-    elif state.shards:
-        say(f"resuming after {len(state.shards):,} finished shards")
-    for path, part in ((job.vocabulary_path, vocab), (job.source_vocabulary_path, vocab.sources)):
-        if path and not (path.is_file() and path.read_bytes() == part.model):
-            part.save(path)
-    state.save(job.state_path)
-    job.description_path.unlink(missing_ok=True)
-    return vocab, state
-
-
-def _earlier_state(job: Job, text: Text) -> ResumeState | None:
-    """Returns the state of an unfinished or damaged earlier run with the same text, settings and user vocabulary."""
-    with suppress(UserError):
-        state = ResumeState.load(job.state_path)
-        if state.fingerprint == text.fingerprint:
-            return state
-    if not job.options.overwrite:
-        with suppress(UserError):
-            state = _state_of(Description.load(job.description_path))
-            if state.fingerprint == text.fingerprint:
-                return state
-    return None
-
-
-def _vocabulary(job: Job, sample: list[str], state: ResumeState | None) -> Vocabulary:
-    """Returns the user's vocabulary, or else that of the earlier run (`state`), or else learns one from `sample`."""
+def _vocabulary(job: Job, text: Text) -> Vocabulary:
+    """Returns the user's vocabulary, or learns one from the sample, which is then deleted because it is large."""
     if job.user_vocabulary:
         return job.user_vocabulary
-    with suppress(UserError):
-        vocab = _saved_vocabulary(job)
-        if state and vocab.fingerprint == state.vocabulary_fingerprint:
-            return vocab
+    sample, text.sample = text.sample, []
     say(f"learning a vocabulary from {len(sample):,} texts")
     return sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
 
 
-def _describe(job: Job, text: Text, vocab: Vocabulary, state: ResumeState) -> Description:
-    digest = hashlib.sha256(vocab.model)
-    if vocab.separate_source_size:
-        digest.update(vocab.sources.model)
-    sources = job.source_vocabulary_path
-    for shard in state.shards.values():
-        digest.update(bytes.fromhex(shard["sha256"]))
+def _write_shards(job: Job, cleaning: dict[str, Cleaning], vocabulary: Vocabulary, folder: Path) -> Counter[str]:
+    """Reads all text again, and writes the shards.
+
+    Args:
+        cleaning: selects the pairs of each split. Its `first_pass` has ended.
+        vocabulary: encodes the text.
+        folder: where to write.
+
+    Returns:
+        The counts of all pairs, see `encoding.Encoded`.
+
+    Raises:
+        UserError: if the text is not the same as in the first pass.
+    """
+    counts = Counter[str]()
+    sizes = {split: _shard_sizes(job, split, cleaning[split].pairs_kept) for split in cleaning}
+    processes = job.options.num_concurrent_processes
+    if not processes:
+        processes = 1 if sum(map(sum, sizes.values())) < FEW_PAIRS else len(os.sched_getaffinity(0))
+    # A single call encodes the portions of all shards, so that no process is idle between two shards.
+    portions = _portions(job, cleaning, sizes)
+    with contextlib.closing(encoding.encode(portions, vocabulary, processes)) as encoded:
+        for split, split_sizes in sizes.items():
+            for shard, size in enumerate(split_sizes):
+                path = records.shard_path(folder, job.name, split, shard, len(split_sizes))
+                shard_portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
+                records.write_chunks(path, _counted(shard_portions, counts))
+        _exhaust(encoded)  # Read to the end of the text, so that `Cleaning.next_pass` compares it.
+    return counts
+
+
+def _shard_sizes(job: Job, split: str, pairs: int) -> list[int]:
+    """Returns the number of pairs in each shard of a split. The numbers differ by at most one."""
+    shards = min(job.problem.num_train_shards, pairs) if split == "train" else 1
+    return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
+
+
+def _portions(job: Job, cleaning: dict[str, Cleaning], sizes: dict[str, list[int]]) -> Iterator[encoding.Portion]:
+    """Yields the text of all shards. Raises UserError if the text is not the same as in the first pass."""
+    for split, split_cleaning in cleaning.items():
+        error = UserError(
+            f"problem {job.name}: its {split} text changed while it was read; run t2t-datagen again, or if the problem "
+            "is your own, let generate yield the same pairs on each call"
+        )
+        kept_pairs = split_cleaning.next_pass(job.problem.generate(split, job.tmp_dir), error)
+        pairs = progress(kept_pairs, split, split_cleaning.pairs_kept, "pairs")
+        for size in sizes[split]:
+            yield from encoding.portions(itertools.islice(pairs, size))
+        _exhaust(pairs)
+
+
+def _counted(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
+    """Yields the chunks of encoded portions, and adds their counts to `counts`."""
+    for portion in encoded:
+        counts += portion.counts
+        yield portion.chunk
+
+
+def _exhaust(items: Iterable[object]) -> None:
+    collections.deque(items, maxlen=0)
+
+
+def _data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records]) -> str:
+    """Returns twelve hex digits that identify the vocabulary and all records."""
+    digest = hashlib.sha256(vocabulary.model)
+    if vocabulary.separate_source_size:
+        digest.update(vocabulary.sources.model)
+    for split in SPLITS:
+        for path in shards[split].paths:
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+def _describe(job: Job, text: Text, vocabulary: Vocabulary, shards: dict[str, Records]) -> Description:
     return Description(
         problem=job.name,
         settings=dataclasses.asdict(job.settings),
-        vocabulary=job.vocabulary_path.name,
-        vocabulary_fingerprint=vocab.fingerprint,
-        fingerprint=digest.hexdigest()[:12],
+        vocabulary=job.vocabulary_name,
+        vocabulary_fingerprint=vocabulary.fingerprint,
+        fingerprint=_data_fingerprint(vocabulary, shards),
         pairs={split: cleaning.pairs_kept for split, cleaning in text.cleaning.items()},
         dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},
         vocabulary_given=job.user_vocabulary is not None,
         source_fingerprint=text.fingerprint,
-        shards=state.shards,
-        source_vocabulary=sources.name if sources else "",
+        shards={split: split_shards.index_fingerprint for split, split_shards in shards.items()},
+        source_vocabulary=job.source_vocabulary_name,
     )

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from t2t_repro import registry
 from t2t_repro.data import summary
-from t2t_repro.data.resume_state import check_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
@@ -44,15 +43,14 @@ class Description(JsonFile):
     vocabulary_given: bool = False
     """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
     source_fingerprint: str = ""
-    """Hash of the text, the settings and the user's vocabulary. Empty if an older t2t-datagen made the data."""
+    """Hash of the text, the settings and the user's vocabulary."""
     shards: dict = field(default_factory=dict)
-    """Facts about each shard, by file name, as in `ResumeState`. Empty if an older t2t-datagen made the data."""
+    """For each split, `Records.index_fingerprint` of its shards."""
     source_vocabulary: str = ""
     """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
 
     def __post_init__(self) -> None:
-        """Raises UserError if `shards`, `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
-        check_shards(self.shards)
+        """Raises UserError if `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
         if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in SPLITS):
             raise UserError(
                 f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"

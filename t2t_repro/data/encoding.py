@@ -34,10 +34,6 @@ def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
     return iter(lambda: list(itertools.islice(texts, PORTION_PAIRS)), [])
 
 
-class WorkerLostError(UserError):
-    """Raised if one of the processes that encode text has died."""
-
-
 class Encoded(NamedTuple):
     """Result of encoding a portion (a list of text pairs)."""
 
@@ -57,7 +53,7 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
         processes: number of processes that encode. If it is 1, the calling process encodes.
 
     Raises:
-        WorkerLostError: if one of the processes died.
+        UserError: if one of the processes died.
     """
     if processes == 1:
         _load(vocabulary)
@@ -74,10 +70,10 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool:
-        raise WorkerLostError(
-            "a process that encoded text died, probably for lack of memory; finished shards are kept: run "
-            f"t2t-datagen again with --num_concurrent_processes={max(1, processes // 2)} (in a script, "
-            'call it under if __name__ == "__main__")'
+        raise UserError(
+            "a process that encoded text died, probably for lack of memory; run t2t-datagen again with "
+            f"--num_concurrent_processes={max(1, processes // 2)} (in a script, call it under if __name__ == "
+            '"__main__")'
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,31 +1,23 @@
-"""The job of a run of t2t-datagen: its arguments, and the checks and deletions of files in its data directory."""
+"""The job of a run of t2t-datagen: its arguments, and the checks that protect existing files."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.description import SPLITS, Description, description_path
-from t2t_repro.data.resume_state import ResumeState, state_path
-from t2t_repro.data.vocabularies.kinds import SUFFIXES, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.files.locks import locked
 from t2t_repro.files.output_files import Input, refuse_overwriting
 from t2t_repro.problem import Problem, is_label
-from t2t_repro.tensor2tensor.data import existing_vocabulary
-
-LOCK = ".datagen.lock"
-"""Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
 
 
 @dataclass(frozen=True)
@@ -65,29 +57,28 @@ class Job:
         return description_path(self.data_dir, self.name)
 
     @property
-    def state_path(self) -> Path:
-        return state_path(self.data_dir, self.name)
-
-    @property
-    def vocabulary_path(self) -> Path:
+    def vocabulary_name(self) -> str:
+        """File name of the vocabulary of the targets."""
         suffix = (self.user_vocabulary or SentencePieceVocabulary).suffix
-        return self.data_dir / f"vocab.{self.name}.{self.settings.vocab_size}{suffix}"
+        return f"vocab.{self.name}.{self.settings.vocab_size}{suffix}"
 
     @property
-    def source_vocabulary_path(self) -> Path | None:
-        """Path of the vocabulary of the sources; None if sources and targets have the same vocabulary."""
+    def source_vocabulary_name(self) -> str:
+        """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
         if not self.user_vocabulary or not (source_size := self.user_vocabulary.separate_source_size):
-            return None
-        return self.data_dir / f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
+            return ""
+        return f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
 
     def data_settings(self) -> dict[str, Any]:
         """Returns the settings that change the shards or the vocabulary, by name."""
         fields = dataclasses.fields(self.settings)
         return {field.name: getattr(self.settings, field.name) for field in fields if not is_label(field)}
 
-    def shard_files(self) -> list[Path]:
-        """Returns the paths of the existing shards and their indexes."""
-        return [path for split in SPLITS for path in records.find_files(self.data_dir, self.name, split)]
+    def existing_description(self) -> Description | None:
+        """Returns the description in the data directory; None if it is missing or damaged."""
+        with suppress(UserError):
+            return Description.load(self.description_path)
+        return None
 
 
 def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) -> Job:
@@ -113,7 +104,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
                 f"problem {problem.name}, for example {missing[0]}; use a vocabulary that was learned with these "
                 "symbols"
             )
-    elif user_vocabulary := existing_vocabulary(data_dir, problem):
+    elif user_vocabulary := _vocabulary_of_problem(problem, data_dir):
         sources, targets = (data_dir / name for name in problem.t2t_vocabularies)
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
         default_size = type(problem)({}).settings.vocab_size
@@ -125,7 +116,8 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     if user_vocabulary:
         settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
     job = Job(problem, settings, data_dir, tmp_dir, options, user_vocabulary)
-    if not user_vocabulary and _has_user_vocabulary(job):
+    description = job.existing_description()
+    if description and description.vocabulary_given and not user_vocabulary:
         raise UserError(
             f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; run t2t-datagen with that "
             "--vocab_file to keep it, or choose another --data_dir to learn one"
@@ -133,14 +125,17 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     return job
 
 
-def _has_user_vocabulary(job: Job) -> bool:
-    """Returns True if --vocab_file was used for the problem's finished or unfinished data in the data directory."""
-    with suppress(UserError):
-        if Description.load(job.description_path).vocabulary_given:
-            return True
-    with suppress(UserError):
-        return ResumeState.load(job.state_path).vocabulary_given
-    return False
+def _vocabulary_of_problem(problem: Problem, data_dir: Path) -> Vocabulary | None:
+    """Returns the vocabulary in the data directory under the names that the problem gives, as tensor2tensor uses it.
+
+    Returns None if t2t-datagen must learn a vocabulary.
+
+    Raises UserError if the problem needs such a file, which is missing or damaged.
+    """
+    sources, targets = problem.t2t_vocabularies
+    if problem.learns_vocabulary and not all(name and (data_dir / name).is_file() for name in (sources, targets)):
+        return None
+    return load_vocabularies(data_dir, targets, sources)
 
 
 def source_files(problem: Problem) -> list[Input]:
@@ -164,35 +159,17 @@ def source_files(problem: Problem) -> list[Input]:
 
 def refuse_to_overwrite_sources(job: Job) -> None:
     """Raises UserError if a file from which the problem reads its text is one that the run writes or deletes."""
+    targets, sources = job.data_dir / job.vocabulary_name, job.data_dir / job.source_vocabulary_name
     outputs = [
-        *job.shard_files(),
-        *(job.description_path, job.state_path, job.vocabulary_path, job.data_dir / summary.FILE_NAME),
-        *filter(None, [job.source_vocabulary_path]),
+        *(path for split in SPLITS for path in records.find_files(job.data_dir, job.name, split)),
+        *(job.description_path, job.data_dir / summary.FILE_NAME, targets, sources),
         *test_set_files.all_paths(job.problem, job.data_dir),
     ]
     refuse_overwriting("--data_dir", outputs, source_files(job.problem))
-    if job.source_vocabulary_path:
-        sources, targets = job.options.source_vocab_file, job.options.vocab_file
-        refuse_overwriting("--data_dir", [job.vocabulary_path], [("the vocabulary of the sources", sources)])
-        refuse_overwriting("--data_dir", [job.source_vocabulary_path], [("the vocabulary of the targets", targets)])
-
-
-@contextmanager
-def only_run(data_dir: Path) -> Iterator[None]:
-    """Returns a context in which no other t2t-datagen writes to a data directory. Creates the directory if necessary.
-
-    Raises:
-        UserError: if another t2t-datagen is using it, or the directory cannot be written.
-    """
-    is_new = not data_dir.exists()
-    refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
-    try:
-        with locked(data_dir / LOCK, refusal, "choose another --data_dir", delete=True):
-            yield
-    finally:
-        if is_new:
-            with suppress(OSError):  # rmdir fails if the folder has files.
-                data_dir.rmdir()
+    if job.source_vocabulary_name:
+        options = job.options
+        refuse_overwriting("--data_dir", [targets], [("the vocabulary of the sources", options.source_vocab_file)])
+        refuse_overwriting("--data_dir", [sources], [("the vocabulary of the targets", options.vocab_file)])
 
 
 def refuse_other_settings(job: Job) -> None:
@@ -200,11 +177,8 @@ def refuse_other_settings(job: Job) -> None:
 
     Does nothing if the user gave --overwrite.
     """
-    if job.options.overwrite:
-        return
-    try:
-        description = Description.load(job.description_path)
-    except UserError:
+    description = job.existing_description()
+    if job.options.overwrite or not description:
         return
     for name, value in job.data_settings().items():
         old_value = description.settings.get(name, value)
@@ -213,16 +187,13 @@ def refuse_other_settings(job: Job) -> None:
 
 
 def refuse_to_replace(job: Job) -> None:
-    """Raises UserError if the data directory has shards of the problem that the run would delete.
+    """Raises UserError if the data directory has shards or a description of the problem.
 
     Does nothing if the user gave --overwrite.
     """
-    if job.options.overwrite or not (files := job.shard_files()):
-        return
-    if job.description_path.exists():
-        raise _refusal(job, "that was made from another text, with another vocabulary or by an older version")
-    shards = sum(path.suffix != ".index" for path in files)
-    raise _refusal(job, f"(shards: {shards:,}) that this run cannot resume: its text, settings or vocabulary differ")
+    has_files = any(records.find_files(job.data_dir, job.name, split) for split in SPLITS)
+    if not job.options.overwrite and (has_files or job.description_path.exists()):
+        raise _refusal(job, "that was made from another text, with another vocabulary or by another program")
 
 
 def _refusal(job: Job, reason: str) -> UserError:
@@ -230,44 +201,3 @@ def _refusal(job: Job, reason: str) -> UserError:
         f"{job.data_dir}: holds data of problem {job.name} {reason}; run t2t-datagen with --overwrite to replace that "
         "data, or give another --data_dir to keep it"
     )
-
-
-def start_over(job: Job) -> None:
-    """Deletes the description and shards that earlier runs wrote for the problem.
-
-    Also deletes the test sets' files if the user gave --overwrite, because they may not belong to the new settings. The
-    copy of the dev split, which is the test set of a problem that defines none, is always deleted.
-    """
-    job.description_path.unlink(missing_ok=True)
-    for path in job.shard_files():
-        path.unlink()
-    if job.options.overwrite or not job.problem.test_sets:
-        test_set_files.delete(job.problem, job.data_dir)
-
-
-def delete_output(job: Job) -> None:
-    """Deletes all data of the problem, except the user's vocabulary files if they lie in the data directory."""
-    start_over(job)
-    user_files = {Path(file).resolve() for file in (job.options.vocab_file, job.options.source_vocab_file) if file}
-    for path in (job.vocabulary_path, job.source_vocabulary_path, job.state_path):
-        if path and path.resolve() not in user_files:
-            path.unlink(missing_ok=True)
-
-
-def delete_temporary_files(job: Job) -> None:
-    """Deletes the temporary files that a killed run of t2t-datagen left behind.
-
-    `whole_file` names a temporary file ".NAME.RANDOM", from the final file's name and eight random characters.
-    """
-    number = r"\d{5}"
-    names = [
-        rf"{re.escape(job.name)}-(train|dev)-{number}-of-{number}(\.index)?",
-        rf"vocab\.{re.escape(job.name)}\.\d+(\.source)?({'|'.join(map(re.escape, SUFFIXES))})",
-        *(re.escape(path.name) for path in (job.description_path, job.state_path)),
-        *(re.escape(path.name) for path in test_set_files.all_paths(job.problem, job.data_dir)),
-        re.escape(summary.FILE_NAME),
-    ]
-    temporary = re.compile(rf"\.({'|'.join(names)})\.[a-z0-9_]{{8}}")
-    for path in job.data_dir.iterdir():
-        if temporary.fullmatch(path.name) and path.is_file():
-            path.unlink(missing_ok=True)

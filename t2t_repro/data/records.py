@@ -13,7 +13,7 @@ import hashlib
 import math
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,8 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     return b"".join(parts), np.array(rows, INDEX)
 
 
-def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.ndarray:
-    """Writes chunks as a shard, and writes the shard's index. Returns the index.
-
-    Args:
-        digest: hashlib object to update with the bytes of the shard, or None.
+def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
+    """Writes chunks as a shard, and writes the shard's index.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written. No partial file is left.
@@ -95,14 +92,10 @@ def write_chunks(path: Path, chunks: Iterable[Chunk], digest: Any = None) -> np.
     with whole_file(path) as file:
         for contents, index in chunks:
             file.write(contents)
-            if digest is not None:
-                digest.update(contents)
             index["offset"] += offset
             rows.append(index)
             offset += len(contents)
-    index = np.concatenate(rows)
-    _save_index(path, index)
-    return index
+    _save_index(path, np.concatenate(rows))
 
 
 def _masked_crc(data: bytes) -> bytes:
@@ -113,11 +106,6 @@ def _masked_crc(data: bytes) -> bytes:
 def index_path(path: Path) -> Path:
     """Returns the path of a shard's index."""
     return path.with_name(path.name + ".index")
-
-
-def rows_sha256(index: np.ndarray) -> str:
-    """Returns a hash of an index's rows, as hex digits. An index that is rebuilt from its shard has the same hash."""
-    return hashlib.sha256(np.ascontiguousarray(index).view(np.uint8).data).hexdigest()
 
 
 def _save_index(path: Path, index: np.ndarray) -> None:
@@ -262,7 +250,7 @@ class Records:
     def __init__(
         self, paths: list[Path], was_reversed: bool = False, vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31)
     ) -> None:
-        self._paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
+        self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
         self._indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in self._indexes])
         self._contents = list(map(_contents, paths))
@@ -276,15 +264,23 @@ class Records:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def hashes(self) -> Iterator[tuple[Path, str]]:
-        """Yields the path of each shard and the hash of its index (see `rows_sha256`)."""
-        for path, index in zip(self._paths, self._indexes, strict=True):
-            yield path, rows_sha256(index)
+    @property
+    def index_lines(self) -> bytes:
+        """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
+        hashes = [hashlib.sha256(np.ascontiguousarray(index).view(np.uint8).data) for index in self._indexes]
+        return "".join(
+            f"{path.name} {rows.hexdigest()}\n" for path, rows in zip(self.paths, hashes, strict=True)
+        ).encode()
+
+    @property
+    def index_fingerprint(self) -> str:
+        """Hash of the names of the shards and of the sizes and lengths of all records, as hex digits."""
+        return hashlib.sha256(self.index_lines).hexdigest()
 
     def locate(self, number: int) -> tuple[Path, int]:
         """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
         shard = self._shard(number)
-        return self._paths[shard], number - int(self._starts[shard])
+        return self.paths[shard], number - int(self._starts[shard])
 
     def _shard(self, number: int) -> int:
         return int(np.searchsorted(self._starts, number, "right")) - 1
@@ -298,17 +294,17 @@ class Records:
         shard = self._shard(number)
         record = number - int(self._starts[shard])
         row: Any = self._indexes[shard][record]
-        data = _checked(self._paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), record)
+        data = _checked(self.paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), record)
         try:
             source, target = parse(data)
         except ValueError as error:
-            raise _damaged(self._paths[shard], record, error) from None
+            raise _damaged(self.paths[shard], record, error) from None
         if (len(source), len(target)) != (row["source"], row["target"]):
-            raise _damaged(self._paths[shard], record, "its index has other lengths")
+            raise _damaged(self.paths[shard], record, "its index has other lengths")
         sides = (target, source) if self._reversed else (source, target)
         for side, size in zip(sides, self._vocab_sizes, strict=True):
             if side.max(initial=0) >= size:
-                raise _damaged(self._paths[shard], record, f"it has an id above {size - 1}")
+                raise _damaged(self.paths[shard], record, f"it has an id above {size - 1}")
         return sides
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

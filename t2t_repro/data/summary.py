@@ -12,7 +12,7 @@ import numpy as np
 
 from t2t_repro.data import batching
 from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import whole_file
@@ -25,19 +25,20 @@ MAX_TOKENS = 4096
 
 
 def summarize(
-    data_dir: str | Path, problem: str, cleaning: dict[str, Cleaning], counts: Counter[str], vocabulary: Vocabulary
+    shards: dict[str, Records], cleaning: dict[str, Cleaning], counts: Counter[str], vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
     Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary.
 
     Args:
+        shards: the records of each split.
         cleaning: counts of kept and dropped pairs, by split.
         counts: "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all shards.
     """
     splits = {}
     for split, split_cleaning in cleaning.items():
-        lengths = Records(find_shards(data_dir, problem, split)).lengths
+        lengths = shards[split].lengths
         tokens = lengths.sum(axis=1, dtype=np.int64)
         means = tokens / lengths.shape[1]
         splits[split] = {
@@ -71,15 +72,14 @@ def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
     }
 
 
-def save(data_dir: str | Path, problem: str, summary: dict[str, Any]) -> None:
-    """Writes the summary to datagen.json. Keeps the summaries of other problems in that file."""
-    path = Path(data_dir) / FILE_NAME
+def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) -> None:
+    """Writes the summary to datagen.json in `folder`, together with the summaries of other problems in `data_dir`."""
     summaries = None
     with contextlib.suppress(UserError, FileNotFoundError):  # If the file is missing or damaged, write a new one.
-        summaries = parse_json(read_text(path), str(path))
+        summaries = parse_json(read_text(data_dir / FILE_NAME), "")
     if not isinstance(summaries, dict):
         summaries = {}
-    with whole_file(path, "w") as file:
+    with whole_file(folder / FILE_NAME, "w") as file:
         file.write(json.dumps({**summaries, problem: summary}, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -53,7 +53,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
             for side, path in enumerate(paths):
                 with whole_file(path, "w") as file:
                     file.writelines(pair[side] for pair in lines)
-            say(f"test set {name}: {len(lines):,} pairs in {paths[0]} and {paths[1]}")
+            say(f"test set {name}: {len(lines):,} pairs in {paths[0].name} and {paths[1].name}")
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)
     return files

@@ -13,12 +13,10 @@ import pytest
 
 from programs import error, succeed
 from t2t_models import MODELS, NEED_MODELS
-from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.errors import UserError
 from t2t_repro.problems.text_problems import VocabType
 from t2t_repro.problems.translate import TranslateProblem
-from t2t_repro.tensor2tensor.data import describe, load_t2t_records, load_t2t_vocabulary
+from t2t_repro.tensor2tensor.data import load_t2t_data, open_data
 
 PROBLEM = "translate_ende_wmt8k"
 pytestmark = NEED_MODELS
@@ -38,7 +36,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_dev_split_is_the_dev_text(data_dir: Path, is_reversed: bool) -> None:
-    data = load_data(str(data_dir), PROBLEM + ("_rev" if is_reversed else ""))
+    data = open_data(str(data_dir), PROBLEM + ("_rev" if is_reversed else ""))
     assert (data.vocabulary.size, data.description.pairs) == (1014, {"train": 2000, "dev": 500})
     records = data.records["dev"]
     pairs = [tuple(data.vocabulary.decode(records[number])) for number in range(len(records))]
@@ -80,27 +78,20 @@ def test_separate_vocabularies_and_bytes_are_read(
     problem = problem_class(was_reversed=is_reversed)
     for path in (MODELS / "data_dir").glob(f"*{problem.base_name}*"):
         shutil.copy(path, tmp_path / path.name.replace("00000-of-00004", "00000-of-00001"))
-    vocabulary = load_t2t_vocabulary(tmp_path, problem)
+    data = load_t2t_data(str(tmp_path), problem)
+    vocabulary, description = data.vocabulary, data.description
     assert (vocabulary.sources.size, vocabulary.size) == (sizes[::-1] if is_reversed else sizes)
-    records = load_t2t_records(tmp_path, problem, vocabulary)
-    pairs = [records["dev"][number] for number in range(500)]
+    pairs = [data.records["dev"][number] for number in range(500)]
     sides = [
         side.decode(ids) for side, ids in zip((vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True)
     ]
     texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
     assert sorted(zip(*sides, strict=True)) == sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
     names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
-    description = describe(problem, vocabulary, records)
     if sizes[0] != sizes[1]:
         assert [description.source_vocabulary, description.vocabulary] == (names[::-1] if is_reversed else names)
     else:
         assert (description.source_vocabulary, description.vocabulary) == ("", f"vocab.{problem.base_name}.bytes")
-
-
-def test_a_missing_shard_is_named(data_dir: Path) -> None:
-    (data_dir / f"{PROBLEM}-train-00000-of-00001").rename(data_dir / f"{PROBLEM}-train-00000-of-00004")
-    with pytest.raises(UserError, match="train-00001-of-00004: this shard is missing"):
-        load_data(str(data_dir), PROBLEM)
 
 
 def test_a_user_directory_of_tensor2tensor_is_answered() -> None:

@@ -1,4 +1,4 @@
-"""Tests that each of 3,080 damaged or hostile files is either read, or refused with a one-line error."""
+"""Tests that each of 2,880 damaged or hostile files is either read, or refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
-from t2t_repro.data.resume_state import ResumeState
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
@@ -32,7 +31,6 @@ from toys import text_files
 VOCABULARY = "vocab.numbers_ende.512.model"
 OUTPUT = "x.de-00001-of-00002"
 SHARD = "text_files-train-00001-of-00010"
-STATE = ".text_files.unfinished"
 DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)), (8, 1), segments=2)
 
 
@@ -49,13 +47,6 @@ def read_vocabulary(folder: Path) -> None:
     vocabulary = ModelFolder(folder).vocabulary
     vocabulary.pieces(range(vocabulary.size))
     assert len(vocabulary.decode(vocabulary.encode(["the dog \u00fc\u6f22"]))) == 1
-
-
-def read_state(folder: Path) -> None:
-    """Reads the finished shards and the counts in the progress file of an unfinished run of t2t-datagen."""
-    state = ResumeState.load(folder / STATE)
-    state.has(folder / SHARD)
-    state.counts()
 
 
 def read_journal(folder: Path) -> None:
@@ -100,7 +91,6 @@ KINDS = (
     Kind("text_files.json", 400, read_data, damage=json_object),
     Kind(SHARD, 200, read_data, may_change=".index"),  # the index is made again if it does not match the shard
     Kind(f"{SHARD}.index", 200, read_data, is_needed=False),
-    Kind(STATE, 200, read_state, damage=json_object),
     Kind(f"{OUTPUT}.unfinished", 300, read_journal, damage=Damage.json_line),
     Kind("metrics.jsonl", 200, training_results, damage=Damage.json_line, is_needed=False),
     Kind("results.json", 200, read_results, damage=json_object),
@@ -112,13 +102,10 @@ KINDS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Path:
-    """A folder that is a model folder and a data directory, with a journal and with files of an unfinished run."""
+    """A folder that is a model folder and a data directory, with a journal."""
     folder: Path = tmp_path_factory.mktemp("damaged")
     ModelFolder.create(folder, tiny_hparams, tiny_vocabulary, Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1))
     generate_data(text_files(tmp_path_factory.mktemp("text")), folder, "")
-    state = ResumeState("a" * 64, "0123456789ab", {})
-    state.add(folder / SHARD, {"sha256": "0" * 64}, {"text_bytes": 5, "byte_pieces": 1})
-    state.save(folder / STATE)
     with Journal(folder / OUTPUT, "settings", resume=False) as journal:
         for number in range(3):
             journal.add(number, DONE)

@@ -35,7 +35,6 @@ imports only folders of lower levels."""
 RANKS = {folder: rank for rank, folders in enumerate(LEVELS) for folder in folders}
 UNFINISHED: set[tuple[str, str]] = {
     ("convolution_layers", "hparam_checks"),
-    ("data", "tensor2tensor"),
     ("hparam", "convolution_layers"),
     ("hparam", "hparam_checks"),
     ("hparam", "model_hparams"),

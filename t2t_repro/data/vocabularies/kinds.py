@@ -32,11 +32,16 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
     """
     if kind and kind not in KINDS:
         raise unknown("vocabulary kind", kind, KINDS)
+    kind = kind or _kind_of_name(path)
     try:
         model = read_bytes(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such vocabulary; make it with t2t-datagen") from None
-    return KINDS[kind or _kind_of_name(path) or _kind_of_contents(model)](model, str(path))
+        if kind == ByteVocabulary.kind:  # tensor2tensor writes no file for it
+            return ByteVocabulary()
+        raise UserError(
+            f"{path}: no such vocabulary; copy it here, or choose a vocabulary with t2t-datagen --vocab_file"
+        ) from None
+    return KINDS[kind or _kind_of_contents(model)](model, str(path))
 
 
 def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
@@ -51,7 +56,7 @@ def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
         UserError: if a file is missing, unreadable or not a vocabulary.
     """
     vocabulary = load_vocabulary(folder / targets)
-    return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources else vocabulary
+    return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources not in ("", targets) else vocabulary
 
 
 def check_vocabulary_name(name: str) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from programs import error
+from programs import error, refused, run
+from toys import lines, text_files
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,14 @@ def test_missing_data_is_reported_with_the_command_that_makes_it(problem: str, c
     message = error("reproduce", "--row=base", f"--problem={problem}", f"--data_dir={data}", f"--output_dir={model}")
     assert message.endswith(f"; run t2t-datagen {command} --data_dir={data}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_replaces_no_source(tmp_path: Path) -> None:
+    problem = text_files(tmp_path)
+    (tmp_path / "M").mkdir()
+    report = (tmp_path / "b.en").rename(tmp_path / "M" / "report.md")
+    flags = (f"--train={problem.settings.train}", f"--dev={report},{tmp_path}/b.el", "--vocab_size=400")
+    folders = (f"--data_dir={tmp_path}/D", f"--output_dir={tmp_path}/M")
+    result = run("reproduce", "--hparams_set=transformer_tiny", "--problem=text_files", *flags, *folders)
+    refused(result, "report.md is also an input (--dev)")
+    assert report.read_text("utf-8") == "".join(f"{line}\n" for line in lines(5))

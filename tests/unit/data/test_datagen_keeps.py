@@ -1,9 +1,12 @@
-"""Tests that datagen keeps finished data: after a failure, when it is repeated, and while another run is at work."""
+"""Tests which existing files datagen keeps, replaces and refuses to replace, and what an interrupted run leaves."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,19 +15,20 @@ import pytest
 
 from disks import largest_file
 from folders import contents, put
-from t2t_repro.data import datagen, summary, test_set_files
+from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
-from t2t_repro.data.job import LOCK, Options
-from t2t_repro.data.records import Records
-from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.job import Options, source_files
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.unfinished import FOLDER, LOCK
 from t2t_repro.errors import UserError
 from t2t_repro.files.locks import locked
 from t2t_repro.problem import Problem
-from toys import Published, Toy, failure, raise_at, text_files
+from toys import ENGLISH, GREEK, Published, Toy, failure, lines, raise_at, text_files
 
-
-class LibraryError(Exception):
-    """An exception of a library, which is no UserError."""
+OVERWRITE = Options(overwrite=True)
+OTHERS = {".toy_rev-train-00000-of-00001", ".toyota.json", "toy-train.txt", "vocab.toyota.400.model", "toy.notes",
+          "toy.first_full.old", ".toy-train-1.settings", "toyota-train-00000-of-00001"}  # fmt: skip
+"""Files of the user with names that are almost those of the problem's data."""
 
 
 @pytest.fixture(scope="module")
@@ -35,61 +39,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(folder)
 
 
-def fail(*arguments: Any) -> None:
-    raise LibraryError
-
-
-@pytest.mark.parametrize("owner", [test_set_files.write, summary.summarize, summary.save, datagen._describe])
-def test_finished_shards_survive_a_failure_of_any_later_stage(
-    tmp_path: Path, published: dict[str, bytes], owner: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = {"write": test_set_files, "_describe": datagen}.get(owner.__name__, summary)
-    with monkeypatch.context() as patch, pytest.raises(LibraryError):
-        patch.setattr(module, owner.__name__, fail)
-        generate_data(Published(), tmp_path, "")
-    remaining = contents(tmp_path)
-    assert {name for name in published if "-of-" in name or "vocab" in name} < remaining.keys()
-    monkeypatch.setattr(sentencepiece, "train", None)  # Learning the vocabulary again would raise an error.
-    problem = Published()
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("toy-*")}
-    generate_data(problem, tmp_path, "")
-    assert contents(tmp_path) == published
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-
-
-@pytest.mark.parametrize("error", [UserError("line 9 is damaged"), LibraryError()])
-@pytest.mark.parametrize("place", [("train", 20), ("dev", 8)])
-def test_finished_shards_survive_a_source_that_fails_in_the_second_pass(
-    tmp_path: Path, published: dict[str, bytes], error: Exception, place: tuple[str, int]
-) -> None:
-    problem = Published()
-    problem.watch = raise_at(error, place[0], 2, place[1])
-    with pytest.raises(type(error)):
-        generate_data(problem, tmp_path, "")
-    assert (tmp_path / "toy-train-00000-of-00003").exists()
-    generate_data(Published(), tmp_path, "")
-    assert contents(tmp_path) == published
-
-
-@pytest.mark.parametrize("limit", [100, 30_000])
-def test_a_full_disk_is_an_error_after_which_the_run_resumes(tmp_path: Path, limit: int) -> None:
-    with largest_file(limit):
-        message = failure(Toy(2000), tmp_path)
-    assert "cannot be written" in message and str(tmp_path) in message
-    assert not list(tmp_path.glob(".toy-*")), "a partial file is left"
-    generate_data(Toy(2000), tmp_path, "")
-
-
-def test_a_test_set_whose_library_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Locked(Published):
-        def test_set(self, name: str, tmp_dir: str) -> Any:
-            if name == "second":
-                raise LibraryError("cannot lock\nthe file")
-            return super().test_set(name, tmp_dir)
-
-    generate_data(Locked(), tmp_path, "")
-    assert "test set second is not written: LibraryError: cannot lock the file\n" in capsys.readouterr().err
-    assert (tmp_path / "toy.json").exists() and (tmp_path / "toy.first_full.en").exists()
+def times(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 def test_a_repeated_run_reads_the_text_once_and_changes_no_file(
@@ -97,90 +48,157 @@ def test_a_repeated_run_reads_the_text_once_and_changes_no_file(
 ) -> None:
     put(published, tmp_path)
     (tmp_path / "toy.second.en").unlink()  # A missing test set is written.
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    passes = set()
+    before = times(tmp_path)
     problem = Published()
-    problem.watch = lambda split, number, _: passes.add(number)
     generate_data(problem, tmp_path, "")
     assert capsys.readouterr().err.endswith(
         f"{tmp_path}: the data of problem toy is complete; --overwrite generates it again\n"
     )
-    assert contents(tmp_path) == published and passes == {1}
-    del times[tmp_path / "toy.second.el"]
-    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert contents(tmp_path) == published and problem.passes == {"train": 1, "dev": 1}
+    del before["toy.second.el"]
+    assert before.items() <= times(tmp_path).items()
+    generate_data(Published(), tmp_path, "", OVERWRITE)
+    assert contents(tmp_path) == published and times(tmp_path)["toy-dev-00000-of-00001"] > max(before.values())
 
 
-def test_overwrite_generates_finished_data_again(tmp_path: Path, published: dict[str, bytes]) -> None:
-    put(published, tmp_path)
-    path = tmp_path / "toy-dev-00000-of-00001"
-    before = path.stat().st_mtime_ns
-    generate_data(Published(), tmp_path, "", Options(overwrite=True))
-    assert contents(tmp_path) == published and path.stat().st_mtime_ns > before
-
-
-@pytest.mark.parametrize("name", ["toy-train-00001-of-00003", "toy-dev-00000-of-00001.index", "vocab.toy.400.model"])
+@pytest.mark.parametrize("name", ["toy-train-00001-of-00003", "toy-dev-00000-of-00001", "vocab.toy.400.model"])
 @pytest.mark.parametrize("is_missing", [False, True])
-def test_damaged_files_of_finished_data_are_made_again(
+def test_damaged_data_is_generated_again(
     tmp_path: Path, published: dict[str, bytes], name: str, is_missing: bool
 ) -> None:
     put(published, tmp_path)
     if is_missing:
         (tmp_path / name).unlink()
     else:
-        (tmp_path / name).write_bytes(published[name][:-1])
-    before = (tmp_path / "toy-train-00000-of-00003").stat().st_mtime_ns
+        (tmp_path / name).write_bytes(published[name][:-1] + b"!")
     generate_data(Published(), tmp_path, "")
     assert contents(tmp_path) == published
-    assert (tmp_path / "toy-train-00000-of-00003").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda toy: toy.pairs["train"][3].update(targets="άλλο"), id="train"),
+        pytest.param(lambda toy: toy.pairs["train"].reverse(), id="order"),
+        pytest.param(lambda toy: toy.pairs["dev"].pop(), id="dev"),
+        pytest.param(lambda toy: setattr(toy, "settings", Problem.Settings(400, clean_max_words=4)), id="setting"),
+        pytest.param(lambda toy: setattr(toy, "symbols", ("red house",)), id="symbols"),
+        pytest.param(lambda toy: setattr(toy, "num_train_shards", 2), id="shards"),
+    ],
+)
+def test_other_text_or_settings_replace_data_only_with_overwrite(
+    tmp_path: Path, change: Callable[[Toy], None], published: dict[str, bytes]
+) -> None:
+    other = Toy()
+    change(other)
+    put(dict.fromkeys(OTHERS, b"stays"), tmp_path)
+    generate_data(Toy(), tmp_path, "")
+    before = contents(tmp_path)
+    message = failure(other, tmp_path)
+    assert message.startswith(f"{tmp_path}: holds data of problem toy that was made ")
+    assert "; run t2t-datagen with --overwrite to replace that data, or give another --data_dir" in message
+    assert contents(tmp_path) == before
+    generate_data(other, tmp_path, "", OVERWRITE)
+    shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
+    generate_data(other, tmp_path / "fresh", "")
+    new = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert new == contents(tmp_path / "fresh") | dict.fromkeys(OTHERS, b"stays")
 
 
 def test_other_settings_are_refused_before_the_text_is_read(tmp_path: Path, published: dict[str, bytes]) -> None:
     put(published, tmp_path)
     problem = Toy(watch=lambda *place: pytest.fail("read"))
     problem.settings = Problem.Settings(500)
-    assert failure(problem, tmp_path) == (
-        f"{tmp_path}: holds data of problem toy that was made with --vocab_size=400, not 500; run t2t-datagen "
-        "with --overwrite to replace that data, or give another --data_dir to keep it"
-    )
+    assert "that was made with --vocab_size=400, not 500;" in failure(problem, tmp_path)
     assert contents(tmp_path) == published
 
 
-def test_data_without_a_record_of_its_text_is_replaced_only_with_overwrite(
-    tmp_path: Path, published: dict[str, bytes]
-) -> None:
-    description = json.loads(published["toy.json"])
-    del description["source_fingerprint"], description["shards"]
-    old = published | {"toy.json": json.dumps(description).encode()}
-    put(old, tmp_path)
-    assert "by an older version; run t2t-datagen with --overwrite" in failure(Published(), tmp_path)
-    assert contents(tmp_path) == old
-    generate_data(Published(), tmp_path, "", Options(overwrite=True))
+@pytest.mark.parametrize("files", [{"toy-train-00000-of-00001": b"tensor2tensor's"}, {"toy.json": b"{}"}])
+def test_files_of_an_unknown_origin_are_not_deleted(tmp_path: Path, files: dict[str, bytes]) -> None:
+    put(files, tmp_path)
+    assert "by another program; run t2t-datagen with --overwrite" in failure(Toy(), tmp_path)
+    assert contents(tmp_path) == files
+
+
+def test_older_data_survives_an_error_even_with_overwrite(tmp_path: Path, published: dict[str, bytes]) -> None:
+    put(published, tmp_path)
+    for place in (("train", 1, 0), ("train", 2, 49), ("dev", 2, 9)):
+        failure(Toy(watch=raise_at(UserError("no source"), *place)), tmp_path, overwrite=True)
+        assert contents(tmp_path) == published
+    with largest_file(100):
+        assert "cannot be written" in failure(Published(), tmp_path, overwrite=True)
     assert contents(tmp_path) == published
 
 
-def test_shards_of_an_unknown_origin_are_not_deleted(tmp_path: Path) -> None:
-    (tmp_path / "toy-train-00000-of-00001").write_bytes(b"tensor2tensor's")
-    assert "(shards: 1) that this run cannot resume" in failure(Toy(), tmp_path)
-    assert contents(tmp_path) == {"toy-train-00000-of-00001": b"tensor2tensor's"}
+class KilledError(BaseException):
+    """Stands for a signal that ends the run."""
 
 
-def test_a_finished_shard_is_not_kept_if_its_text_differs(tmp_path: Path, published: dict[str, bytes]) -> None:
-    """The text changes in the second pass, and the run fails before its end. Then the user restores the text."""
-    problem = Published()
+def files_until_killed(problem: Toy, folder: Path, files: int) -> bool:
+    """Generates data, but stops before it renames more than `files` files. Returns True if the run finished."""
+    replace = os.replace
 
-    def watch(*place: object) -> None:
-        if place == ("train", 2, 0):
-            problem.pairs["train"][3]["inputs"] = "green"
-        if place == ("train", 2, 40):
-            raise UserError("a.en has 40 lines but a.el has 50")
+    def replace_or_die(*paths: Any) -> None:
+        nonlocal files
+        files -= 1
+        if files < 0:
+            raise KilledError
+        replace(*paths)
 
-    problem.watch = watch
-    failure(problem, tmp_path)
-    assert len(Records([tmp_path / "toy-train-00000-of-00003"])) == 16
-    assert "its train text changed while it was read; run t2t-datagen again" in failure(Published(), tmp_path)
-    assert contents(tmp_path) == {}
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KilledError):
+        patch.setattr(os, "replace", replace_or_die)
+        generate_data(problem, folder, "", OVERWRITE)
+        return True
+    return False
+
+
+def test_a_run_may_be_stopped_before_any_file(tmp_path: Path) -> None:
+    class Small(Published):
+        num_train_shards = 1
+        test_sets = ("second",)
+
+    generate_data(Small(), tmp_path / "unbroken", "")
+    unbroken = contents(tmp_path / "unbroken")
+    # Vocabulary, two shards with their indexes, two files of a test set, summary, description: each is first written
+    # and then moved.
+    count = len(unbroken)
+    assert count == 1 + 2 * 2 + 2 + 1 + 1
+    for files in (0, 3, *range(count, 2 * count)):
+        folder = tmp_path / f"{files}"
+        assert not files_until_killed(Small(), folder, files)
+        assert contents(folder).keys() <= unbroken.keys() - {"toy.json"} - {name for name in unbroken if "-of-" in name}
+        generate_data(Small(), folder, "")
+        assert contents(folder) == unbroken
+    assert files_until_killed(Small(), tmp_path / "last", 2 * count)
+
+
+def test_what_a_killed_run_left_is_deleted(tmp_path: Path, published: dict[str, bytes]) -> None:
+    unfinished = tmp_path / FOLDER
+    unfinished.mkdir()
+    put({"toy-train-00000-of-00003": b"half", ".toy.json.abcd": b"half"}, unfinished)
+    generate_data(Published(), tmp_path, "")
+    assert contents(tmp_path) == published and not unfinished.exists()
+    # The kill came when the run had moved two files.
+    for path in tmp_path.iterdir():
+        path.unlink()
+    unfinished.mkdir()
+    put(published, unfinished)
+    for name in ("toy-train-00000-of-00003", "toy-train-00001-of-00003.index"):
+        (unfinished / name).rename(tmp_path / name)
     generate_data(Published(), tmp_path, "")
     assert contents(tmp_path) == published
+    # The kill came before the run moved a file, so the old data is complete.
+    unfinished.mkdir()
+    put(published, unfinished)
+    before = times(tmp_path)
+    generate_data(Published(), tmp_path, "")
+    assert {name: before[name] for name in published} == times(tmp_path)
+
+
+def test_a_smaller_second_run_deletes_the_old_shards(tmp_path: Path) -> None:
+    generate_data(Toy(50), tmp_path, "")
+    generate_data(Toy(2), tmp_path, "", OVERWRITE)
+    assert [len(Records([path])) for path in find_shards(tmp_path, "toy", "train")] == [1, 1]
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
@@ -193,7 +211,6 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     generate_data(Toy(watch=watch), tmp_path, "")
     assert not (tmp_path / LOCK).exists()
-    generate_data(Toy(), tmp_path, "")
 
 
 def test_a_data_dir_that_cannot_be_created_is_named(tmp_path: Path) -> None:
@@ -217,40 +234,53 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
     assert after == before
 
 
-def test_the_data_directory_may_have_the_name_of_a_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    problem = text_files(tmp_path)
-    problem.settings = dataclasses.replace(problem.settings, languages="en,el")
-    description = generate_data(problem, "el", "")
-    assert generate_data(problem, "el", "") == description
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Writes text.en and text.el, and returns their path without the suffix."""
+    for suffix, words in (("en", ENGLISH), ("el", GREEK)):
+        (tmp_path / f"text.{suffix}").write_text("".join(f"{line}\n" for line in lines(40, words)), "utf-8")
+    return tmp_path / "text"
 
 
-def test_a_file_that_a_default_setting_names_is_not_overwritten(tmp_path: Path) -> None:
-    problem = text_files(tmp_path)
-    source = tmp_path / "text_files-train-00000-of-00001"
-    source.write_text("a text of the user")
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("text_files.dev.inputs", "text_files.dev.targets"),
+        ("text_files-train-00007-of-00010", "copy"),
+        ("copy", "text_files-dev-00000-of-00001.index"),
+        ("copy", "datagen.json"),
+        ("vocab.text_files.300.model", "copy"),
+    ],
+)
+@pytest.mark.parametrize("copy", [shutil.copy, Path.symlink_to, Path.hardlink_to])
+def test_a_source_that_the_run_would_write_or_delete_is_refused(
+    text: Path, source: str, target: str, copy: object
+) -> None:
+    data = text.parent / "data"
+    data.mkdir()
+    for name, suffix in ((source, "en"), (target, "el")):
+        shutil.copy(f"{text}.{suffix}", data / name)
+    dev = [data / source, data / target]
+    if copy is not shutil.copy:
+        dev = [path.with_name(f"link to {path.name}") for path in dev]
+        for link, name in zip(dev, (source, target), strict=True):
+            copy(link, data / name)  # type: ignore[operator]
+    before = contents(data)
+    settings = {"train": f"{text}.en,{text}.el", "dev": f"{dev[0]},{dev[1]}", "vocab_size": 300}
+    problem = registry.problem("text_files", settings)
+    assert "is also an input (--dev) and would be overwritten; choose" in failure(problem, data, overwrite=True)
+    assert contents(data) == before
 
-    @dataclasses.dataclass(frozen=True)
-    class Settings(type(problem).Settings):  # type: ignore[misc]
-        extra: str = str(source)
 
-    problem.settings = Settings(**vars(problem.settings))
-    assert f"{source} is also an input (--extra)" in failure(problem, tmp_path)
-    assert source.read_text() == "a text of the user"
-
-
-@pytest.mark.parametrize("pair", [{"inputs": "red"}, {"inputs": "red", "targets": 3}, ("red", "κόκκινο")])
-def test_a_problem_that_yields_no_pair_of_texts_is_named(tmp_path: Path, pair: Any) -> None:
-    problem = Toy()
-    problem.pairs["train"][3] = pair
-    assert failure(problem, tmp_path / "new").startswith(f"problem toy: generate yielded {pair!r}; yield a dict")
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_test_set_without_targets_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Wrong(Published):
-        def test_set(self, name: str, tmp_dir: str) -> Any:
-            return iter([{"inputs": "red"}])
-
-    generate_data(Wrong(), tmp_path, "")
-    assert "test set second is not written: KeyError: 'targets'" in capsys.readouterr().err
+def test_the_sources_are_the_existing_files_that_a_setting_names(text: Path) -> None:
+    (text.parent / "a,b").touch()
+    settings = {"train": f" {text}.en , {text}.el,{text.parent}/a,b", "dev": "none,", "languages": str(text.parent)}
+    files = source_files(registry.problem("text_files", settings))
+    assert [path.name for _, path in files] == ["text.en", "text.el", "a,b"]  # type: ignore[union-attr]
+    long_setting = ",".join(f"{number:04}" for number in range(200, 300))
+    assert source_files(registry.problem("wsj_parsing", {"train_sections": long_setting})) == []
+    folder = text.parent / "trees"
+    folder.mkdir()
+    (folder / "a").touch()
+    problem = registry.problem("wsj_parsing_semi", {"parsed_trees": str(folder)})
+    assert source_files(problem) == [("--parsed_trees", folder / "a")]

@@ -1,18 +1,25 @@
-"""Tests that generated data is opened only if its files are from one run of datagen."""
+"""Tests that data is opened with its settings, and only if its files are from one run of datagen."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from folders import contents, put
+from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import index_path
-from t2t_repro.errors import UserError
-from toys import text_files
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from toys import lines, text_files
+from user_errors import user_error
+
+SHARD = "text_files-train-00003-of-00010"
+DESCRIPTION = "text_files.json"
 
 
 @pytest.fixture(scope="module")
@@ -26,55 +33,96 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
     return [contents(folder / f"{size}") for size in (400, 300)]
 
 
-SHARD = "text_files-train-00003-of-00010"
-
-
-@pytest.mark.parametrize("names", [{SHARD, f"{SHARD}.index"}, {SHARD}, {"text_files-dev-00000-of-00001"}])
-def test_a_shard_of_another_run_is_refused(tmp_path: Path, runs: list[dict[str, bytes]], names: set[str]) -> None:
-    first, second = runs
-    assert first[SHARD] != second[SHARD]
-    put(first, tmp_path)
-    assert len(load_data(str(tmp_path), "text_files").records["train"]) == 40
-    put({name: second[name] for name in names}, tmp_path)
-    with pytest.raises(UserError, match=r"not the shard that .*/text_files\.json describes; copy the shards and"):
-        load_data(str(tmp_path), "text_files")
-
-
-def test_a_shard_without_its_index_is_opened(tmp_path: Path, runs: list[dict[str, bytes]]) -> None:
+@pytest.fixture
+def data(runs: list[dict[str, bytes]], tmp_path: Path) -> Path:
+    """Returns a folder with the files of the first run, which a test may change."""
     put(runs[0], tmp_path)
-    index_path(tmp_path / SHARD).unlink()
-    load_data(str(tmp_path), "text_files_rev")
+    return tmp_path
 
 
-@pytest.mark.parametrize("has_shards", [False, True])
-def test_data_of_an_older_datagen_is_opened(tmp_path: Path, runs: list[dict[str, bytes]], has_shards: bool) -> None:
-    put(runs[0], tmp_path)
-    path = tmp_path / "text_files.json"
-    description = json.loads(path.read_text("utf-8"))
-    for figures in description["shards"].values():
-        del figures["rows_sha256"]
-    if not has_shards:
-        del description["source_fingerprint"], description["shards"]
-    path.write_text(json.dumps(description), "utf-8")
-    load_data(str(tmp_path), "text_files")
+def failure(data: Path, name: str = "text_files") -> str:
+    return user_error(load_data, str(data), name)
+
+
+def change(path: Path, **fields: Any) -> None:
+    """Sets `fields` in a description's JSON, and deletes the fields whose value is None."""
+    values = json.loads(path.read_text("utf-8")) | fields
+    path.write_text(json.dumps({name: value for name, value in values.items() if value is not None}), "utf-8")
+
+
+def test_data_is_opened_with_its_settings_in_both_directions(data: Path, tmp_path: Path) -> None:
+    index_path(data / SHARD).unlink()
+    loaded = load_data(str(data), "text_files")
+    stored = json.loads((data / DESCRIPTION).read_text("utf-8"))
+    assert vars(loaded.problem.settings) == stored["settings"] and loaded.problem.settings.vocab_size == 400
+    assert loaded.vocabulary.fingerprint == loaded.description.vocabulary_fingerprint
+    assert (loaded.description.problem, loaded.description.vocabulary) == ("text_files", "vocab.text_files.400.model")
+    assert len(loaded.description.fingerprint) == len(loaded.description.vocabulary_fingerprint) == 12
+    assert {split: len(records) for split, records in loaded.records.items()} == stored["pairs"]
+    assert stored["pairs"] == {"train": 40, "dev": 5}
+    backward = load_data(str(data), "text_files_rev")
+    assert backward.problem.was_reversed and backward.description == loaded.description
+    assert [side.tolist() for side in backward.records["dev"][3]] == [
+        side.tolist() for side in loaded.records["dev"][3][::-1]
+    ]
+
+
+def test_the_description_of_commit_2e29fd7_is_opened(data: Path) -> None:
+    hashes = dict.fromkeys(("sha256", "rows_sha256", "text_sha256", "index_sha256"), "0" * 64)
+    change(data / DESCRIPTION, shards={SHARD: hashes | {"text_bytes": 100, "byte_pieces": 0}})
+    load_data(str(data), "text_files")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    "names",
     [
-        ("shards", {SHARD: 3}, f"shards: {SHARD} has 3, not the hashes and counts of a shard"),
-        ("pairs", {"train": 40}, "pairs=.* must give the number of pairs for train and dev"),
-        ("pairs", {"train": "40", "dev": 5}, "pairs=.* must give the number of pairs"),
-        ("vocabulary", "../vocab.text_files.400.model", "must be the name of a file in the same folder"),
-        ("vocabulary", "/dev/zero", "must be the name of a file in the same folder"),
+        {SHARD, f"{SHARD}.index"},
+        {SHARD},
+        {"text_files-dev-00000-of-00001"},
+        {DESCRIPTION, "vocab.text_files.300.model"},
     ],
 )
-def test_a_description_with_values_of_a_wrong_type_is_refused(
-    tmp_path: Path, runs: list[dict[str, bytes]], field: str, value: object, message: str
+def test_a_file_of_another_run_is_refused(data: Path, runs: list[dict[str, bytes]], names: set[str]) -> None:
+    put({name: runs[1][name] for name in names}, data)
+    assert "are not those that" in (message := failure(data)) and "text_files.json describes" in message
+
+
+def test_missing_data_is_an_error_with_the_command_that_makes_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(runs[0], tmp_path)
-    path = tmp_path / "text_files.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {field: value}), "utf-8")
-    with pytest.raises(UserError, match=message) as error:
-        load_data(str(tmp_path), "text_files")
-    assert str(error.value).startswith(f"{path}: ")
+    message = failure(data, "numbers_ende")
+    assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in message
+    assert f"run t2t-datagen --problem=numbers_ende --data_dir={data}" in message
+    message = failure(tmp_path / "my $data", "numbers_ende")
+    assert f"run t2t-datagen --problem=numbers_ende --data_dir='{tmp_path}/my $data'" in message
+    monkeypatch.setattr(registry, "_usr_dir", "usr")
+    assert "run t2t-datagen --t2t_usr_dir=usr --problem=wmt_ende --data_dir=" in failure(data, "wmt_ende")
+
+
+def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
+    path = data / "vocab.text_files.400.model"
+    original, other = load_vocabulary(path), sentencepiece.train(lines(100), 300)
+    other.save(path)
+    message = failure(data)
+    assert other.fingerprint in message and original.fingerprint in message and str(path) in message
+    path.unlink()
+    assert f"{path}: no such vocabulary" in failure(data)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"pairs": {"train": 40}}, "pairs="),
+        ({"pairs": {"train": "40", "dev": 5}}, "pairs="),
+        ({"pairs": 3}, "pairs=3"),
+        ({"vocabulary": "../vocab.text_files.400.model"}, "must be the name of a file in the same folder"),
+        ({"vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
+        ({"source_vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
+        ({"vocabulary": None}, "vocabulary is missing"),
+        ({"colour": "red"}, "unknown field"),
+        ({"problem": "numbers_ende"}, "describes problem 'numbers_ende'"),
+    ],
+)
+def test_a_description_with_a_wrong_field_is_refused(data: Path, fields: dict[str, Any], named: str) -> None:
+    change(data / DESCRIPTION, **fields)
+    assert failure(data).startswith(f"{data / DESCRIPTION}: ") and named in failure(data)

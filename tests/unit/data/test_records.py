@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import zipfile
@@ -95,14 +94,7 @@ def test_records_are_numbered_across_shards_of_which_some_are_empty(tmp_path: Pa
     assert len(stored) == 4
     assert pairs_of(stored) == PAIRS
     assert stored.lengths.dtype == np.int32 and stored[0][0].dtype == np.int32
-
-
-def test_a_rebuilt_index_equals_the_original(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    before = index_path(path).read_bytes()
-    index_path(path).unlink()
-    Records([path])
-    assert index_path(path).read_bytes() == before
+    assert len(Records([])) == 0 and Records([]).lengths.shape == (2, 0)
 
 
 def test_a_matching_index_is_not_rebuilt(tmp_path: Path) -> None:
@@ -158,33 +150,6 @@ def test_an_index_that_cannot_be_saved_is_used(tmp_path: Path, monkeypatch: pyte
     assert pairs_of(Records([path])) == PAIRS
 
 
-def test_a_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    offsets = np.load(index_path(path))["offset"].tolist()
-    flip(path, offsets[2] + 5)
-    stored = Records([path])
-    assert stored[1][1].tolist() == [1] and stored[3][0].tolist() == [4, 1]
-    with pytest.raises(UserError, match="toy-train-00000-of-00001: record 2 is damaged"):
-        stored[2]
-
-
-def test_a_damaged_record_is_named_with_its_shard(tmp_path: Path) -> None:
-    for number in range(2):
-        write_shard(shard(tmp_path, number, 2), PAIRS)
-    flip(shard(tmp_path, 1, 2), -5)
-    with pytest.raises(UserError, match="00001-of-00002: record 3 is damaged"):
-        pairs_of(Records(find_shards(tmp_path, "toy", "train")))
-
-
-@pytest.mark.parametrize("place", [-12, -8, -1, 0, 10])
-def test_a_changed_byte_is_an_error_without_an_index_too(tmp_path: Path, place: int) -> None:
-    path = written(tmp_path)
-    offset = int(np.load(index_path(path))["offset"][2])
-    index_path(path).unlink()
-    flip(path, offset + place)
-    assert f"{path}: record 2 is damaged" in failure(path)
-
-
 @pytest.mark.parametrize("has_index", [True, False])
 @pytest.mark.parametrize("cut", [1, 4, 5, 20])
 def test_a_truncated_shard_is_an_error(tmp_path: Path, cut: int, has_index: bool) -> None:
@@ -214,11 +179,6 @@ def test_shards_of_two_runs_are_an_error(tmp_path: Path) -> None:
         find_shards(tmp_path, "toy", "train")
 
 
-def test_without_shards_there_are_no_records() -> None:
-    assert len(Records([])) == 0
-    assert Records([]).lengths.shape == (2, 0)
-
-
 def test_only_the_shards_of_problem_and_split_are_found_in_order(tmp_path: Path) -> None:
     for number in range(12):
         write_shard(shard(tmp_path, number, 12), [])
@@ -227,21 +187,6 @@ def test_only_the_shards_of_problem_and_split_are_found_in_order(tmp_path: Path)
     assert find_shards(tmp_path, "toy", "train") == [shard(tmp_path, number, 12) for number in range(12)]
     assert len(find_files(tmp_path, "toy", "train")) == 24
     assert find_shards(tmp_path, "other", "train") == []
-
-
-def test_shards_have_tensor2tensors_names() -> None:
-    assert shard_path("d", "translate_ende", "train", 7, 100) == Path("d/translate_ende-train-00007-of-00100")
-
-
-def test_a_shard_does_not_depend_on_its_chunks(tmp_path: Path) -> None:
-    one, several = shard(tmp_path, 0, 2), shard(tmp_path, 1, 2)
-    digest = hashlib.sha256()
-    write_shard(one, PAIRS)
-    index = write_chunks(several, [chunk(PAIRS[:1]), chunk([]), chunk(PAIRS[1:])], digest)
-    assert one.read_bytes() == several.read_bytes()
-    assert index_path(one).read_bytes() == index_path(several).read_bytes()
-    assert np.array_equal(index, records.read_index(one))
-    assert digest.hexdigest() == hashlib.sha256(one.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("was_reversed", [False, True])
@@ -302,16 +247,6 @@ def test_each_changed_byte_has_the_same_error_if_records_are_read_together(tmp_p
         flip(path, position)
 
 
-def test_an_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
-    def examples() -> Iterator[tuple[list[int], list[int]]]:
-        yield from PAIRS
-        raise UserError("source ends")
-
-    with pytest.raises(UserError, match="source ends"):
-        write_shard(shard(tmp_path), examples())
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_number_beyond_the_last_record_is_an_index_error(tmp_path: Path) -> None:
     stored = Records([written(tmp_path)])
     for number in (4, 100, -1, -4):
@@ -337,7 +272,13 @@ def test_any_written_records_are_read_again(
     for path in folder.glob("*"):  # delete the files of Hypothesis's previous example
         path.unlink()
     paths = [shard(folder, number, len(shards)) for number in range(len(shards))]
-    indexes = [write_chunks(path, [chunk([pair]) for pair in pairs]) for path, pairs in zip(paths, shards, strict=True)]
+    for path, pairs in zip(paths, shards, strict=True):
+        write_chunks(path, [chunk([pair]) for pair in pairs])
+        if was_reversed:  # a shard does not depend on its chunks
+            before = path.read_bytes(), index_path(path).read_bytes()
+            write_shard(path, pairs)
+            assert before == (path.read_bytes(), index_path(path).read_bytes())
+    fingerprint = Records(paths).index_fingerprint
     if not has_index:
         for path in paths:
             index_path(path).unlink()
@@ -348,9 +289,7 @@ def test_any_written_records_are_read_again(
     assert [stored.locate(number)[1] for number in range(len(stored))] == [
         number for pairs in shards for number in range(len(pairs))
     ]
-    assert list(stored.hashes()) == [
-        (path, records.rows_sha256(index)) for path, index in zip(paths, indexes, strict=True)
-    ]
+    assert stored.index_fingerprint == fingerprint
 
 
 @few

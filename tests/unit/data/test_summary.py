@@ -14,12 +14,10 @@ import pytest
 import sentencepiece
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import batching, description, summary
+from t2t_repro.data import batching, summary
 from t2t_repro.data.datagen import generate_data
-from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
-from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 
 WORDS = ("red", "green", "house", "tree", "small", "large", "river")
@@ -125,11 +123,6 @@ def test_steps_and_padding_are_those_of_the_first_epoch(
     assert figures["padding"] > 0 and epoch.steps > 1
 
 
-def test_the_summary_does_not_depend_on_the_number_of_processes(toy_summary: dict[str, Any], tmp_path: Path) -> None:
-    generate_data(Toy(), tmp_path, "", Options(2))
-    assert stored(tmp_path) == {"toy": toy_summary}
-
-
 def test_a_text_with_only_long_pairs_has_no_steps(tmp_path: Path) -> None:
     class Long(Toy):
         def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
@@ -141,22 +134,18 @@ def test_a_text_with_only_long_pairs_has_no_steps(tmp_path: Path) -> None:
 
 
 def test_the_file_keeps_the_summaries_of_other_problems(tmp_path: Path) -> None:
-    summary.save(tmp_path, "first", {"a": 1})
-    summary.save(tmp_path, "second", {"b": "ö"})
-    summary.save(tmp_path, "first", {"c": 3})
+    for problem, figures in (("first", {"a": 1}), ("second", {"b": "ö"}), ("first", {"c": 3})):
+        summary.save(tmp_path, problem, figures, tmp_path)
     assert stored(tmp_path) == {"first": {"c": 3}, "second": {"b": "ö"}}
+    summary.save(tmp_path / "other", "third", {}, tmp_path)
+    assert stored(tmp_path / "other") == stored(tmp_path) | {"third": {}}
 
 
 @pytest.mark.parametrize("contents", [b"", b'{"other": ', b"[1, 2]", b"3", b"\xff\xfe"])
 def test_a_damaged_file_is_replaced(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "datagen.json").write_bytes(contents)
-    summary.save(tmp_path, "toy", {"a": 1})
+    summary.save(tmp_path, "toy", {"a": 1}, tmp_path)
     assert stored(tmp_path) == {"toy": {"a": 1}}
-
-
-def test_the_file_is_not_taken_for_a_problems_description(data: Path) -> None:
-    with pytest.raises(UserError, match=r"\(it holds toy\)"):
-        description.load_problem(data, "numbers_ende")
 
 
 def test_the_same_figures_are_printed(
@@ -182,5 +171,5 @@ def test_the_same_figures_are_printed(
 
 def test_separate_vocabularies_are_both_counted(data: Path) -> None:
     vocabulary = ByteVocabulary().with_sources(load_vocabulary(data / "vocab.toy.320.model"))
-    result = summary.summarize(data, "toy", {}, Counter(byte_pieces=1, text_bytes=8), vocabulary)
+    result = summary.summarize({}, {}, Counter(byte_pieces=1, text_bytes=8), vocabulary)
     assert summary.lines(result) == ["vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"]

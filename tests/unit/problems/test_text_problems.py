@@ -12,7 +12,7 @@ import pytest
 from programs import error, succeed
 from t2t_repro import problem, registry
 from t2t_repro.data.description import Description
-from t2t_repro.data.job import Options, delete_output, prepare
+from t2t_repro.data.job import Options, prepare
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -219,15 +219,6 @@ class SixteenSubwords(Verses):
         return 16
 
 
-def test_a_failed_run_keeps_the_vocabulary_file_of_the_data_directory(tmp_path: Path) -> None:
-    file = tmp_path / "vocab.sixteen_subwords.16.subwords"
-    file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", *"\\_u;0123456789"]))
-    job = prepare(SixteenSubwords(), tmp_path, "", Options())
-    assert job.vocabulary_path == file
-    delete_output(job)
-    assert file.exists()
-
-
 def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "vocab.sixteen_subwords.16.subwords"
     file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", "x", *"\\_u;0123456789"]))
@@ -240,7 +231,7 @@ def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) 
 def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
     directory = write_user_dir(tmp_path, "UsrWords", "TOKEN")
     message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")
-    assert "D/vocab.usr_words.tokens: this vocabulary is missing; copy tensor2tensor's file here, or give" in message
+    assert "D/vocab.usr_words.tokens: no such vocabulary; copy it here, or choose a vocabulary with" in message
     assert not (tmp_path / "D").exists()
 
 
@@ -256,7 +247,7 @@ def test_no_vocabulary_is_learned_in_place_of_a_missing_one(tmp_path: Path, name
     mine = type("Mine", (Verses,), names)
     (tmp_path / "vocab.mine.en").write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", *"\\_u;0123456789"]))
     missing = tmp_path / list(names.values())[-1]
-    with pytest.raises(UserError, match=rf"{missing}: this vocabulary is missing; .*--vocab_file"):
+    with pytest.raises(UserError, match=rf"{missing}: no such vocabulary; .*--vocab_file"):
         prepare(mine(), tmp_path, "", Options())
 
 

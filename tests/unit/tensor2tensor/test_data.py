@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from programs import error, run
 from t2t_repro.data import records
-from t2t_repro.data.dataset import has_data, load_data
 from t2t_repro.errors import UserError
+from t2t_repro.tensor2tensor.data import has_t2t_data, open_data
 
 PROBLEM = "translate_ende_wmt8k"
 VOCABULARY = "vocab.translate_ende_wmt8k.8192.subwords"
@@ -42,7 +42,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 def pairs(data_dir: Path, problem: str, split: str) -> list[tuple[list[int], list[int]]]:
     """Returns the pairs of ids in a split."""
-    split_records = load_data(str(data_dir), problem).records[split]
+    split_records = open_data(str(data_dir), problem).records[split]
     return [
         (source.tolist(), target.tolist())
         for source, target in map(split_records.__getitem__, range(len(split_records)))
@@ -53,7 +53,7 @@ def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
     assert pairs(data_dir, PROBLEM, "train") == TRAIN
     assert pairs(data_dir, PROBLEM, "dev") == DEV
     assert pairs(data_dir, f"{PROBLEM}_rev", "dev") == [(target, source) for source, target in DEV]
-    data = load_data(str(data_dir), PROBLEM)
+    data = open_data(str(data_dir), PROBLEM)
     assert data.vocabulary.decode([[2, 3, 1]]) == ["a b"] and data.vocabulary.size == len(SUBWORDS)
     assert data.description.vocabulary == VOCABULARY
     assert data.description.vocabulary_fingerprint == data.vocabulary.fingerprint
@@ -63,37 +63,21 @@ def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
 
 
 def test_the_fingerprint_identifies_the_data(data_dir: Path) -> None:
-    before = load_data(str(data_dir), PROBLEM).description
-    assert load_data(str(data_dir), PROBLEM).description == before
+    before = open_data(str(data_dir), PROBLEM).description
+    assert open_data(str(data_dir), PROBLEM).description == before
     shard = data_dir / f"{PROBLEM}-train-00001-of-00002"
     write_shard(shard, [([4, 4, 1], [3, 1])])
     records.index_path(shard).unlink()
-    assert load_data(str(data_dir), PROBLEM).description.fingerprint != before.fingerprint
+    assert open_data(str(data_dir), PROBLEM).description.fingerprint != before.fingerprint
 
 
 def test_indexes_are_written_once(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert has_data(str(data_dir), PROBLEM) and not has_data(str(data_dir), "translate_enfr_wmt8k")
-    load_data(str(data_dir), PROBLEM)
+    assert has_t2t_data(str(data_dir), PROBLEM) and not has_t2t_data(str(data_dir), "translate_enfr_wmt8k")
+    open_data(str(data_dir), PROBLEM)
     assert "indexing 3 shards of problem translate_ende_wmt8k" in capsys.readouterr().err
-    load_data(str(data_dir), PROBLEM)
+    open_data(str(data_dir), PROBLEM)
     assert capsys.readouterr().err == ""
     assert len(list(data_dir.glob("*.index"))) == 3
-
-
-def test_data_that_cannot_be_written_is_read(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(path: Path, index: object) -> None:
-        raise UserError("the disk is full")
-
-    monkeypatch.setattr(records, "_save_index", full_disk)
-    assert pairs(data_dir, PROBLEM, "train") == TRAIN
-    assert not list(data_dir.glob("*.index"))
-
-
-def test_shards_of_an_unfinished_run_of_datagen_are_not_data(data_dir: Path) -> None:
-    (data_dir / f".{PROBLEM}.unfinished").touch()
-    assert not has_data(str(data_dir), PROBLEM)
-    with pytest.raises(UserError, match="no data of problem 'translate_ende_wmt8k'"):
-        load_data(str(data_dir), PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +85,13 @@ def test_shards_of_an_unfinished_run_of_datagen_are_not_data(data_dir: Path) -> 
     [
         (f"{PROBLEM}-train-00001-of-00002", "train-00001-of-00002: this shard is missing; copy it"),
         (f"{PROBLEM}-dev-00000-of-00001", "dev-00000-of-00001: this shard is missing; copy it here from the folder"),
-        (VOCABULARY, "wmt8k.8192.subwords: this vocabulary is missing; copy it here from the folder"),
+        (VOCABULARY, "wmt8k.8192.subwords: no such vocabulary; copy it here"),
     ],
 )
 def test_a_missing_file_is_named(data_dir: Path, name: str, message: str) -> None:
     (data_dir / name).unlink()
     with pytest.raises(UserError, match=message):
-        load_data(str(data_dir), PROBLEM)
+        open_data(str(data_dir), PROBLEM)
 
 
 def test_damaged_data_is_refused(data_dir: Path) -> None:
@@ -115,14 +99,14 @@ def test_damaged_data_is_refused(data_dir: Path) -> None:
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-3])
     with pytest.raises(UserError, match=r"train-00000-of-00002: record 1 is damaged"):
-        load_data(str(data_dir), PROBLEM)
+        open_data(str(data_dir), PROBLEM)
     shard.write_bytes(whole)
     write_shard(data_dir / f"{PROBLEM}-dev-00000-of-00001", [([2, 1], [99, 1])])
     with pytest.raises(UserError, match=r"dev-00000-of-00001: record 0 is damaged \(it has an id above 18\)"):
         pairs(data_dir, PROBLEM, "dev")
     write_shard(shard, TRAIN, targets_segmentation=[1, 1])
     with pytest.raises(UserError, match=r"train-00000-of-00002: packed examples, which are not supported"):
-        load_data(str(data_dir), PROBLEM)
+        open_data(str(data_dir), PROBLEM)
 
 
 def test_the_trainer_opens_the_data(data_dir: Path) -> None:

@@ -161,7 +161,7 @@ def test_learning_without_text_is_an_error() -> None:
 
 
 def test_a_missing_file_is_named_with_its_cure(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.model: no such vocabulary; make it with t2t-datagen"):
+    with pytest.raises(UserError, match=r"none\.model: no such vocabulary; copy it here, or choose"):
         load_vocabulary(tmp_path / "none.model")
 
 

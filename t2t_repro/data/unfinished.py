@@ -1,0 +1,74 @@
+"""The folder in a data directory in which t2t-datagen writes all files, and the moment in which they get their places.
+
+A run that ends early leaves no other files than those in this folder, which the next run deletes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from t2t_repro.data import records, summary
+from t2t_repro.data.description import SPLITS, description_path
+from t2t_repro.files.locks import locked
+
+LOCK = ".datagen.lock"
+"""Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
+FOLDER = ".datagen.unfinished"
+"""Name of the folder in a data directory that holds the files of the run that is at work."""
+
+
+@contextmanager
+def unfinished_folder(data_dir: Path) -> Iterator[Path]:
+    """Returns a context with an empty folder for the new files, in which no other t2t-datagen writes to `data_dir`.
+
+    Creates the data directory if necessary. If the context ends before `put_in_place`, the directory is as it was.
+
+    Raises:
+        UserError: if another t2t-datagen is using the data directory, or the directory cannot be written.
+    """
+    is_new = not data_dir.exists()
+    refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
+    folder = data_dir / FOLDER
+    try:
+        with locked(data_dir / LOCK, refusal, "choose another --data_dir", delete=True):
+            _clear(folder)
+            try:
+                yield folder
+            finally:
+                _clear(folder)
+    finally:
+        if is_new:
+            with suppress(OSError):  # rmdir fails if the folder has files.
+                data_dir.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    """Deletes the folder of a run that has ended, whether it was complete, failed or killed.
+
+    `put_in_place` deletes the old description first, and moves the new one last. So if only this folder has a
+    description, the run was stopped while it moved files, and the data directory has only a part of the shards.
+    """
+    for path in folder.glob("*.json"):
+        if path.name != summary.FILE_NAME and not (folder.parent / path.name).exists():
+            _delete_data(folder.parent, path.stem)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def put_in_place(folder: Path, problem: str) -> None:
+    """Replaces the data of a problem in the data directory by the files in the run's folder."""
+    description = description_path(folder, problem)
+    _delete_data(folder.parent, problem)
+    for path in sorted(folder.iterdir(), key=lambda path: path == description):
+        os.replace(path, folder.parent / path.name)
+
+
+def _delete_data(data_dir: Path, problem: str) -> None:
+    description_path(data_dir, problem).unlink(missing_ok=True)
+    for split in SPLITS:
+        for path in records.find_files(data_dir, problem, split):
+            path.unlink()
