@@ -31,8 +31,8 @@ from absl import app, flags
 from tensorflow.compat.v1 import Event, SessionLog
 
 from commands import run
-from t2t_repro.checkpoints.checkpoint_files import UNFINISHED
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
+from t2t_repro.files.output_files import UNFINISHED
 from t2t_repro.training import metrics_log, tensorboard_log
 from t2t_repro.training.metrics_log import read_metrics
 

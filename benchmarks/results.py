@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 
 
 class Results:

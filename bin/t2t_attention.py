@@ -21,7 +21,7 @@ from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
 from t2t_repro.console.progress import say
 from t2t_repro.decoding.attention import KINDS, Attention
 from t2t_repro.errors import UserError, shortened, unknown
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered
 from t2t_repro.visualization.labels import fonts

@@ -25,8 +25,8 @@ from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders, written_times
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import UNFINISHED, Input, is_stream
-from t2t_repro.files.textfile import decode_lines, read_lines, whole_file
+from t2t_repro.files.output_files import UNFINISHED, Input, is_stream, whole_file
+from t2t_repro.files.textfile import decode_lines, read_lines
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.problem import Problem
 

@@ -29,8 +29,8 @@ from t2t_repro.console.quick_imports import quick_imports
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, put_in_place, refuse_irregular
-from t2t_repro.files.textfile import read_lines, whole_file
+from t2t_repro.files.output_files import is_stream, put_in_place, refuse_irregular, whole_file
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.serving.client import Answer, Client
 
 HISTORY = Path("~/.t2t_query_server_history")

@@ -20,8 +20,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.data.job import source_files
 from t2t_repro.errors import Stopped, UserError
-from t2t_repro.files.output_files import refuse_overwriting
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import refuse_overwriting, whole_file
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.paper.results import FILE
 from t2t_repro.paper.rows import find_hparams_set

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,12 @@ import tensorflow as tf
 
 from t2t_repro.checkpoints.reader import CHECKPOINT
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import unfinished_folder, whole_file
 
 STATE = "checkpoint"
 """Name of TensorFlow's state file, which lists a folder's checkpoints."""
 BEST = "best"
 """Subfolder of a model folder for the checkpoint with the lowest dev loss."""
-UNFINISHED = ".unfinished"
-"""Subfolder in which a checkpoint is written until it is complete."""
 FILE = re.compile(rf"({re.escape(CHECKPOINT)}-[0-9]+)\.(index|data-[0-9]{{5}}-of-[0-9]{{5}})")
 """Pattern of the names of checkpoints' files; group 1 is the checkpoint's name."""
 
@@ -37,28 +34,25 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
     Raises:
         UserError: if the disk is full or the folder cannot be written.
     """
-    path, unfinished = folder / f"{CHECKPOINT}-{step}", folder / UNFINISHED
+    path = folder / f"{CHECKPOINT}-{step}"
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)  # that of a killed process
-        unfinished.mkdir(parents=True)
-        checkpoint.write(str(unfinished / path.name))
-        files = sorted(unfinished.iterdir())  # .index after .data
-        # The caller deletes older checkpoints next. In case the power fails, the new files must be on the disk before.
-        for file in files:
-            _sync(file)
-        # If a checkpoint of this step exists already, its index file is deleted first. If the process is then killed
-        # before all files are replaced, no program reads the mixture of old and new files, which has no index file.
-        Path(f"{path}.index").unlink(missing_ok=True)
-        for file in files:
-            file.replace(folder / file.name)
+        with unfinished_folder(folder) as unfinished:
+            checkpoint.write(str(unfinished / path.name))
+            files = sorted(unfinished.iterdir())  # .index after .data
+            # The caller deletes older checkpoints next. If the power fails, the new files must be on the disk before.
+            for file in files:
+                _sync(file)
+            # If a checkpoint of this step exists already, its index file is deleted first. If the process is then
+            # killed before all files are replaced, no program reads the mixture, which has no index file.
+            Path(f"{path}.index").unlink(missing_ok=True)
+            for file in files:
+                file.replace(folder / file.name)
         _sync(folder)
     except (tf.errors.OpError, OSError) as error:
         raise UserError(
             f"{folder}: checkpoint {step} cannot be written ({first_line(error)}); free space or choose another "
             "folder, then run the same command again"
         ) from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return str(path)
 
 

@@ -37,8 +37,7 @@ from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabu
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_json, to_json
-from t2t_repro.files.locks import locked
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import locked, whole_file
 from t2t_repro.files.untrusted import read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size import parameters

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 
 EXTRACTED = "extracted"
 """Name of the folder of unpacked files. It is a subfolder of the folder that holds the archives."""

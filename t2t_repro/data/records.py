@@ -23,7 +23,7 @@ import numpy as np
 from t2t_repro.console.progress import say
 from t2t_repro.data.serialization import Ids, parse, parse_many, serialize
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import require_regular
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])

@@ -15,7 +15,7 @@ from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 

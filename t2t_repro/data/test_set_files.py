@@ -8,7 +8,8 @@ from t2t_repro.console.progress import say
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import read_lines, whole_file
+from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.problem import Problem
 
 

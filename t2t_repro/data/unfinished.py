@@ -6,19 +6,17 @@ A run that ends early leaves no other files than those in this folder, which the
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from t2t_repro.data import records, summary
 from t2t_repro.data.description import SPLITS, description_path
-from t2t_repro.files.locks import locked
+from t2t_repro.files import output_files
+from t2t_repro.files.output_files import UNFINISHED, locked
 
 LOCK = ".datagen.lock"
 """Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
-FOLDER = ".datagen.unfinished"
-"""Name of the folder in a data directory that holds the files of the run that is at work."""
 
 
 @contextmanager
@@ -32,31 +30,29 @@ def unfinished_folder(data_dir: Path) -> Iterator[Path]:
     """
     is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
-    folder = data_dir / FOLDER
     try:
-        with locked(data_dir / LOCK, refusal, "choose another --data_dir", delete=True):
-            _clear(folder)
-            try:
-                yield folder
-            finally:
-                _clear(folder)
+        with locked(data_dir / LOCK, refusal, "choose another --data_dir"):
+            _delete_part(data_dir)
+            with output_files.unfinished_folder(data_dir) as folder:
+                try:
+                    yield folder
+                finally:
+                    _delete_part(data_dir)
     finally:
         if is_new:
             with suppress(OSError):  # rmdir fails if the folder has files.
                 data_dir.rmdir()
 
 
-def _clear(folder: Path) -> None:
-    """Deletes the folder of a run that has ended, whether it was complete, failed or killed.
+def _delete_part(data_dir: Path) -> None:
+    """Deletes the shards of a run that was stopped while it moved its files to the data directory.
 
-    `put_in_place` deletes the old description first, and moves the new one last. So if only this folder has a
-    description, the run was stopped while it moved files, and the data directory has only a part of the shards.
+    `put_in_place` deletes the old description first, and moves the new one last. So if only the run's folder has a
+    description, the data directory has only a part of the shards.
     """
-    for path in folder.glob("*.json"):
-        if path.name != summary.FILE_NAME and not (folder.parent / path.name).exists():
-            _delete_data(folder.parent, path.stem)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+    for path in (data_dir / UNFINISHED).glob("*.json"):
+        if path.name != summary.FILE_NAME and not (data_dir / path.name).exists():
+            _delete_data(data_dir, path.stem)
 
 
 def put_in_place(folder: Path, problem: str) -> None:

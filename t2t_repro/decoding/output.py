@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
-from t2t_repro.files.json_lines import to_json_line
+from t2t_repro.files.json_file import to_json_line
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 

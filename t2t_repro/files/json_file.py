@@ -1,4 +1,4 @@
-"""Dataclasses as JSON files: writing them, reading them, and checking their names and types."""
+"""JSON: dataclasses as files, whose names and types are checked, and objects of one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, shortened, unknown
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 
 T = TypeVar("T")
@@ -20,11 +20,36 @@ MAX_FILE_BYTES = 1 << 23
 shards with less than 600 bytes each."""
 MAX_STRING = 4096
 """Maximum length of a string in a JSON file. The longest path on Linux has this length."""
+DIGITS = 8
+"""Number of significant digits of floats in JSON lines. Measurements are in float32, which has seven to eight."""
 
 
 def to_json(values: Any) -> str:
     """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the class definition."""
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
+
+
+def to_json_line(fields: dict[str, Any]) -> str:
+    """Returns a JSON object in one line, without "\\n". Rounds floats, also in lists, with `rounded`.
+
+    Escapes the Unicode characters that some programs read as line ends.
+    """
+    text = json.dumps(rounded(fields), ensure_ascii=False)
+    return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def rounded(value: Any) -> Any:
+    """Returns `value` with all floats in it rounded to `DIGITS` significant digits.
+
+    `value` may be a float, or a list, tuple or dict that contains floats. Tuples become lists.
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return value
 
 
 def finite(number: float) -> float | None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, Any
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, open_stream, put_in_place, without_links
 
 GZIP = b"\x1f\x8b"
 """Bytes with which gzip files begin. No UTF-8 text begins with them."""
@@ -63,40 +58,3 @@ def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
                 "convert the file, e.g. with iconv"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
-
-
-@contextmanager
-def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
-    """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
-
-    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
-    named pipe, is opened and written directly.
-
-    Raises UserError if the file cannot be written, e.g. because the disk is full, and BrokenPipeError if no process
-    reads the stream any more.
-    """
-    temporary = ""
-    encoding = None if "b" in mode else "utf-8"
-    newline = None if encoding is None else "\n"
-    try:
-        if is_stream(path):
-            with open(open_stream(path), mode, encoding=encoding, newline=newline) as file:
-                yield file
-            return
-        target = without_links(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with open(descriptor, mode, encoding=encoding, newline=newline) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(temporary, target)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
-        ) from None
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import stat
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +78,11 @@ def parse_json(text: str, source: str, cure: str = CURE) -> Any:
         cure: what the user can do about a damaged file, in the imperative, for error messages.
 
     Raises:
-        UserError: the text is not JSON, is nested too deeply, repeats a key, has a number that is not finite or has
-            more than `MAX_DIGITS` digits, or has a string that UTF-8 cannot encode.
+        UserError: the text is not JSON, is nested too deeply, has a number that is not finite or has more than
+            `MAX_DIGITS` digits, or has a string that UTF-8 cannot encode.
     """
     try:
-        value = json.loads(
-            text,
-            parse_int=_integer,
-            parse_float=_finite_number,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_dict_without_repetition,
-        )
+        value = json.loads(text, parse_int=_integer, parse_float=_finite_number, parse_constant=_finite_number)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise UserError(f"{source}:{error.lineno}: not JSON ({error.msg}); {cure}") from None
@@ -111,17 +104,5 @@ def _integer(text: str) -> int:
 def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"the number {shortened(text)} is too large")
+        raise ValueError(f"{shortened(text)} is not a finite number")
     return number
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
-
-
-def _dict_without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{shortened(repr(repeated))} is given twice")
-    return values

@@ -22,7 +22,8 @@ from t2t_repro.decoding.journal import Journal, journal_path, translate_all
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.json_file import finite
-from t2t_repro.files.textfile import read_lines, whole_file
+from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, PAPER_BLEU, Score
 from t2t_repro.paper.results import Results, training_results, write_results

@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import finite
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.training.metrics_log import read_metrics
 

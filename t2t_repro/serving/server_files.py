@@ -13,7 +13,7 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.hparam import DecodeHParams
 
 WARMUP_LENGTHS = (1, 8, 32)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.locks import locked
+from t2t_repro.files.output_files import locked, unfinished_folder
 
 SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
 """For each format, a file that every version has."""
-UNFINISHED = ".writing-"
-"""Prefix of the name of the temporary folder in which a version is written."""
 
 
 @contextmanager
@@ -33,25 +29,19 @@ def new_version(export_dir: str | Path, model_file: str) -> Iterator[tuple[Path,
     OSError, e.g. for a full disk.
     """
     export_dir = Path(export_dir)
-    temporary = ""
     refusal = f"{export_dir}: another export is at work there; wait for its end or choose another --export_dir"
     try:
-        with locked(export_dir / ".lock", refusal, "choose another --export_dir", delete=True):
-            for leftover in export_dir.glob(f"{UNFINISHED}*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+        with locked(export_dir / ".lock", refusal, "choose another --export_dir"):
             names = [path.name for path in export_dir.iterdir()]
             versions = [int(name) for name in names if name.isdecimal() and name.isascii()]
             (other,) = {SAVED_MODEL, CTRANSLATE2} - {model_file}
             if mixed := [number for number in sorted(versions) if (export_dir / str(number) / other).exists()]:
                 raise UserError(f"{export_dir}: version {mixed[0]} has another --format; give another --export_dir")
             version = export_dir / str(max(versions, default=0) + 1)
-            temporary = tempfile.mkdtemp(prefix=UNFINISHED, dir=export_dir)
-            yield Path(temporary), version
-            os.chmod(temporary, 0o755)
-            os.replace(temporary, version)
+            with unfinished_folder(export_dir) as temporary:
+                yield temporary, version
+                os.replace(temporary, version)
     except OSError as error:
         raise UserError(
             f"{export_dir}: cannot be written ({error.strerror or error}); free space or choose another --export_dir"
         ) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

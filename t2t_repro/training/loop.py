@@ -17,7 +17,7 @@ from t2t_repro.console.progress import Progress
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (

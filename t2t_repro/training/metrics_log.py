@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.json_lines import rounded, to_json_line
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.json_file import rounded, to_json_line
+from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import read_bytes
 
 FILE = "metrics.jsonl"

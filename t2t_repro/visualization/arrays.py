@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from t2t_repro.decoding.attention import START, Attention
-from t2t_repro.files.json_lines import to_json_line
+from t2t_repro.files.json_file import to_json_line
 
 FIELDS = ("queries", "keys", "layers", "heads", "weights")
 """The fields of `Attention` that files contain."""

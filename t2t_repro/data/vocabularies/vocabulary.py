@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import whole_file
 
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""

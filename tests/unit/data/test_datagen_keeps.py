@@ -21,7 +21,7 @@ from t2t_repro.data.job import Options, source_files
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.unfinished import FOLDER, LOCK
 from t2t_repro.errors import UserError
-from t2t_repro.files.locks import locked
+from t2t_repro.files.output_files import locked
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Published, Toy, failure, lines, raise_at, text_files
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from t2t_repro.files.json_lines import rounded, to_json_line
+from t2t_repro.files.json_file import rounded, to_json_line
 
 
 def test_float32_measurements_have_eight_digits() -> None:

@@ -16,9 +16,16 @@ from typing import IO
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.locks import locked
-from t2t_repro.files.output_files import is_stream, only_writer, output_file, refuse_overwriting, without_links
-from t2t_repro.files.textfile import whole_file
+from t2t_repro.files.output_files import (
+    is_stream,
+    locked,
+    only_writer,
+    output_file,
+    refuse_overwriting,
+    unfinished_folder,
+    whole_file,
+    without_links,
+)
 from user_errors import user_error
 
 
@@ -156,7 +163,7 @@ with only_writer(pathlib.Path(sys.argv[1]), "--to"):
 def test_a_file_of_the_user_with_the_name_of_a_lock_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text("my notes")
-    with locked(path, "locked", "", delete=True):
+    with locked(path, "locked", ""):
         pass
     assert path.read_text() == "my notes"
 
@@ -179,14 +186,23 @@ def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
             locked(path, "locked", "").__enter__()
 
 
-def test_a_stream_that_is_open_for_reading_is_refused_at_the_start(pipe: tuple[int, int]) -> None:
-    with pytest.raises(UserError, match=rf"^--to=/dev/fd/{pipe[0]} cannot be written \(.*\); choose another path$"):
-        output_file("--to", f"/dev/fd/{pipe[0]}", ".part", []).__enter__()
-    with pytest.raises(UserError, match=r"^--to=/dev/fd/999 cannot be written \(Bad file descriptor\)"):
+def test_a_stream_that_cannot_be_written_is_refused_at_the_start(pipe: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=r"^--to=/dev/fd/999 cannot be written; choose another path"):
         output_file("--to", "/dev/fd/999", ".part", []).__enter__()
     with output_file("--to", f"/dev/fd/{pipe[1]}", ".part", []) as path:
         write(path)
     assert os.read(pipe[0], 100) == b"new\n"
+
+
+def test_the_files_of_an_unfinished_folder_are_renamed_or_deleted(tmp_path: Path) -> None:
+    (tmp_path / ".unfinished").mkdir()
+    (tmp_path / ".unfinished" / "leftover").touch()
+    with unfinished_folder(tmp_path) as folder:
+        assert list(folder.iterdir()) == []
+        (folder / "file").touch()
+        (folder / "file").rename(tmp_path / "file")
+        (folder / "other").touch()
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import given
 from disks import largest_file
 from properties import few
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import decode_lines, read_lines, whole_file
+from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.textfile import decode_lines, read_lines
 from user_errors import user_error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.serving.versions import CTRANSLATE2, SAVED_MODEL, UNFINISHED, new_version
+from t2t_repro.serving.versions import CTRANSLATE2, SAVED_MODEL, new_version
 
 
 def make_version(export_dir: Path) -> Path:
@@ -43,11 +43,11 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_killed_export_is_deleted_and_two_at_once_are_refused(tmp_path: Path) -> None:
-    leftover, notes = tmp_path / f"{UNFINISHED}abcdefgh", tmp_path / "writing-notes"
+    leftover, notes = tmp_path / ".unfinished", tmp_path / "writing-notes"
     for folder in (leftover / "variables", notes):
         folder.mkdir(parents=True)
     with new_version(tmp_path, SAVED_MODEL) as (temporary, version):
-        assert temporary.is_dir() and not leftover.exists()
+        assert list(temporary.iterdir()) == []
         with (
             pytest.raises(UserError, match="another export is at work there; wait"),
             new_version(tmp_path, SAVED_MODEL),
