@@ -10,7 +10,8 @@ from pathlib import Path
 
 from folders import contents
 from programs import succeed, write_pairs
-from t2t_repro.data.unfinished import FOLDER, LOCK
+from t2t_repro.data.unfinished import LOCK
+from t2t_repro.files.output_files import UNFINISHED
 
 CODE = """
 import os, signal, sys
@@ -46,7 +47,7 @@ def test_a_kill_changes_nothing(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     # The kill comes while the processes encode, while files are moved, and before the last one is moved.
     for name in (
-        f"{FOLDER}/text_files-train-00003-of-00010",
+        f"{UNFINISHED}/text_files-train-00003-of-00010",
         "data/text_files-train-00003-of-00010",
         "data/text_files.json",
     ):
@@ -59,8 +60,8 @@ def test_a_kill_changes_nothing(tmp_path: Path) -> None:
         while in_session(process.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert in_session(process.pid) == []
-        left = {path.name for path in data_dir.iterdir()} - {FOLDER, LOCK}
+        left = {path.name for path in data_dir.iterdir()} - {UNFINISHED, LOCK}
         assert left <= unbroken.keys() - {"text_files.json"}
-        assert bool(left) == (FOLDER not in name)
+        assert bool(left) == (UNFINISHED not in name)
     succeed("datagen", *flags, f"--data_dir={data_dir}")
     assert contents(data_dir) == unbroken

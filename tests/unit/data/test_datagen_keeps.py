@@ -19,9 +19,9 @@ from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options, source_files
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.unfinished import FOLDER, LOCK
+from t2t_repro.data.unfinished import LOCK
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import locked
+from t2t_repro.files.output_files import UNFINISHED, locked
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Published, Toy, failure, lines, raise_at, text_files
 
@@ -173,7 +173,7 @@ def test_a_run_may_be_stopped_before_any_file(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_deleted(tmp_path: Path, published: dict[str, bytes]) -> None:
-    unfinished = tmp_path / FOLDER
+    unfinished = tmp_path / UNFINISHED
     unfinished.mkdir()
     put({"toy-train-00000-of-00003": b"half", ".toy.json.abcd": b"half"}, unfinished)
     generate_data(Published(), tmp_path, "")
