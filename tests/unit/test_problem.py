@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,18 +33,6 @@ def test_a_settings_own_help_comes_first_and_help_may_be_missing() -> None:
     assert (Mine.setting_help("plain"), Mine.setting_help("unknown")) == ("", "")
 
 
-@pytest.mark.parametrize(("shards", "is_valid"), [(1, True), (10_000, True), (0, False), (10_001, False)])
-def test_the_number_of_shards_has_a_limit(shards: int, is_valid: bool) -> None:
-    """The description lists all shards. If it could be of any size, a hostile one could fill the memory."""
-    problem = type("Shards", (Mine,), {"num_train_shards": shards})({}, name="mine")
-    with (
-        nullcontext()
-        if is_valid
-        else pytest.raises(UserError, match=f"num_train_shards={shards} must be in 1 .. 10000")
-    ):
-        problem.check()
-
-
 @pytest.mark.parametrize(
     "settings", [{"vocab_size": "9"}, {"vocab_size": True}, {"clean_max_ratio": []}, {"plain": None}]
 )
@@ -67,20 +53,6 @@ def test_a_setting_out_of_range_in_a_file_is_refused(name: str, settings: dict[s
     """A model folder may come from a stranger, and only t2t-datagen calls `check`."""
     with pytest.raises(UserError, match=message):
         registry.problem(name, settings)
-
-
-def test_a_problem_without_text_is_refused() -> None:
-    with pytest.raises(UserError, match="problem mine: define generate"):
-        Mine({}, name="mine").generate("train", "")
-
-
-@pytest.mark.parametrize(
-    "settings", [{"clean_max_ratio": math.inf}, {"clean_max_ratio": math.nan}, {"clean_max_words": 2**31}]
-)
-def test_a_setting_that_the_description_cannot_hold_is_refused(settings: dict[str, Any]) -> None:
-    (name,) = settings
-    with pytest.raises(UserError, match=f"--{name}=.* must be in 0 .. 2147483647"):
-        Mine(settings, name="mine").check()
 
 
 def test_settings_that_are_no_dataclass_are_refused() -> None:

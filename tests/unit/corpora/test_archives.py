@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from disks import largest_file
 from t2t_repro.corpora.archives import EXTRACTED, Archive, MissingArchiveError, find, unpack
 from t2t_repro.errors import UserError
 from tars import write_tar
@@ -106,27 +105,17 @@ def test_an_archive_is_downloaded_once(tmp_path: Path, server: str, capsys: pyte
     assert find([archive], folder) == [folder / "a.tgz"]
     assert capsys.readouterr().err == f"downloading {archive} to {folder / 'a.tgz'}\n"
     assert (folder / "a.tgz").read_bytes() == source.read_bytes()
-    source.unlink()
-    assert find([archive], folder) == [folder / "a.tgz"]
-    assert files_in(folder) == ["a.tgz"]
-
-
-def test_another_file_on_the_server_is_refused(tmp_path: Path, server: str) -> None:
-    source = write_tar(tmp_path / "served" / "a.tgz", FILES)
-    archive, folder = published(source, server), tmp_path / "tmp"
     source.write_bytes(b"<html>moved</html>")
+    assert find([archive], folder) == [folder / "a.tgz"]
+    (folder / "a.tgz").unlink()
     assert "18 bytes, but the published archive has" in failure(archive, folder=folder)
     assert files_in(folder) == []
 
 
 @pytest.mark.parametrize(("name", "reason"), [("cut", "the connection broke"), ("reset", "Connection reset by peer")])
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_broken_connection_leaves_no_file(
-    tmp_path: Path, server: str, name: str, reason: str, is_known: bool
-) -> None:
-    source = write_tar(tmp_path / "served" / f"{name}.tgz", {"a": os.urandom(4_000_000)})
-    archive = published(source, server) if is_known else Archive(f"{server}/{name}.tgz")
-    message = failure(archive, folder=tmp_path / "tmp")
+def test_a_broken_connection_leaves_no_file(tmp_path: Path, server: str, name: str, reason: str) -> None:
+    write_tar(tmp_path / "served" / f"{name}.tgz", {"a": os.urandom(4_000_000)})
+    message = failure(Archive(f"{server}/{name}.tgz"), folder=tmp_path / "tmp")
     assert message.startswith(f"cannot download {server}/{name}.tgz (") and reason in message.partition(")")[0]
     assert files_in(tmp_path / "tmp") == []
 
@@ -146,22 +135,6 @@ def test_all_missing_archives_are_named_together(tmp_path: Path, server: str) ->
     assert files_in(tmp_path / "tmp") == ["existing.tgz", "served.tgz"]
 
 
-def test_a_damaged_archive_is_an_error_before_any_download(tmp_path: Path, server: str) -> None:
-    served = published(write_tar(tmp_path / "served" / "served.tgz", FILES), server)
-    (tmp_path / "bad.tgz").write_bytes(b"bad")
-    assert f"{tmp_path / 'bad.tgz'}: 3 bytes" in failure(served, Archive(f"{NOWHERE}/bad.tgz", 4), folder=tmp_path)
-    assert not (tmp_path / "served.tgz").exists()
-
-
-def test_a_full_disk_while_downloading_is_an_error(tmp_path: Path, server: str) -> None:
-    source = tmp_path / "served" / "a.tgz"
-    source.write_bytes(os.urandom(20_000))
-    with largest_file(5000):
-        message = failure(published(source, server), folder=tmp_path / "tmp")
-    assert message.startswith(f"{tmp_path / 'tmp' / 'a.tgz'}: cannot be written (File too large)")
-    assert files_in(tmp_path / "tmp") == []
-
-
 @pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
 @pytest.mark.parametrize("prefix", ["", "./"])
 def test_only_the_requested_files_are_unpacked_and_only_once(tmp_path: Path, name: str, prefix: str) -> None:
@@ -173,25 +146,10 @@ def test_only_the_requested_files_are_unpacked_and_only_once(tmp_path: Path, nam
 
     path.unlink()
     assert unpack(files, tmp_path) == folder
+    lost = {Archive(f"{NOWHERE}/lost.tgz"): ["x"]}
+    assert "a.tgz" not in user_error(unpack, lost, tmp_path, files)
     (folder / "training/a.de").unlink()
-    with pytest.raises(MissingArchiveError):
-        unpack(files, tmp_path)
-
-
-def test_unpacked_archives_are_not_named_as_missing(tmp_path: Path) -> None:
-    path = write_tar(tmp_path / "a.tgz", FILES)
-    unpacked, lost = {published(path): ["training/a.fr"]}, {Archive(f"{NOWHERE}/lost.tgz"): ["x"]}
-    unpack(unpacked, tmp_path)
-    path.unlink()
-    with pytest.raises(MissingArchiveError) as error:
-        unpack(lost, tmp_path, unpacked)
-    assert "lost.tgz" in str(error.value) and "a.tgz" not in str(error.value)
-
-
-def test_a_file_missing_in_the_archive_is_named(tmp_path: Path) -> None:
-    archive = published(write_tar(tmp_path / "a.tgz", FILES))
-    with pytest.raises(UserError, match=r"a\.tgz: has no training/a\.xx; get it again from file:///no"):
-        unpack({archive: ["training/a.en", "training/a.xx"]}, tmp_path)
+    assert "also needed: lost.tgz" in user_error(unpack, files, tmp_path, lost)
 
 
 SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
@@ -200,13 +158,8 @@ SYMLINK, HARDLINK = tarfile.SYMTYPE, tarfile.LNKTYPE
 @pytest.mark.parametrize(
     "members",
     [
-        pytest.param([("a", SYMLINK, "nowhere")], id="dangling link"),
-        pytest.param([("a", SYMLINK, "a")], id="link to itself"),
-        pytest.param([("a", SYMLINK, "b"), ("b", SYMLINK, "a")], id="loop of links"),
         pytest.param([("a", SYMLINK, "/etc/passwd")], id="link out of the archive"),
-        pytest.param([("a", HARDLINK, "nowhere")], id="dangling hard link"),
         pytest.param([("b", tarfile.REGTYPE, ""), ("a", HARDLINK, "b")], id="hard link"),
-        pytest.param([("a", HARDLINK, "a")], id="hard link to itself"),
         pytest.param([("a", tarfile.CHRTYPE, "")], id="device"),
         pytest.param([("a", tarfile.FIFOTYPE, "")], id="pipe"),
         pytest.param([("a", tarfile.DIRTYPE, "")], id="folder"),
@@ -244,8 +197,9 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     assert files_in(tmp_path) == ["a.tgz"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.99])
-@pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
+@pytest.mark.parametrize(
+    ("name", "share"), [("a.tgz", 0.0), ("a.tgz", 0.3), ("a.tgz", 0.9), ("a.tar", 0.3), ("a.tar", 0.99)]
+)
 def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, share: float) -> None:
     texts = {"training/a.en": os.urandom(30_000), "training/a.de": os.urandom(30_000)}
     path = write_tar(tmp_path / name, texts)
@@ -270,13 +224,6 @@ def test_a_file_that_is_no_archive_is_an_error_of_one_line(tmp_path: Path, conte
     path.write_bytes(contents)
     message = user_error(unpack, {Archive(f"{NOWHERE}/a.tgz"): ["a"]}, tmp_path)
     assert message.startswith(f"{path}: cut off or damaged tar archive (") and "\n" not in message
-
-
-def test_a_full_disk_while_unpacking_is_an_error(tmp_path: Path) -> None:
-    archive = published(write_tar(tmp_path / "a.tgz", FILES))
-    with largest_file(20_000), pytest.raises(UserError, match=r"a\.en: cannot be written \(File too large\)"):
-        unpack({archive: ["training/a.en"]}, tmp_path)
-    assert files_in(tmp_path / EXTRACTED) == []
 
 
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:

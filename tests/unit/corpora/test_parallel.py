@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -32,23 +31,6 @@ def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, sourc
     with pytest.raises(UserError) as error:
         next(pairs)
     assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines but {tmp_path}/b has {target:,};")
-
-
-def test_a_custom_reader_replaces_lines(tmp_path: Path) -> None:
-    pairs = read_pairs("ab", "xy", iter)
-    assert [tuple(pair.values()) for pair in pairs] == [("a", "x"), ("b", "y")]
-
-
-def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_bytes(b"some words\n" * 50_000)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in read_pairs(tmp_path / "a", tmp_path / "b")) == 50_000
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 500_000
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,6 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     )
 
 
-def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert user_error(make_private, tmp_path / "file" / "folder").startswith(
-        f"--tmp_dir={tmp_path}/file/folder: cannot be created"
-    )
-
-
 def test_sources_of_a_folder_that_others_can_write_are_not_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

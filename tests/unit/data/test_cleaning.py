@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable
 
@@ -25,18 +24,6 @@ CHANGED = TextChangedError()
 
 def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
     return [{"inputs": source, "targets": target} for source, target in texts]
-
-
-def random_pairs(count: int, seed: int) -> list[Pair]:
-    """Returns random pairs of short texts from three words. Some sides are blank, and many pairs are repeated."""
-    draw = random.Random(seed)
-    spaces = (" ", "  ", "\t", "\u2028")
-
-    def text() -> str:
-        words = draw.choices(("a", "b", "ö"), k=draw.choice((0, 1, 1, 1, 2, 3, 7)))
-        return "".join(word + draw.choice(spaces) for word in words) or draw.choice(("", " ", "\u00a0\t"))
-
-    return [{"inputs": text(), "targets": text()} for _ in range(count)]
 
 
 def stripped(pairs: list[Pair]) -> list[Pair]:
@@ -62,68 +49,6 @@ def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tu
     return clean_pairs, dict(dropped)
 
 
-@pytest.mark.parametrize("words", [0, 2])
-@pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5])
-@pytest.mark.parametrize("duplicates", [False, True])
-def test_pairs_and_counts_equal_those_of_a_naive_implementation(words: int, ratio: float, duplicates: bool) -> None:
-    for seed in range(5):
-        pairs = random_pairs(300, seed)
-        clean_pairs, dropped = cleaned(pairs, words, ratio, duplicates)
-        reasons = {"empty side", *["too many words"] * bool(words), *["length ratio"] * bool(ratio)}
-        assert set(dropped) == reasons | set(["duplicate"] * duplicates)  # Each enabled rule drops some pairs.
-        cleaning = Cleaning(words, ratio, duplicates)
-        for _ in cleaning.first_pass(pairs):
-            pass
-        assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (300, len(clean_pairs), dropped)
-        assert list(cleaning.next_pass(pairs, CHANGED)) == clean_pairs
-        assert list(cleaning.next_pass(pairs, CHANGED)) == clean_pairs
-
-
-def test_a_later_pass_yields_the_pairs_of_the_first_without_repeats() -> None:
-    pairs = random_pairs(500, 9)
-    cleaning = Cleaning(max_words=3, drops_duplicates=True)
-    first_pass = list(cleaning.first_pass(iter(pairs)))
-    once = {str(pair): pair for pair in first_pass}  # different pairs, in the order of their first occurrences
-    assert 0 < len(once) < len(first_pass)
-    assert list(cleaning.next_pass(iter(pairs), CHANGED)) == list(once.values())
-
-
-def test_only_empty_sides_and_white_space_around_texts_are_dropped_by_default() -> None:
-    pairs = pairs_of(("a", "b"), ("a", " b  b\t"), ("a " * 1000, "b"), ("", "b"), ("a", "\u3000"), (" ", "\t"))
-    expected = pairs_of(("a", "b"), ("a", "b  b"), ("a " * 999 + "a", "b"))
-    cleaning = Cleaning()
-    assert list(cleaning.first_pass(pairs)) == list(cleaning.next_pass(pairs, CHANGED)) == expected
-    assert cleaning.dropped == {"empty side": 3}
-
-
-def test_pairs_at_the_limits_are_kept() -> None:
-    pairs = pairs_of(("a b c", "a"), ("a", "a b c"), ("a b c d", "a b"), ("a b", "a b c d"), ("a b c d", "a"))
-    assert len(list(Cleaning(max_words=4, max_ratio=3.0).first_pass(pairs))) == 4
-    assert len(list(Cleaning(max_words=3).first_pass(pairs))) == 2
-    assert len(list(Cleaning(max_ratio=2.9).first_pass(pairs))) == 2
-
-
-def test_only_the_first_of_equal_pairs_is_kept() -> None:
-    pairs = pairs_of(("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a ", "b"), ("A", "b"), ("a", "b"), ("a", "c"))
-    cleaning = Cleaning(drops_duplicates=True)
-    assert len(list(cleaning.first_pass(pairs))) == 8
-    assert list(cleaning.next_pass(pairs, CHANGED)) == [*pairs[:4], pairs[5]]
-    assert cleaning.dropped == {"duplicate": 3}
-
-
-def test_reasons_without_pairs_are_not_listed() -> None:
-    pairs = pairs_of(("a", "b"), ("b", "a"))
-    cleaning = Cleaning(max_words=5, max_ratio=5.0, drops_duplicates=True)
-    assert list(cleaning.first_pass(pairs)) == pairs
-    assert dict(cleaning.dropped) == {}
-
-
-def test_an_empty_text_has_no_pairs() -> None:
-    cleaning = Cleaning(drops_duplicates=True)
-    assert list(cleaning.first_pass([])) == list(cleaning.next_pass([], CHANGED)) == []
-    assert (cleaning.pairs_read, cleaning.pairs_kept) == (0, 0)
-
-
 OTHER_TEXTS: dict[str, Callable[[list[Pair]], list[Pair]]] = {
     "grown": lambda pairs: pairs + pairs_of(("new", "x")),
     "grown by a repeat": lambda pairs: pairs + pairs[:1],
@@ -147,13 +72,6 @@ def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: boo
     assert len(list(cleaning.next_pass(pairs, CHANGED))) == (10 if duplicates else 15)
 
 
-def test_other_pairs_that_are_dropped_do_not_count_as_a_change() -> None:
-    pairs = pairs_of(("a", "b"), ("", "x"), ("c", "d"))
-    cleaning = Cleaning(max_words=3)
-    assert len(list(cleaning.first_pass(pairs))) == 2
-    assert len(list(cleaning.next_pass([pairs[0], *pairs_of(("a b c d", "x")), pairs[2]], CHANGED))) == 2
-
-
 def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
     def fingerprint(pairs: list[Pair]) -> str:
         cleaning = Cleaning(max_words=3)
@@ -165,6 +83,9 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
     assert fingerprint(pairs) == fingerprint(list(pairs))
     assert fingerprint(pairs) == fingerprint(pairs_of((" a", "b "), ("c", "d\t")))
     assert fingerprint(pairs) == fingerprint([*pairs, *pairs_of(("", "x"), ("a b c d", "x"))])
+    cleaning = Cleaning(max_words=3)
+    assert list(cleaning.first_pass(pairs)) == pairs
+    assert list(cleaning.next_pass([pairs[0], *pairs_of(("a b c d", "x")), pairs[1]], CHANGED)) == pairs
     others = [
         pairs[::-1],
         pairs[:1],
@@ -177,7 +98,7 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
     assert len({fingerprint(text) for text in itertools.chain([pairs], others)}) == len(others) + 1
 
 
-SIDE = st.text("aö \t\u00a0", max_size=6)
+SIDE = st.lists(st.sampled_from(["a", "ö", "a ", " ö", "\t", "\u00a0", "\u2028"]), max_size=5).map("".join)
 
 
 @few

@@ -139,17 +139,6 @@ def test_an_index_that_does_not_match_is_named_and_rebuilt(
     assert len(np.load(index_path(path))) == 4
 
 
-def test_an_index_that_cannot_be_saved_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path)
-    index_path(path).unlink()
-
-    def read_only(path: Path) -> None:
-        raise UserError(f"{path}: cannot be written")
-
-    monkeypatch.setattr(records, "whole_file", read_only)
-    assert pairs_of(Records([path])) == PAIRS
-
-
 @pytest.mark.parametrize("has_index", [True, False])
 @pytest.mark.parametrize("cut", [1, 4, 5, 20])
 def test_a_truncated_shard_is_an_error(tmp_path: Path, cut: int, has_index: bool) -> None:
@@ -222,12 +211,6 @@ def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path, was_rev
     sizes[side] = 9
     with pytest.raises(UserError, match="record 1"):
         Records([path], was_reversed, (sizes[0], sizes[1])).read(np.arange(2))
-
-
-def test_unusual_records_are_read_together_with_others(tmp_path: Path) -> None:
-    pairs = [([5, 1], [6, 1]), ([], [7, 1]), ([2**31 - 1, 1], []), ([], []), ([8], [9])]
-    stored = Records([written(tmp_path, pairs)])
-    assert [side.tolist() for side in stored.read(np.arange(5))] == [[5, 1, 2**31 - 1, 1, 8], [6, 1, 7, 1, 9]]
 
 
 def test_each_changed_byte_has_the_same_error_if_records_are_read_together(tmp_path: Path) -> None:

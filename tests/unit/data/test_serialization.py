@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.data import serialization
 from t2t_repro.data.serialization import parse, parse_many, serialize
 
 LIMITS = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**28 - 1]
@@ -106,9 +105,3 @@ def test_lengths_of_another_example_are_refused() -> None:
     assert parse_many(examples, np.array([[3, 2], [2, 3]])) is not None
     for lengths in ([[2, 3], [3, 2]], [[2, 2], [3, 3]], [[3, 2], [1, 4]], [[4, 1], [2, 3]], [[3, 2], [2, 2]]):
         assert parse_many(examples, np.array(lengths)) is None
-
-
-def test_sizes_of_fields_are_those_of_the_serialized_fields() -> None:
-    sizes = np.array([0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
-    expected = [len(serialization._field(1, bytes(size))) for size in sizes.tolist()]
-    assert serialization._field_size(sizes).tolist() == expected

@@ -68,13 +68,6 @@ def test_trees_with_other_labels_or_tags_are_reported(symbols: TreeSymbols | Non
     assert check.warnings() == warnings
 
 
-def test_only_five_other_labels_are_shown() -> None:
-    check = TextCheck(TreeSymbols(("S",), ()))
-    list(check.dev([{"inputs": "y", "targets": "(S )S"}]))
-    list(check.train([{"inputs": "x", "targets": " ".join(f"({label} ){label}" for label in "BCADEFG")}]))
-    assert check.warnings() == [f"{OTHERS}A B C D E and 2 more{CANNOT}"]
-
-
 def test_the_warnings_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = Toy()
     generate_data(problem, tmp_path / "one", "")

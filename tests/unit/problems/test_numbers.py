@@ -49,26 +49,9 @@ def test_the_numbers_are_reproducible_and_dev_does_not_depend_on_the_size(dev: l
     assert pairs("train", 10) == pairs("train", 20)[:10]
 
 
-def test_about_half_have_at_most_four_digits(train: list[tuple[str, str]]) -> None:
-    digits = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    thousands = [english.partition(" thousand")[0] for english, _ in train if "thousand" in english]
-    small = len(train) - len(thousands) + sum(words in digits for words in thousands)
-    assert 0.45 < small / len(train) < 0.57
-
-
-def test_each_text_is_one_line_without_white_space_at_its_ends(train: list[tuple[str, str]]) -> None:
-    for text in (side for pair in train for side in pair):
-        assert text == text.strip() and "\n" not in text and text
-
-
 @pytest.mark.parametrize("size", [0, -1, 999_500, 10**9])
 def test_an_impossible_train_size_is_an_error(size: int) -> None:
     with pytest.raises(UserError, match=f"--train_size={size} must be in"):
-        registry.problem("numbers_ende", {"train_size": size}).check()
-
-
-def test_all_possible_train_sizes_are_accepted() -> None:
-    for size in (1, 20_000, 999_499):
         registry.problem("numbers_ende", {"train_size": size}).check()
 
 

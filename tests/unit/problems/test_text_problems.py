@@ -128,12 +128,6 @@ def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
         type("Mine", (translate.TranslateProblem,), {name: None})
 
 
-def test_an_attribute_of_a_mixin_is_refused() -> None:
-    prefix = type("Prefix", (), {"inputs_prefix": "translate: "})
-    with pytest.raises(UserError, match="problem Mine: inputs_prefix of tensor2tensor has no effect here"):
-        type("Mine", (prefix, translate.TranslateProblem), {})
-
-
 def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
     bare = text_problems.Text2TextProblem(name="bare")
     with pytest.raises(UserError, match="problem bare: define is_generate_per_split"):
@@ -228,13 +222,6 @@ def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) 
         prepare(SixteenSubwords({"vocab_size": 4000}), tmp_path, "", Options())
 
 
-def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
-    directory = write_user_dir(tmp_path, "UsrWords", "TOKEN")
-    message = error("datagen", "--problem=usr_words", f"--t2t_usr_dir={directory}", f"--data_dir={tmp_path / 'D'}")
-    assert "D/vocab.usr_words.tokens: no such vocabulary; copy it here, or choose a vocabulary with" in message
-    assert not (tmp_path / "D").exists()
-
-
 @pytest.mark.parametrize(
     "names",
     [
@@ -266,8 +253,3 @@ def test_the_example_of_a_ported_directory_runs(tmp_path: Path) -> None:
     assert Description.load(tmp_path / "D" / "translate_recipes.json").pairs == {"train": 40, "dev": 4}
     message = error("trainer", *flags, "--hparams_set=transformer_recipes", "--hparams=num_heads=3")
     assert "num_heads=3 does not divide hidden_size=256" in message
-
-
-def test_a_space_id_may_be_a_property_as_in_old_user_directories() -> None:
-    german = type("German", (Verses,), {"target_space_id": property(lambda self: problem.SpaceID.DE_TOK)})
-    assert german().target_space_id == 8

@@ -85,14 +85,10 @@ def test_splits_may_name_sections_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pattern", ["WSJ/{section:02}/WSJ_{number:04}.MRG", "wsj/{section:02}/WSJ_{number:04}.MRG"])
 def test_names_may_be_in_capitals(tmp_path: Path, pattern: str) -> None:
     write(tmp_path, 2200, 2201, pattern=pattern)
-    assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
-
-
-def test_other_files_are_ignored(tmp_path: Path) -> None:
-    write(tmp_path, 2200)
+    folder = next(tmp_path.glob("*/22"))
     for name in ("readme", "wsj_2200.mrg~", "wsj_2201.prd", "wsj_22011.mrg", ".wsj_2202.mrg"):
-        (tmp_path / "wsj/22" / name).write_text("no tree", encoding="utf-8")
-    assert numbers(problem(), "dev", tmp_path) == [2200]
+        (folder / name).write_text("no tree", encoding="utf-8")
+    assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
 
 
 def test_missing_sections_are_named_with_the_cure(tmp_path: Path) -> None:
@@ -107,16 +103,7 @@ def test_missing_sections_are_named_with_the_cure(tmp_path: Path) -> None:
     assert "section 02;" in failure(problem(train_sections="0250-0259"), "train", tmp_path)
 
 
-def test_a_tree_without_an_end_is_named_by_file_and_line(tmp_path: Path) -> None:
-    write(tmp_path, 2200, 2201)
-    path = tmp_path / "wsj/22/wsj_2201.mrg"
-    path.write_text("\n\n( (S (NN dog)\n", encoding="utf-8")
-    assert failure(problem(), "dev", tmp_path).startswith(f"{path}:3: ")
-
-
-@pytest.mark.parametrize(
-    "value", ["", "2", "022", "2-3", "02:21", "21-02", "0159-0100", "02-0150", "02,", "a", "02--3"]
-)
+@pytest.mark.parametrize("value", ["", "022", "2-3", "02:21", "21-02", "0159-0100", "02,", "02--3"])
 def test_a_wrong_range_is_refused(value: str) -> None:
     with pytest.raises(UserError, match=r"^--dev_sections=.*: '.*' is not a section"):
         problem(dev_sections=value).check()
@@ -134,19 +121,6 @@ def test_a_file_may_not_be_in_two_splits(settings: dict[str, str], shared: str) 
     problem().check()
     with pytest.raises(UserError, match=shared):
         problem(**settings).check()
-
-
-def test_a_word_symbol_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError, match="--word_symbol 'tags'; did you mean 'tag'"):
-        problem(word_symbol="tags").check()
-
-
-def test_the_papers_settings() -> None:
-    for name, vocab_size in (("wsj_parsing", 16000), ("wsj_parsing_semi", 32000)):
-        parsing = problem(name)
-        assert parsing.settings.vocab_size == vocab_size
-        decode = parsing.decode_hparams
-        assert (decode.beam_size, decode.alpha, decode.extra_length) == (21, 0.3, 300)
 
 
 def test_each_bracket_is_one_piece() -> None:
@@ -175,11 +149,6 @@ def test_outputs_become_trees_over_the_words_of_their_sources() -> None:
     assert repairs == Repairs(trees=1, words_missing=1)
 
 
-def test_outputs_of_the_reversed_problem_do_not_change() -> None:
-    lines = ["No. 7 barks .", ""]
-    assert registry.problem("wsj_parsing_rev").finish(["(S XX )S", "(S XX )S"], iter(lines)) == (lines, Repairs())  # type: ignore[attr-defined]
-
-
 def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
     write(tmp_path, 200, 2200)
     folder = tmp_path / "parsed"
@@ -206,8 +175,7 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
     ("line", "reason"),
     [
         ("(S (NN a)", "never ends"),
-        ("(S (NN a)))", "is outside a tree"),
-        ("a dog barks", "is outside a tree"),
+        ("(S (NN \xff))", "not UTF-8"),
         ("(S (NN a)) (S (NN b))", "2 trees in one line"),
         ("((()))", "write a tagged word"),
     ],
@@ -215,22 +183,12 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
 def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line: str, reason: str) -> None:
     write(tmp_path, 200)
     path = tmp_path / "parsed"
-    path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n", encoding="utf-8")
+    path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n", encoding="latin-1")
     pairs = problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02").generate("train", str(tmp_path))
     assert [next(pairs)["inputs"] for _ in range(3)] == ["No. 200 barks .", "", "a"]
     with pytest.raises(UserError) as error:
         next(pairs)
     assert str(error.value).startswith(f"{path}:2: ") and reason in str(error.value)
-
-
-def test_parsed_trees_are_read_lazily(tmp_path: Path) -> None:
-    write(tmp_path, 200)
-    path = tmp_path / "parsed"
-    path.write_bytes(b"(S (NN a))\n" * 9 + b"(S (NN \xff))\n")
-    pairs = problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02").generate("train", str(tmp_path))
-    assert [next(pairs)["inputs"] for _ in range(11)] == ["No. 200 barks .", "", *"aaaaaaaaa"]
-    with pytest.raises(UserError, match=f"{path}:10: not UTF-8"):
-        next(pairs)
 
 
 def test_parsed_trees_must_exist(tmp_path: Path) -> None:
@@ -285,12 +243,6 @@ def test_scores_equal_those_of_t2t_evalb(tmp_path: Path, capsys: pytest.CaptureF
     assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
 
 
-def test_scores_of_a_perfect_parser_and_of_another_number_of_trees() -> None:
-    assert {score.score for score in problem().scores(GOLD, GOLD)} == {100.0}
-    with pytest.raises(ValueError):
-        problem().scores(PARSED[:3], GOLD)
-
-
 def test_without_tags_in_the_output_their_accuracy_is_no_score() -> None:
     for symbol in ("word", "XX"):
         labels = [score.label for score in problem(word_symbol=symbol).scores(GOLD, GOLD)]
@@ -305,12 +257,9 @@ def test_a_wrong_reference_is_named_by_its_line() -> None:
         problem().scores([tree], [""])
 
 
-def test_empty_brackets_are_ignored_as_in_evalb() -> None:
-    scores = problem().scores(["(TOP (S (NN dog)))"], ["(TOP (S (NP) (NN dog)))"])
-    assert scores[0].score == 100
-
-
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:
     sentences = ["The dog bit the man in the leg", "No. 7 barks ."]
-    scores = registry.problem("wsj_parsing_rev").scores(sentences, sentences)
+    backward = registry.problem("wsj_parsing_rev")
+    assert backward.finish(["(S XX )S"] * 2, iter(sentences)) == (sentences, Repairs())  # type: ignore[arg-type]
+    scores = backward.scores(sentences, sentences)
     assert scores[0].label == "BLEU" and scores[0].score == pytest.approx(100)
