@@ -13,6 +13,7 @@ import io
 import logging
 import os
 import shlex
+from dataclasses import dataclass, field
 from typing import Any
 
 from absl import flags
@@ -21,32 +22,31 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, refuse_folder_name
+from t2t_repro.files.output_files import refuse_folder_name
 from t2t_repro.hparam import override, refuse_decode_hparams
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    decode_from_file: str = ""
+    """File to translate, plain or .gz, or a pattern of such files, e.g. "x-*.en"."""
+    decode_to_file: str = ""
+    """First part of the output shards' paths, e.g. out/x.de."""
+    batch_lines: int = field(default=2000, metadata={"lower_bound": 1})
+    """Lines per output shard, which a worker translates together; does not affect the translations."""
+    resume: bool = False
+    """Continue an interrupted run: skip output shards that exist."""
+    beam_options: str = ""
+    """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process."""
+
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS, ensemble=True)
-for name, text in (
-    ("decode_from_file", 'file to translate, plain or .gz, or a pattern of such files, e.g. "x-*.en"'),
-    ("decode_to_file", "first part of the output shards' paths, e.g. out/x.de"),
-):
-    flags.DEFINE_string(name, "", text, flag_values=FLAGS)
+program.define_fields(FLAGS, Flags)
 program.define_long_lines(FLAGS)
 program.define_precision(FLAGS)
-flags.DEFINE_integer(
-    "batch_lines",
-    2000,
-    "lines per output shard, which a worker translates together; does not affect the translations",
-    lower_bound=1,
-    flag_values=FLAGS,
-)
-flags.DEFINE_bool("resume", False, "continue an interrupted run: skip output shards that exist", flag_values=FLAGS)
-flags.DEFINE_string(
-    "beam_options",
-    "",
-    "options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process",
-    flag_values=FLAGS,
-)
 program.define_decode_hparams(FLAGS)
 
 
@@ -80,10 +80,6 @@ def main(values: flags.FlagValues) -> None:
     paths = beam_pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    if "://" not in job.decode_to_file and is_stream(job.decode_to_file):
-        raise UserError(
-            f"--decode_to_file={values.decode_to_file} is not a regular file; give the start of shards' paths"
-        )
     beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
     if (shards := beam_pipeline.shards(job.decode_to_file)) and not values.resume:
         raise UserError(

@@ -149,13 +149,7 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
 
 
 def refuse_overlap(job: BeamJob, pattern: str, paths: Sequence[str]) -> None:
-    """Raises UserError if the run would overwrite one of its input files, or if `pattern` would match its outputs.
-
-    Args:
-        job: the settings of the run.
-        pattern: the path or pattern of the input files.
-        paths: the input files.
-    """
+    """Raises UserError if the run would overwrite one of its input files `paths`, or if `pattern` matches an output."""
     outputs = [f"{job.decode_to_file}{UNFINISHED}", *shards(job.decode_to_file)]
     refuse_overwriting("--decode_to_file", outputs, [("--decode_from_file", path) for path in paths])
     for output in (outputs[0], shard_name(job.decode_to_file, LineBatch("", 0, 0, []))):
@@ -177,7 +171,9 @@ def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator
     """
     path, is_local = f"{job.decode_to_file}{UNFINISHED}", "://" not in job.decode_to_file
     with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else contextlib.nullcontext():
-        write(path, [_checked_fingerprint(job, paths, batch_lines)])
+        run_fingerprint = fingerprint(job, paths, batch_lines)
+        refuse_other_shards(path, job, run_fingerprint)
+        write(path, [run_fingerprint])
         try:
             yield
         except BaseException:
@@ -187,26 +183,29 @@ def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator
         FileSystems.delete([path])
 
 
-def _checked_fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:
-    """Returns a hash of everything that the shards depend on.
+def refuse_other_shards(path: str, job: BeamJob, expected: str) -> None:
+    """Raises UserError if shards exist that the run with the fingerprint `expected` did not write.
 
-    Raises UserError if shards of another run exist, or the file `decode_to_file`.unfinished has no hash.
+    Args:
+        path: the file with the fingerprint of an interrupted run, if it exists.
     """
-    path, existing = f"{job.decode_to_file}{UNFINISHED}", shards(job.decode_to_file)
     old_lines = list(read_lines(path)) if match(path) else []
-    if old_lines and not (len(old_lines) == 1 and re.fullmatch("[0-9a-f]{64}", old_lines[0])):
+    if old_lines and not re.fullmatch("[0-9a-f]{64}", old_lines[0]):  # such as a journal of t2t-decoder
         raise UserError(f"{path}: not a file of t2t-translate-beam; move it away or choose another --decode_to_file")
-    # The fingerprint ignores batch_size and resume, which do not change translations: both get fixed values.
-    job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
-    sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
-    written = written_times(split_paths(job.checkpoints))
-    fingerprint = hashlib.sha256(repr((job, list(paths), sizes, batch_lines, written)).encode()).hexdigest()
-    if existing and old_lines != [fingerprint]:
+    if (existing := shards(job.decode_to_file)) and old_lines != [expected]:
         raise UserError(
             f"{existing[0]} exists already and does not belong to an unfinished run with the same input, model and "
             "flags; delete the shards or choose another --decode_to_file"
         )
-    return fingerprint
+
+
+def fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:
+    """Returns a hash of everything that the shards depend on."""
+    # batch_size and resume do not change translations, so both get fixed values.
+    job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
+    sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
+    written = written_times(split_paths(job.checkpoints))
+    return hashlib.sha256(repr((job, list(paths), sizes, batch_lines, written)).encode()).hexdigest()
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:
@@ -246,10 +245,9 @@ def load(job: BeamJob) -> LoadedModel:
     if job.t2t_usr_dir and usr_dir.name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
-    decode_hparams = replace(job.decode_hparams, write_beam_scores=False)
     devices.use_one_gpu()
     devices.require_precision(job.precision)
-    translator = Translator.from_folders(folders, checkpoints, decode_hparams, job.precision)
+    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision)
     return LoadedModel(translator, folders[0].problem)
 
 
@@ -287,32 +285,22 @@ def write(path: str, lines: Iterable[str]) -> None:
 
 
 def input_files(path: str) -> list[str]:
-    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name.
-
-    Raises UserError as `match` does.
-    """
-    require_file_system(path)
-    return [path] if FileSystems.exists(path) else match(path)
-
-
-def require_file_system(path: str) -> None:
-    """Raises UserError if Beam knows no file system for a path, e.g. for gs:// without the package apache-beam[gcp]."""
-    try:
-        FileSystems.get_filesystem(path)
-    except ValueError as error:
-        raise UserError(f"{path}: {_reason(error)}") from None
+    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name."""
+    paths = match(path)
+    return [path] if FileSystems.exists(path) else paths
 
 
 def match(pattern: str) -> list[str]:
     """Returns the sorted paths of the files that match a pattern such as "x-*.en".
 
-    Raises UserError if Beam knows no file system for the pattern.
+    Raises UserError if Beam knows no file system for the pattern, e.g. for gs:// without the package apache-beam[gcp].
     """
-    require_file_system(pattern)
     try:
         (result,) = FileSystems.match([pattern])
     except BeamIOError:
         return []
+    except ValueError as error:
+        raise UserError(f"{pattern}: {_reason(error)}") from None
     return sorted(metadata.path for metadata in result.metadata_list)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from t2t_repro.console.progress import Progress
-from t2t_repro.decoding.translation import Hypothesis, Translation
+from t2t_repro.decoding.translation import UNKNOWN_FILE, Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import UNFINISHED, refuse_irregular
+
+if TYPE_CHECKING:
+    from t2t_repro.decoding.translator import Translator
 
 HEAD_START = b'{"decode": "'
 """Bytes with which every journal begins. A file that begins differently belongs to another program."""
@@ -30,18 +34,17 @@ class Journal:
         output: the output file.
         settings: everything that the translations depend on. The journal stores a hash of `repr(settings)`.
         resume: true to read the translations in an existing journal, false to refuse a journal that has translations.
-        strict: if a journal to resume has other settings, true to raise UserError, false to start with an empty one.
 
-    Raises UserError if the journal is damaged or cannot be read or written, or if it has translations and `resume` is
-    false. If `strict`, also if the journal has other settings or is another program's file.
+    Raises UserError if the journal is damaged, has other settings, is another program's file, or cannot be written, or
+    if it has translations and `resume` is false.
     """
 
-    def __init__(self, output: Path, settings: Any, resume: bool, strict: bool = True) -> None:
-        self.path, self._strict = journal_path(output), strict
+    def __init__(self, output: Path, settings: Any, resume: bool) -> None:
+        self.path = journal_path(output)
         head = json.dumps({"decode": hashlib.sha256(repr(settings).encode()).hexdigest()}).encode() + b"\n"
-        try:
+        with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._refuse_other_file()
+            refuse_irregular(self.path)
             content = self._read(head, resume) if self.path.exists() else b""
             self.done = dict(self._translations(content))
             """The finished translations. A key is the number of a text, its value the text's translation."""
@@ -51,17 +54,13 @@ class Journal:
             if not content:
                 self._file.write(head)
                 self._file.flush()
-        except OSError as error:
-            raise self._unwritable(error) from None
 
     def add(self, number: int, translation: Translation) -> None:
         """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
-        try:
+        with self._writing():
             self._file.write(json.dumps([number, dataclasses.asdict(translation)]).encode() + b"\n")
             self._file.flush()
             self._is_empty = False
-        except OSError as error:
-            raise self._unwritable(error) from None
 
     def delete(self) -> None:
         """Deletes the journal. Callers do this when the output file is complete, before they release its lock."""
@@ -74,34 +73,18 @@ class Journal:
         """Closes the journal. Deletes it if an error ended the decode before its first translation."""
         if error is not None and self._is_empty:
             self.delete()
-        try:
+        with contextlib.suppress(OSError):  # after a failed `add`, which has raised UserError
             self._file.close()
-        except OSError as close_error:
-            if error is None:
-                raise self._unwritable(close_error) from None
-
-    def _refuse_other_file(self) -> None:
-        """Raises UserError if the journal's path is a link or folder or, if `strict`, another program's file."""
-        refuse_irregular(self.path)
-        if self._strict and self.path.exists():
-            with open(self.path, "rb") as file:
-                if HEAD_START.startswith(file.read(len(HEAD_START))):
-                    return
-            raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
 
     def _read(self, head: bytes, resume: bool) -> bytes:
-        """Returns the journal's lines, without an incomplete last line.
-
-        If the first line is not `head`, the journal has other settings. Then this method returns b"" or, if `strict`,
-        raises UserError. It also raises UserError if the journal has translations and `resume` is false.
-        """
+        """Returns the journal's lines, without an incomplete last line."""
         content = self.path.read_bytes()
+        if not HEAD_START.startswith(content[: len(HEAD_START)]):
+            raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
         content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
         if not content or (content.count(b"\n") == 1 and not resume):  # killed before its first translation
             return b""
         if not content.startswith(head):
-            if not self._strict:
-                return b""
             raise UserError(
                 f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or delete "
                 "the file to start again"
@@ -126,39 +109,51 @@ class Journal:
                 ) from None
             yield number, translation
 
-    def _unwritable(self, error: OSError) -> UserError:
-        flag = " with --resume" if self._strict else ""
-        return UserError(
-            f"{self.path}: cannot be written ({error.strerror or error}); free space, then run the same command{flag}"
-        )
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self.path}: cannot be written ({error.strerror or error}); free space, then run the same command, "
+                "t2t-decoder with --resume"
+            ) from None
 
 
-def translate_all(
-    count: int,
-    stream: Callable[[Sequence[int]], Iterator[tuple[int, Translation]]],
+def translate_lines(
+    translator: Translator,
+    texts: Sequence[str],
+    prefixes: Sequence[str] = (),
+    *,
     journal: Journal | None,
     label: str,
+    input_file: InputFile = UNKNOWN_FILE,
+    **options: Any,
 ) -> list[Translation]:
-    """Returns the translations of texts 0 to `count` - 1. Translates only texts that are not in the journal.
+    """Returns the translation of each text. Translates only texts that are not in the journal.
 
     Args:
-        stream: function that translates the texts with the numbers in a list, and yields (index in the list,
-            translation) in any order.
         journal: holds earlier translations and stores each new one as soon as it is finished; None for no journal.
         label: label of the progress bar.
+        translator, texts, prefixes, input_file, options: as for `Translator.stream`.
 
-    Raises UserError if the journal cannot be written.
+    Raises UserError as `Translator.stream` does, or if the journal cannot be written.
     """
     translations = dict(journal.done) if journal else {}
-    missing = [number for number in range(count) if number not in translations]
-    progress = Progress(label, count, "lines", done=len(translations))
-    for index, translation in stream(missing):
+    missing = [number for number in range(len(texts)) if number not in translations]
+    progress = Progress(label, len(texts), "lines", done=len(translations))
+    for index, translation in translator.stream(
+        [texts[number] for number in missing],
+        [prefixes[number] for number in missing] if prefixes else (),
+        input_file=InputFile(input_file.name, [input_file.line_number(number) for number in missing]),
+        **options,
+    ):
         translations[missing[index]] = translation
         if journal:
             journal.add(missing[index], translation)
         progress.advance()
     progress.close()
-    return [translations[number] for number in range(count)]
+    return [translations[number] for number in range(len(texts))]
 
 
 def _translation(fields: dict[str, Any]) -> Translation:

@@ -32,7 +32,7 @@ from t2t_repro.decoding.search_tree import SearchTree, record_search
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
-from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams, with_changes
+from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.precision import check_precision
 from t2t_repro.models.model import Model, as_decoding_model
@@ -309,11 +309,10 @@ class Translator:
             raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
 
     def check(self, decode_hparams: DecodeHParams) -> None:
-        """Raises UserError if the model cannot use `decode_hparams`, or a field is set that only t2t-decoder uses."""
+        """Raises UserError if the model cannot use `decode_hparams`."""
         as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self.model.has_attention:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
-        refuse_decode_hparams(decode_hparams, ["prefix_file", "write_beam_scores"], "only t2t-decoder uses it; omit it")
         self.rules(decode_hparams)
 
     def rules(self, decode_hparams: DecodeHParams) -> OutputRules | None:

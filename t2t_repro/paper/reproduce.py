@@ -18,8 +18,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
-from t2t_repro.decoding.journal import Journal, journal_path, translate_all
-from t2t_repro.decoding.translation import InputFile
+from t2t_repro.decoding.journal import Journal, journal_path, translate_lines
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.json_file import finite
 from t2t_repro.files.output_files import whole_file
@@ -142,15 +141,8 @@ class _Decoder:
         """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
         translator = self._translator(checkpoint)
         settings = (path.name, replace(self._decode_hparams, batch_size=1))  # lets a run with another batch size resume
-        with Journal(path, settings, resume=True, strict=False) as journal:
-            translations = translate_all(
-                len(sources),
-                lambda missing: translator.stream(
-                    [sources[number] for number in missing], input_file=InputFile(line_numbers=missing)
-                ),
-                journal,
-                f"decoding {test_set}",
-            )
+        with Journal(path, settings, resume=True) as journal:
+            translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
             lines, remark = self._folder.problem.finish(sources, [translation.text for translation in translations])
             if remark:
                 say(f"{test_set}: {remark}")

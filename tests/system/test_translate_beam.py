@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -13,9 +12,8 @@ import pytest
 
 from programs import TrainedModel, refused, run, succeed
 from t2t_repro.checkpoints.model_folder import open_folders
-from t2t_repro.decoding.beam_pipeline import BeamJob, Translate, unfinished
-from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams, override
+from t2t_repro.decoding.beam_pipeline import BeamJob, fingerprint
+from t2t_repro.hparam import override
 
 LONG = "one thousand, nine hundred. two. " * 20
 ODD = ["one thousand and two", "", "x\ry\u0085 one \u2028z", "  ", LONG, "", "seven"]
@@ -60,15 +58,6 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     assert launcher == os.getpid() != worker
 
 
-def test_a_process_loads_its_model_once(trained: TrainedModel) -> None:
-    job = BeamJob(str(trained.folder), f"{trained.folder}/model.ckpt-60", DecodeHParams(), "x")
-    pickled = pickle.dumps(Translate(job))
-    translates = [pickle.loads(pickled) for _ in range(2)]
-    for translate in translates:
-        translate.setup()
-    assert translates[0]._loaded is translates[1]._loaded
-
-
 def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(trained: TrainedModel, tmp_path: Path) -> None:
     shutil.copytree(trained.folder, tmp_path / "m")
     ensemble, hparams = f"{trained.folder},{tmp_path / 'm'}", "extra_length=3,beam_size=2,write_beam_scores=true"
@@ -94,42 +83,19 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     complete = {path.name: path.read_bytes() for path in tmp_path.glob("y-*")}
     assert len(complete) == 3
 
-    for path in tmp_path.glob("y-*"):
-        path.unlink()
+    (tmp_path / "y-00000-000000000000").unlink()
+    (tmp_path / "y-00000-000000000002").write_text("as it was\n")
     folders, checkpoints = open_folders(str(trained.folder))
     params = override(folders[0].problem.decode_hparams, "beam_size=1")
-    job, paths = (
-        BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y"),
-        [f"{tmp_path}/x-1", f"{tmp_path}/x-2"],
-    )
-    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
-        refused(run("translate-beam", *flags), "y: another process is writing this file", "choose another")
-        (tmp_path / "y-00000-000000000002").write_text("as it was\n")
-        raise KeyboardInterrupt
+    job = BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y")
+    (tmp_path / "y.unfinished").write_text(f"{fingerprint(job, [f'{tmp_path}/x-1', f'{tmp_path}/x-2'], 2)}\n")
     for other_flags in ([], ["--resume", "--decode_hparams=beam_size=2"], ["--resume", "--batch_lines=3"]):
         assert run("translate-beam", *flags, *other_flags).returncode == 2
-        assert {path.name for path in tmp_path.glob("y*")} == {"y.unfinished", "y-00000-000000000002"}
+        assert (tmp_path / "y.unfinished").exists()
     resumed = succeed("translate-beam", *flags, "--resume")
-    assert resumed.stderr.endswith("y-*: 4 lines, 2 shards, 1 existing shards\n")
+    assert resumed.stderr.endswith("y-*: 2 lines, 1 shards, 2 existing shards\n")
     outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y*")}
     assert outputs == complete | {"y-00000-000000000002": b"as it was\n"}
-
-
-def test_a_run_does_not_resume_with_another_checkpoint_at_the_same_path(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("one\n")
-    (tmp_path / "a,b").mkdir()
-    checkpoint = tmp_path / "a,b" / "model.ckpt-1"
-    index = checkpoint.with_name("model.ckpt-1.index")
-    index.touch()
-    job, paths = BeamJob("M", str(checkpoint), DecodeHParams(), f"{tmp_path}/y", resume=True), [f"{tmp_path}/x"]
-    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
-        (tmp_path / "y-00000-000000000000").write_text("eins\n")
-        raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt), unfinished(job, paths, 2):
-        raise KeyboardInterrupt
-    os.utime(index, ns=(0, 0))
-    with pytest.raises(UserError, match="does not belong to an unfinished run"), unfinished(job, paths, 2):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -138,28 +104,18 @@ def test_a_run_does_not_resume_with_another_checkpoint_at_the_same_path(tmp_path
         (["--decode_from_file=/nowhere/x*"], ("--decode_from_file=/nowhere/x*", "no such file")),
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file="], ("--decode_to_file is required",)),
-        (["--decode_to_file=FOLDER/good/y"], ("/good: not a folder", "--decode_to_file")),
         (["--decode_to_file=FOLDER/new/"], ("--decode_to_file=FOLDER/new/ is a folder; name a file",)),
-        (["--decode_to_file=FOLDER/pipe"], ("--decode_to_file=FOLDER/pipe is not a regular file",)),
         (
             ["--decode_from_file=FOLDER/g*", "--decode_to_file=FOLDER/go"],
             ("FOLDER/g* also matches the output FOLDER/go",),
         ),
         (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "--resume")),
-        (
-            ["--decode_to_file=FOLDER/old", "--resume"],
-            ("old-00000-000000000000 exists already", "does not belong to an unfinished run"),
-        ),
-        (["--batch_lines=0"], ("--batch_lines=0",)),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--beam_options=--runner=Nobody"], ("--beam_options", "Nobody", "FlinkRunner")),
-        (["--beam_options=--direct_num_workers=x"], ("--beam_options", "--direct_num_workers", "'x'")),
-        (["--beam_options='"], ("--beam_options", "quotation")),
         (["--beam_options=--direct_num_workrs=2"], ("--beam_options", "Beam has no option --direct_num_workrs")),
         (["--beam_options=--help"], ("--beam_options=--help: give options with their values",)),
         (["--decode_from_file=nope://x/y"], ("nope://x/y: Unable to get filesystem",)),
-        (["--decode_to_file=nope://x/y"], ("nope://x/y", "Unable to get filesystem")),
     ],
 )
 def test_a_mistake_ends_in_one_line_before_anything_is_written(
@@ -168,12 +124,11 @@ def test_a_mistake_ends_in_one_line_before_anything_is_written(
     (tmp_path / "good").write_text("one thousand\n")
     (tmp_path / "bad").write_bytes(b"one\n\xff\n")
     (tmp_path / "old-00000-000000000000").touch()
-    os.mkfifo(tmp_path / "pipe")
     usual = [f"--decode_from_file={tmp_path}/good", f"--decode_to_file={tmp_path}/y"]
     flags = [flag.replace("FOLDER", str(tmp_path)) for flag in flags]
     result = run("translate-beam", f"--output_dir={trained.folder}", *usual, *flags)
     refused(result, *(word.replace("FOLDER", str(tmp_path)) for word in words))
-    assert {path.name for path in tmp_path.iterdir()} == {"good", "bad", "old-00000-000000000000", "pipe"}
+    assert {path.name for path in tmp_path.iterdir()} == {"good", "bad", "old-00000-000000000000"}
 
 
 def test_without_beam_its_installation_is_proposed(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

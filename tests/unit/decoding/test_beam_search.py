@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,37 +71,53 @@ def all_outputs(table: np.ndarray, limit: int, alpha: float) -> list[Output]:
     return ranked({ids: score(table, ids, alpha) for ids in outputs})
 
 
-@functools.cache
-def search_graph(
-    beam_size: int, alpha: float, num_best: int, vocab: int, is_vocab_known: bool
-) -> Callable[[np.ndarray, np.ndarray], Hypotheses]:
-    """Returns a TensorFlow graph that runs beam search. Its arguments are each sentence's table and length limit.
+class Hooks:
+    """Penalties and bonuses of a search, and the number of steps that the search has taken, in `steps`.
 
-    The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's prefix.
+    Attributes:
+        penalties: for each prefix and next token, the number that is subtracted from the token's logit.
+        bonuses: for each prefix, the number that is added to the score of outputs with this prefix and one more token.
     """
 
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * vocab + ids)
-        logits = tf.gather(memory, prefixes, batch_dims=1)
-        if is_vocab_known:
-            logits = tf.ensure_shape(logits, [None, None, vocab])
-        return logits, tf.reshape(prefixes, [-1])
+    def __init__(self, seed: int) -> None:
+        """Makes random penalties and random negative bonuses. A fifth of the penalties is infinite."""
+        random = np.random.default_rng(seed)
+        self.penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
+        self.penalties[random.random(self.penalties.shape) < 0.2] = math.inf
+        self.bonuses = -random.exponential(0.7, VOCAB ** (LIMIT + 2)).astype("float32")
+        self.steps = 0
 
-    @tf.function(input_signature=[tf.TensorSpec([None] * 3, tf.float32), tf.TensorSpec([None], tf.int64)])
-    def run(memory: tf.Tensor, limits: tf.Tensor) -> Hypotheses:
-        cache = tf.zeros([tf.shape(limits)[0] * beam_size], tf.int64)
-        return beam_search(Scoring(step), cache, memory, limits, DecodeHParams(beam_size, alpha, n=num_best))
+    def score(self, table: np.ndarray, ids: Sequence[int]) -> float:
+        adjusted = log_prob(table, ids) - log_prob(self.penalties, ids)
+        return adjusted / penalty(len(ids), ALPHA) + self.bonuses[number(ids[:-1], VOCAB)]
 
-    return run  # type: ignore[no-any-return]
+    def adjust(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        assert ids.shape == (*logits.shape[:2], int(t))
+        powers = tf.cast(VOCAB ** tf.range(t - 1, -1, -1), tf.int64)
+        return logits - tf.gather(self.penalties, tf.cast(VOCAB**t, tf.int64) + tf.reduce_sum(ids * powers, axis=2))
+
+    def bonus(self, cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+        self.steps += 1
+        return tf.gather(self.bonuses, tf.reshape(cache, [tf.shape(memory)[0], -1]))
 
 
 def search(
-    tables: Sequence[np.ndarray], limits: Sequence[int], beam_size: int, alpha: float, num_best: int = 1
+    tables: Sequence[np.ndarray], limits: Sequence[int], beam_size: int, alpha: float, num_best: int = 1, **options: Any
 ) -> Hypotheses:
-    """Returns the hypotheses that beam search finds, for one sentence per table."""
+    """Returns the hypotheses that beam search finds, for one sentence per table; `options` are fields of `Scoring`.
+
+    The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's prefix.
+    """
     vocab = tables[0].shape[1] if tables else VOCAB
     memory = np.stack(tables) if tables else np.zeros((0, vocab ** (LIMIT + 2), vocab), "float32")
-    return search_graph(beam_size, alpha, num_best, vocab, True)(memory, np.array(limits, np.int64))
+
+    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * vocab + ids)
+        return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
+
+    cache = tf.zeros([len(limits) * beam_size], tf.int64)
+    decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
+    return beam_search(Scoring(step, **options), cache, memory, np.array(limits, np.int64), decode_hparams)
 
 
 def outputs(result: Hypotheses, limits: Sequence[int] | None = None) -> list[list[Output]]:
@@ -122,19 +139,13 @@ def assert_same(ours: list[Output], expected: list[Output]) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-def test_a_beam_that_holds_all_sequences_finds_the_best(alpha: float) -> None:
-    tables, limits = [table(seed) for seed in range(12)], [1 + seed % LIMIT for seed in range(12)]
-    result = outputs(search(tables, limits, EVERYTHING, alpha))
-    for sentence, sentence_table, limit in zip(result, tables, limits, strict=True):
-        assert_same(sentence, all_outputs(sentence_table, limit, alpha)[:1])
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_a_beam_that_holds_all_sequences_finds_the_n_best(alpha: float) -> None:
-    tables = [table(seed) for seed in range(4)]
-    result = outputs(search(tables, [LIMIT] * 4, EVERYTHING, alpha, num_best=20))
-    for sentence, sentence_table in zip(result, tables, strict=True):
-        assert_same(sentence, all_outputs(sentence_table, LIMIT, alpha)[:20])
+    tables, limits = [table(seed) for seed in range(8)], [1 + seed % LIMIT for seed in range(8)]
+    result = outputs(search(tables, limits, EVERYTHING, alpha, num_best=20), limits)
+    for sentence, sentence_table, limit in zip(result, tables, limits, strict=True):
+        expected = all_outputs(sentence_table, limit, alpha)[:20]
+        assert_same(sentence[: len(expected)], expected)
+        assert all(END not in ids for ids, value in sentence[len(expected) :] if value > -math.inf)
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
@@ -157,14 +168,6 @@ def test_narrow_beams_give_correct_scores_and_mostly_the_best_output(beam_size: 
         assert finished[0][1] <= best + 1e-4
         optimal += finished[0][1] > best - 1e-4
     assert optimal > 30
-
-
-def test_a_wider_beam_finds_better_outputs_on_average() -> None:
-    tables = [table(seed, spread=2.0) for seed in range(40)]
-    means = [
-        np.mean(search(tables, [LIMIT] * 40, beam_size, 0.6).scores.numpy()[:, 0]) for beam_size in (2, 4, EVERYTHING)
-    ]
-    assert means == sorted(means)
 
 
 @pytest.mark.parametrize("limit", [1, LIMIT])
@@ -193,12 +196,6 @@ def test_outputs_do_not_depend_on_the_other_sentences() -> None:
         assert_same(sentence, together[row])
 
 
-def test_an_empty_batch_has_no_outputs() -> None:
-    result = search([], [], 3, 0.6, num_best=2)
-    assert result.ids.shape == (0, 2, 0)
-    assert result.scores.shape == (0, 2)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_unfinished_outputs_have_the_score_so_far(alpha: float) -> None:
     endless = table_with_end(-math.inf, -math.inf)
@@ -214,19 +211,10 @@ def test_finished_outputs_come_before_unfinished_ones() -> None:
     assert all(ids[-1] != END and value > sentence[0][1] for ids, value in sentence[1:])
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_an_output_can_end_at_once(beam_size: int) -> None:
-    result = search([table_with_end(20, -math.inf)], [LIMIT], beam_size, 0.6)
-    assert result.ids.numpy().tolist() == [[[END, 0, 0, 0]]]
-    assert float(result.scores[0, 0]) == pytest.approx(0, abs=1e-3)
-
-
-@pytest.mark.parametrize("is_vocab_known", [True, False], ids=["known", "unknown to the graph"])
 @pytest.mark.parametrize("vocab", [2, 3])
-def test_the_vocabulary_can_be_smaller_than_the_beam(vocab: int, is_vocab_known: bool) -> None:
+def test_the_vocabulary_can_be_smaller_than_the_beam(vocab: int) -> None:
     tables = [table(seed, vocab) for seed in range(5)]
-    result = search_graph(8, 0.6, 3, vocab, is_vocab_known)(np.stack(tables), np.full(5, 3, np.int64))
-    for sentence, sentence_table in zip(outputs(result), tables, strict=True):
+    for sentence, sentence_table in zip(outputs(search(tables, [3] * 5, 8, 0.6, 3)), tables, strict=True):
         assert_same(sentence, all_outputs(sentence_table, 3, 0.6)[:3])
 
 
@@ -234,62 +222,19 @@ def test_missing_outputs_have_the_score_minus_infinity() -> None:
     [sentence] = outputs(search([table(0, 2)], [1], 4, 0.6, num_best=4), [1])
     assert [ids for ids, _ in sentence[:2]] == [(END,), (0,)]
     assert [value for _, value in sentence[2:]] == [-math.inf, -math.inf]
-
-
-class Hooks:
-    """Runs beam search with penalties and bonuses, and counts the search's steps in `steps`.
-
-    Args:
-        penalties: for each prefix and next token, the number that is subtracted from the token's logit.
-        bonuses: for each prefix, the number that is added to the score of outputs with this prefix and one more token.
-    """
-
-    def __init__(self, penalties: np.ndarray, bonuses: np.ndarray) -> None:
-        self.penalties, self.bonuses, self.steps = penalties, bonuses, 0
-
-    @classmethod
-    def random(cls, seed: int) -> Hooks:
-        """Returns hooks with random penalties and random negative bonuses. A fifth of the penalties is infinite."""
-        random = np.random.default_rng(seed)
-        penalties = random.exponential(0.5, (VOCAB ** (LIMIT + 2), VOCAB)).astype("float32")
-        penalties[random.random(penalties.shape) < 0.2] = math.inf
-        return cls(penalties, -random.exponential(0.7, VOCAB ** (LIMIT + 2)).astype("float32"))
-
-    def score(self, table: np.ndarray, ids: Sequence[int]) -> float:
-        adjusted = log_prob(table, ids) - log_prob(self.penalties, ids)
-        return adjusted / penalty(len(ids), ALPHA) + self.bonuses[number(ids[:-1], VOCAB)]
-
-    def search(
-        self, tables: Sequence[np.ndarray], limit: int, beam_size: int, num_best: int, normalize: bool = True
-    ) -> Hypotheses:
-        """Returns the results of beam search, which runs without a graph, so that `steps` counts each step."""
-
-        def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            self.steps += 1
-            prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
-            return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
-
-        def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
-            assert ids.shape == (*logits.shape[:2], int(t))
-            powers = tf.cast(VOCAB ** tf.range(t - 1, -1, -1), tf.int64)
-            return logits - tf.gather(self.penalties, tf.cast(VOCAB**t, tf.int64) + tf.reduce_sum(ids * powers, axis=2))
-
-        def bonus(cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
-            return tf.gather(self.bonuses, tf.reshape(cache, [tf.shape(memory)[0], beam_size]))
-
-        cache, limits = tf.zeros([len(tables) * beam_size], tf.int64), tf.fill([len(tables)], limit)
-        scoring = Scoring(step, normalize, adjust, bonus)
-        return beam_search(scoring, cache, np.stack(tables), limits, DecodeHParams(beam_size, ALPHA, n=num_best))
+    result = search([], [], 3, 0.6, num_best=2)
+    assert (result.ids.shape, result.scores.shape) == ((0, 2, 0), (0, 2))
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) -> None:
-    hooks = Hooks.random(1)
+    hooks = Hooks(1)
     # The offsets make the tables unnormalized: the probabilities in each row have a sum below 1.
     offsets = [np.random.default_rng(seed).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)) for seed in range(12)]
     tables = [table(seed) - offset.astype("float32") for seed, offset in enumerate(offsets)]
     changed = 0
-    for seed, sentence in enumerate(outputs(hooks.search(tables, LIMIT, EVERYTHING, 20, normalize))):
+    options = {"normalize": normalize, "adjust": hooks.adjust, "bonus": hooks.bonus}
+    for seed, sentence in enumerate(outputs(search(tables, [LIMIT] * 12, EVERYTHING, ALPHA, 20, **options))):
         log_probs = table(seed) if normalize else tables[seed]
         without_hooks = all_outputs(log_probs, LIMIT, ALPHA)
         scores = {ids: hooks.score(log_probs, ids) for ids, _ in without_hooks}
@@ -304,21 +249,13 @@ def test_penalties_and_a_bonus_change_which_outputs_are_best(normalize: bool) ->
 @pytest.mark.parametrize("beam_size", [1, 3, EVERYTHING])
 def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: int, beam_size: int) -> None:
     """A search with `forbidden` equals a search whose function `adjust` gives the token the logit -inf."""
-    tables = np.stack([table(seed, spread=2.0) for seed in range(12)])
-
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
-        return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
+    tables, limits = [table(seed, spread=2.0) for seed in range(12)], [LIMIT] * 12
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
         return logits + tf.one_hot(forbidden, VOCAB, -math.inf, 0.0)
 
-    cache, limits = tf.zeros([len(tables) * beam_size], tf.int64), tf.fill([len(tables)], LIMIT)
-    decode_hparams = DecodeHParams(beam_size, ALPHA)
-    with_forbidden, with_adjust = (
-        outputs(beam_search(scoring, cache, tables, limits, decode_hparams), [LIMIT] * len(tables))
-        for scoring in (Scoring(step, forbidden=forbidden), Scoring(step, adjust=adjust))
-    )
+    with_forbidden = outputs(search(tables, limits, beam_size, ALPHA, forbidden=forbidden), limits)
+    with_adjust = outputs(search(tables, limits, beam_size, ALPHA, adjust=adjust), limits)
     for ours, expected, sentence_table in zip(with_forbidden, with_adjust, tables, strict=True):
         assert_same(ours, expected)
         assert all(forbidden not in ids for ids, _ in ours)
@@ -326,36 +263,39 @@ def test_a_forbidden_token_is_never_chosen_but_keeps_its_probability(forbidden: 
 
 
 def test_stopping_early_never_loses_the_best_output() -> None:
-    hooks = Hooks.random(2)
-    tables = [table(seed, spread=2.0) for seed in range(60)]
+    hooks = Hooks(2)
+    options = {"adjust": hooks.adjust, "bonus": hooks.bonus}
+    tables, limits = [table(seed, spread=2.0) for seed in range(60)], [LIMIT] * 60
     for beam_size in (2, 4):
         best, all_best = (
-            outputs(hooks.search(tables, LIMIT, beam_size, num_best), [LIMIT] * 60) for num_best in (1, beam_size)
+            outputs(search(tables, limits, beam_size, ALPHA, num_best, **options), limits)
+            for num_best in (1, beam_size)
         )
         for sentence, all_outputs_of_sentence in zip(best, all_best, strict=True):
             assert_same(sentence, all_outputs_of_sentence[:1])
-    # A search for a single sentence may stop early. Some of these searches stop before the limit, others at the limit.
+    # Of the searches for a single sentence, some stop before the limit and some at the limit. Each position, and each
+    # sentence's end, calls `bonus`.
     counts = []
     for sentence_table in tables[:4]:
         hooks.steps = 0
-        hooks.search([sentence_table], LIMIT, 2, 1)
-        counts.append(hooks.steps)
+        search([sentence_table], [LIMIT], 2, ALPHA, **options)
+        counts.append(hooks.steps - 1)
     assert min(counts) < LIMIT and max(counts) == LIMIT
 
 
 def test_unfinished_outputs_are_ranked_with_their_bonus() -> None:
-    hooks = Hooks.random(3)
+    hooks = Hooks(3)
     hooks.penalties = np.where(np.isinf(hooks.penalties), 0, hooks.penalties)
     endless = table_with_end(-math.inf, -math.inf)
     unfinished = list(itertools.product((0, 2, 3), repeat=3))
     expected = ranked({ids: hooks.score(endless, ids) for ids in unfinished})[:5]
     by_probability = ranked({ids: log_prob(endless, ids) for ids in unfinished})[:5]
     assert [ids for ids, _ in expected] != [ids for ids, _ in by_probability]
-    [sentence] = outputs(hooks.search([endless], 3, EVERYTHING, 5), [3])
+    [sentence] = outputs(search([endless], [3], EVERYTHING, ALPHA, 5, adjust=hooks.adjust, bonus=hooks.bonus), [3])
     assert_same(sentence, expected)
 
 
 def test_if_every_token_is_forbidden_there_are_no_outputs() -> None:
-    forbidden = np.full((VOCAB ** (LIMIT + 2), VOCAB), math.inf, np.float32)
-    hooks = Hooks(forbidden, np.zeros(len(forbidden), np.float32))
-    assert (hooks.search([table(0)], LIMIT, 3, 2).scores.numpy() == -math.inf).all()
+    hooks = Hooks(4)
+    hooks.penalties[:] = math.inf
+    assert (search([table(0)], [LIMIT], 3, ALPHA, 2, adjust=hooks.adjust).scores.numpy() == -math.inf).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import Copier, weights_of, write_checkpoint
+from models import weights_of, write_checkpoint
 from programs import refused, run
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding import beam_pipeline, journal
-from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.serving.export import export
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -103,63 +98,12 @@ def test_each_program_loads_the_model_in_its_precision(
 def test_a_wrong_precision_is_one_line(trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "BFLOAT16_INSTRUCTIONS", set[str]())
     (tmp_path / "x").write_text("the dog\n")
-    flags = [f"--output_dir={trained.path}", "--precision=bfloat16"]
-    files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
+    flags = [f"--output_dir={trained.path}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
     for program in ("decoder", "translate-beam"):
-        refused(run(program, *flags, *files), "--precision=bfloat16", "no bfloat16 instructions; omit the flag")
-        refused(run(program, *flags, *files, "--precision=bf16"), "--precision=bf16", "did you mean 'bfloat16'?")
-    refused(run("exporter", *flags, "--precision=double"), "--precision=double", "there are: bfloat16, float32")
-    refused(run("exporter", *flags, "--format=ctranslate2"), "--precision has no effect with --format=ctranslate2")
+        refused(run(program, *flags, "--precision=bfloat16"), "--precision=bfloat16", "no bfloat16 instructions")
+        refused(run(program, *flags, "--precision=bf16"), "--precision=bf16", "did you mean 'bfloat16'?")
     with pytest.raises(UserError, match="no bfloat16 instructions"):
         Translator.from_dir(str(trained.path), precision="bfloat16")
     with pytest.raises(UserError, match="did you mean 'bfloat16'"):
         Translator.from_dir(str(trained.path), precision="bf16")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "x"}
-
-
-@pytest.mark.usefixtures("any_processor")
-def test_an_interrupted_decode_resumes_only_in_its_precision(
-    trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(count: int, stream: Any, journal: journal.Journal, label: str) -> None:
-        journal.add(0, Translation((Hypothesis("the dog", -1.0),)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(journal, "translate_all", interrupt)
-    (tmp_path / "x").write_text("the dog\na cat\n")
-    flags = [f"--output_dir={trained.path}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
-    assert run("decoder", *flags, "--precision=bfloat16").returncode == 130
-    refused(run("decoder", *flags, "--resume"), "y.unfinished belongs to another input, model")
-    assert run("decoder", *flags, "--resume", "--precision=bfloat16").returncode == 130
-
-
-def test_an_interrupted_pipeline_resumes_only_in_its_precision(tmp_path: Path) -> None:
-    (tmp_path / "model.ckpt-3.index").touch()
-    checkpoint = str(tmp_path / "model.ckpt-3")
-    job = beam_pipeline.BeamJob("m", checkpoint, DecodeHParams(), f"{tmp_path}/y", resume=True)
-    with contextlib.suppress(KeyboardInterrupt), beam_pipeline.unfinished(job, [], 2):
-        (tmp_path / "y-00000-000000000000").touch()
-        raise KeyboardInterrupt
-    with (
-        pytest.raises(UserError, match="does not belong to an unfinished run"),
-        beam_pipeline.unfinished(replace(job, precision="bfloat16"), [], 2),
-    ):
-        pass
-    with beam_pipeline.unfinished(job, [], 2):
-        pass
-
-
-def test_an_exported_model_has_half_the_size(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
-    class Weighted(Copier):
-        """A copier with one weight in bfloat16, whose value does not matter."""
-
-        def __init__(self) -> None:
-            super().__init__(tiny_vocabulary.size)
-            self.trainable_variables = [keras.Variable(np.ones([300, 64]), dtype="bfloat16")]
-
-        def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-            return inputs + 0 * tf.cast(tf.reduce_sum(self.trainable_variables[0].value), tf.int64)
-
-    version = export(Translator(Weighted(), tiny_vocabulary, DecodeHParams(beam_size=1)), tmp_path)
-    (data,) = (version / "variables").glob("variables.data*")
-    assert data.stat().st_size == pytest.approx(2 * 300 * 64, rel=0.05)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from t2t_repro.decoding.journal import Journal, journal_path
-from t2t_repro.decoding.translation import EMPTY, Hypothesis, Translation
+from t2t_repro.decoding.journal import Journal, journal_path, translate_lines
+from t2t_repro.decoding.translation import EMPTY, Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError
 
 SETTINGS = (["a", "b"], 0, "model.ckpt-1", "beam_size=4")
@@ -33,8 +33,9 @@ def interrupted(output: Path) -> Path:
     """Writes the journal that an interrupted decode leaves, and returns the journal's path."""
     with Journal(output, SETTINGS, resume=False) as journal:
         assert journal.done == {}
-        for number, translation in DONE.items():
+        for count, (number, translation) in enumerate(DONE.items(), 1):
             journal.add(number, translation)
+            assert reopen(output) == dict(list(DONE.items())[:count])  # it is on disk at once, as after a kill
     assert journal_path(output) == output.with_name("x.de.unfinished")
     return journal_path(output)
 
@@ -45,38 +46,19 @@ def reopen(output: Path, settings: object = SETTINGS, resume: bool = True) -> di
 
 
 def test_finished_translations_are_read_back(output: Path, interrupted: Path) -> None:
-    assert [path.name for path in output.parent.iterdir()] == [interrupted.name]
-    assert reopen(output) == DONE
-    with Journal(output, SETTINGS, resume=True) as journal:
+    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True) as journal:
         journal.add(2, EMPTY)
-    assert reopen(output) == DONE | {2: EMPTY}
-
-
-def test_a_translation_is_on_disk_as_soon_as_it_is_added(output: Path) -> None:
-    with Journal(output, SETTINGS, resume=False) as journal:
-        for count, number in enumerate(DONE, 1):
-            journal.add(number, DONE[number])
-            assert reopen(output) == dict(list(DONE.items())[:count])  # the journal is not closed yet, as after a kill
-
-
-@pytest.mark.parametrize("resume", [True, False])
-def test_an_error_before_the_first_translation_leaves_no_journal(output: Path, resume: bool) -> None:
-    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume):
         raise ZeroDivisionError
-    assert not journal_path(output).exists()
+    assert reopen(output) == DONE | {2: EMPTY}
+    assert [path.name for path in output.parent.iterdir()] == [interrupted.name]
+    journal.delete()
+    assert list(output.parent.iterdir()) == []
 
 
-def test_an_error_keeps_the_journal_of_an_earlier_run(output: Path, interrupted: Path) -> None:
+def test_an_error_before_the_first_translation_leaves_no_journal(output: Path) -> None:
     with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True):
         raise ZeroDivisionError
-    assert reopen(output) == DONE
-
-
-def test_an_error_keeps_the_first_translation(output: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True) as journal:
-        journal.add(0, EMPTY)
-        raise ZeroDivisionError
-    assert reopen(output) == {0: EMPTY}
+    assert not journal_path(output).exists()
 
 
 @pytest.mark.parametrize("size", range(1, 60, 7))
@@ -84,71 +66,41 @@ def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size
     content = interrupted.read_bytes()
     interrupted.write_bytes(content[:-size])
     *complete, last = DONE
-    assert last == 1
-    assert reopen(output) == {number: DONE[number] for number in complete}
     with Journal(output, SETTINGS, resume=True) as journal:
+        assert journal.done == {number: DONE[number] for number in complete}
         journal.add(last, DONE[last])
     assert interrupted.read_bytes() == content
 
 
 @pytest.mark.parametrize("left", [b"", b'{"decode"'])
 def test_a_journal_without_a_whole_head_starts_again(output: Path, interrupted: Path, left: bytes) -> None:
-    head = interrupted.read_bytes().split(b"\n")[0]
     interrupted.write_bytes(left)
-    assert reopen(output) == {}
-    assert interrupted.read_bytes() == head + b"\n"
+    assert reopen(output, "others") == {}
+    assert reopen(output, resume=False) == {}  # an earlier run was killed before its first translation
+
+
+@pytest.mark.parametrize(
+    ("settings", "resume", "words"),
+    [
+        (SETTINGS, False, ("has translations", "--resume", "delete")),
+        ("others", True, ("belongs to another input", "delete")),
+        ((SETTINGS[0], 1, *SETTINGS[2:]), False, ("belongs to another input", "delete")),
+    ],
+)
+def test_translations_of_another_run_are_kept(
+    output: Path, interrupted: Path, settings: object, resume: bool, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError) as error:
+        Journal(output, settings, resume)
+    assert all(word in str(error.value) for word in (str(interrupted), *words))
+    assert reopen(output) == DONE
 
 
 def test_a_damaged_line_is_named(output: Path, interrupted: Path) -> None:
     lines = interrupted.read_bytes().splitlines(keepends=True)
     interrupted.write_bytes(b"".join([*lines[:2], b'[3, {"hypotheses": 1}]\n', *lines[3:]]))
-    for strict in (True, False):
-        with pytest.raises(UserError, match=f"{interrupted.name}:3: the line is damaged; delete the file"):
-            Journal(output, SETTINGS, resume=True, strict=strict)
-
-
-@pytest.mark.parametrize(
-    "settings", [(["a", "c"], *SETTINGS[1:]), (*SETTINGS[:3], "beam_size=5"), (SETTINGS[0], 1, *SETTINGS[2:])]
-)
-def test_a_journal_with_other_settings_is_refused(output: Path, interrupted: Path, settings: object) -> None:
-    content = interrupted.read_bytes()
-    with pytest.raises(UserError) as error:
-        Journal(output, settings, resume=True)
-    assert str(interrupted) in str(error.value) and "delete" in str(error.value) and "\n" not in str(error.value)
-    assert interrupted.read_bytes() == content
-
-
-def test_a_journal_that_is_not_strict_starts_again_with_other_settings(output: Path, interrupted: Path) -> None:
-    with Journal(output, SETTINGS, resume=True, strict=False) as journal:
-        assert journal.done == DONE
-    with Journal(output, "others", resume=True, strict=False) as journal:
-        assert journal.done == {}
-        with largest_file(interrupted.stat().st_size), pytest.raises(UserError, match=r"run the same command$"):
-            journal.add(0, EMPTY)
-    assert reopen(output, "others").keys() <= {0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [(SETTINGS, "has translations .*--resume, or delete the file"), ("others", "belongs to another input")],
-)
-def test_without_resume_the_translations_of_an_interrupted_run_are_kept(
-    output: Path, interrupted: Path, settings: object, message: str
-) -> None:
-    with pytest.raises(UserError, match=f"{interrupted.name} {message}"):
-        Journal(output, settings, resume=False)
-    assert reopen(output) == DONE
-
-
-def test_a_journal_without_translations_starts_again_with_other_settings(output: Path) -> None:
-    Journal(output, SETTINGS, resume=False)  # the process is killed before its first translation
-    assert reopen(output, "others", resume=False) == {}
-    assert reopen(output, "others") == {}
-
-
-def test_resume_without_a_journal_starts_one(output: Path) -> None:
-    assert reopen(output, resume=True) == {}
-    assert journal_path(output).exists()
+    with pytest.raises(UserError, match=f"{interrupted.name}:3: the line is damaged; delete the file"):
+        Journal(output, SETTINGS, resume=True)
 
 
 def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: Path) -> None:
@@ -156,21 +108,9 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
         with Journal(output, SETTINGS, resume=True) as journal:
             for number in range(20, 30):
                 journal.add(number, EMPTY)
-    assert str(interrupted) in str(error.value) and "--resume" in str(error.value) and "\n" not in str(error.value)
-    translations = reopen(output)
-    added = set(translations) - set(DONE)
+    assert f"{interrupted}: cannot be written" in str(error.value) and "--resume" in str(error.value)
+    added = set(reopen(output)) - set(DONE)
     assert added == set(range(20, 20 + len(added))) and 0 < len(added) < 10
-    assert translations == DONE | dict.fromkeys(added, EMPTY)
-
-
-def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "y.unfinished").mkdir()
-    for output, problem in ((tmp_path / "file" / "x", ": cannot be written"), (tmp_path / "y", " is not a regular")):
-        with pytest.raises(UserError, match=f"{output}.unfinished{problem}"):
-            Journal(output, SETTINGS, resume=False)
-    with largest_file(10), pytest.raises(UserError, match="cannot be written"):
-        Journal(tmp_path / "x", SETTINGS, resume=False)
 
 
 @pytest.mark.parametrize("kind", ["text", "json", "link", "pipe"])
@@ -187,14 +127,23 @@ def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> N
     for resume in (False, True):
         with pytest.raises(UserError, match=r"unfinished is not a (journal|regular file).*; move it away or choose"):
             Journal(output, SETTINGS, resume)
-    if kind in contents:
-        assert path.read_text() == contents[kind]
-        Journal(output, SETTINGS, resume=True, strict=False).__exit__(None, None, None)
+    assert kind not in contents or path.read_text() == contents[kind]
 
 
-def test_the_journal_can_be_deleted_twice(output: Path, interrupted: Path) -> None:
+def test_only_missing_lines_are_translated_with_their_prefixes_and_line_numbers(output: Path) -> None:
+    calls = []
+
+    class Upper:
+        def stream(self, texts: list[str], prefixes: list[str], *, input_file: InputFile, n: int) -> object:
+            calls.append((texts, prefixes, input_file, n))
+            return ((i, Translation((Hypothesis(texts[i].upper(), 0.0),))) for i in reversed(range(len(texts))))
+
+    texts, prefixes, file = ["a", "b", "c", "d"], ["p", "q", "r", "s"], InputFile("x", range(10, 14))
+    with Journal(output, SETTINGS, resume=False) as journal:
+        journal.add(1, DONE[1])
     with Journal(output, SETTINGS, resume=True) as journal:
-        pass
-    journal.delete()
-    assert list(output.parent.iterdir()) == []
-    journal.delete()
+        options = {"journal": journal, "label": "decoding", "input_file": file, "n": 2}
+        translations = translate_lines(Upper(), texts, prefixes, **options)  # type: ignore[arg-type]
+    assert [translation.text for translation in translations] == ["A", "y", "C", "D"]
+    assert calls == [(["a", "c", "d"], ["p", "r", "s"], InputFile("x", [10, 12, 13]), 2)]
+    assert [translation.text for _, translation in sorted(reopen(output).items())] == ["A", "y", "C", "D"]
