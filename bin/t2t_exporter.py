@@ -23,7 +23,7 @@ from t2t_repro.checkpoints.reader import PATTERN_CHARACTERS
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
+from t2t_repro.hparam import override, refuse_decode_hparams
 from t2t_repro.serving import ctranslate2_export
 
 FLAGS = flags.FlagValues()
@@ -46,6 +46,8 @@ flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "form
 WARMUP_TEXTS = 100
 """Maximum number of warm-up texts. Each of three signatures gets one request per text; a server reads at most 1,000
 requests."""
+FOR_FILES = ("prefix_file", "write_beam_scores")
+"""Decode hparams that have no effect in a served model."""
 OTHER_FORMAT = {
     "saved_model": ("quantization",),
     "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
@@ -72,8 +74,10 @@ def main(values: flags.FlagValues) -> None:
 
 def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
-    params = decode_hparams(values, folder)
-    warmup_texts = read_warmup_texts(values.warmup_from_file) if values.warmup_from_file else []
+    params = override(folder.problem.decode_hparams, values.decode_hparams)
+    why = "it concerns files, but a served model reads requests; omit it"
+    refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
+    warmup_texts = warmup_lines(values.warmup_from_file) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
     if set(PATTERN_CHARACTERS) & set(str(export_dir)):
@@ -126,25 +130,9 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
     return ctranslate2_export.export_ctranslate2(folder, checkpoint, export_dir, quantization)
 
 
-def read_warmup_texts(path: str) -> list[str]:
-    """Returns the first `WARMUP_TEXTS` lines that have text. Raises UserError if there are none."""
-    lines = (line for line in read_lines(path) if line.strip())
-    if texts := list(itertools.islice(lines, WARMUP_TEXTS)):
-        return texts
-    raise UserError(f"--warmup_from_file={path}: the file has no text; omit the flag")
-
-
-def decode_hparams(values: flags.FlagValues, folder: ModelFolder) -> DecodeHParams:
-    """Returns the decode hparams of the served model.
-
-    Raises UserError if --decode_hparams changes a field that has no effect in a served model.
-    """
-    params = override(folder.problem.decode_hparams, values.decode_hparams)
-    if params.is_random:
-        raise UserError("sampling_method=random: a served model always uses beam search; give sampling_method=argmax")
-    why = "it concerns files, but a served model reads requests; omit it"
-    refuse_decode_hparams(params, ["prefix_file", "write_beam_scores"], why, folder.problem.decode_hparams)
-    return params
+def warmup_lines(path: str) -> list[str]:
+    """Returns the first `WARMUP_TEXTS` lines of a file that have text."""
+    return list(itertools.islice((line for line in read_lines(path) if line.strip()), WARMUP_TEXTS))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

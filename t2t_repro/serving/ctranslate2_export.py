@@ -23,14 +23,12 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.serving.versions import CTRANSLATE2, new_version
+from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
 """Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
-MIN_VERSION = (4, 7)
-"""First version of ctranslate2 whose encoder supports heads of any width."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
 """For each quantization for which CTranslate2 would need PyTorch, the quantization that the export requests instead.
 
@@ -50,8 +48,9 @@ def export_ctranslate2(
         quantization: CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
 
     Raises:
-        UserError: CTranslate2 cannot run this model (see `refuse_impossible`), the checkpoint does not fit the folder,
-            or the version cannot be written.
+        UserError: CTranslate2 cannot run this model (see `refuse_impossible`), or the checkpoint does not fit the
+            folder.
+        OSError: the version cannot be written.
     """
     refuse_impossible(folder.hparams, quantization)
     spec = specification(folder.model(checkpoint), folder.vocabulary)
@@ -59,7 +58,7 @@ def export_ctranslate2(
     spec.optimize(BFLOAT16.get(quantization, quantization))
     if quantization in BFLOAT16:
         _to_bfloat16(spec)
-    with new_version(export_dir, CTRANSLATE2) as (temporary, version):
+    with new_version(export_dir) as (temporary, version):
         spec.save(str(temporary))
         for name, vocabulary in tokenizers(folder.vocabulary).items():
             (temporary / name).write_bytes(vocabulary.model)
@@ -78,31 +77,27 @@ def tokenizers(vocabulary: Vocabulary) -> dict[str, Vocabulary]:
 
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
-    """Raises UserError if CTranslate2 is missing or too old, or does not support the quantization or the model."""
-    cure = 'pip install "t2t_repro[ctranslate2]"'
+    """Raises UserError if CTranslate2 is missing, or does not support the quantization or the model."""
     try:
-        import ctranslate2
         from ctranslate2.specs import model_spec
     except ImportError as error:
-        raise UserError(f"--format=ctranslate2 needs the package ctranslate2 ({error}); {cure}") from None
-    if tuple(map(int, ctranslate2.__version__.split(".")[:2])) < MIN_VERSION:
-        version = ".".join(map(str, MIN_VERSION))
-        raise UserError(f"--format=ctranslate2 needs ctranslate2 {version}, not {ctranslate2.__version__}; {cure}")
+        raise UserError(
+            f'--format=ctranslate2 needs the package ctranslate2 ({error}); pip install "t2t_repro[ctranslate2]"'
+        ) from None
     if quantization not in model_spec.ACCEPTED_MODEL_TYPES:
         raise unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
-    cure = "omit --format=ctranslate2"
-    if hparams.model != "transformer":
-        raise UserError(f"model={hparams.model}: only the model transformer can be exported to CTranslate2; {cure}")
-    if hparams.self_attention_neighborhood:
-        raise UserError(
-            f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 has no restricted "
-            f"self-attention; {cure}"
-        )
-    if hparams.max_relative_position and hparams.pos != "none":
-        raise UserError(
-            f"self_attention_type={hparams.self_attention_type},pos={hparams.pos}: CTranslate2 has either relative "
-            f"self-attention or positions; {cure}"
-        )
+    has_both = hparams.max_relative_position > 0 and hparams.pos != "none"
+    for name, is_impossible, reason in (
+        ("model", hparams.model != "transformer", "CTranslate2 runs only the model transformer"),
+        (
+            "self_attention_neighborhood",
+            hparams.self_attention_neighborhood > 0,
+            "CTranslate2 attends to all positions",
+        ),
+        ("pos", has_both, "CTranslate2 has either relative self-attention or positions"),
+    ):
+        if is_impossible:
+            raise UserError(f"{name}={getattr(hparams, name)}: {reason}; omit --format=ctranslate2")
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> Any:

@@ -28,7 +28,7 @@ from t2t_repro.decoding.search import Sources, generate_outputs, target_log_prob
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import first_line
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
-from t2t_repro.serving.versions import SAVED_MODEL, new_version
+from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
@@ -207,10 +207,11 @@ def export(
         add_files: function that adds files to the SavedModel's folder, before a server can see the folder.
 
     Raises:
-        UserError: the version cannot be written, or `Translator.check` refuses the translator's decode_hparams.
+        UserError: `Translator.check` refuses the translator's decode_hparams, or another process is exporting.
+        OSError: the version cannot be written.
     """
     served = Served(translator)
-    with new_version(export_dir, SAVED_MODEL) as (temporary, version):
+    with new_version(export_dir) as (temporary, version):
         try:
             tf.saved_model.save(served, str(temporary), signatures=served.functions)
             add_files(temporary)

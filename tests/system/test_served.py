@@ -1,4 +1,4 @@
-"""Servers can run an exported model without this project's code and without Python, and read the files next to it."""
+"""Servers can run an exported model without this project's code and without Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,13 @@ from typing import Any
 import pytest
 import sentencepiece
 import tensorflow as tf
-from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
-from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from programs import TrainedModel, refused, run, succeed
+from serving import serve
 from t2t_repro.decoding import Translator
-from t2t_repro.serving.versions import CTRANSLATE2, SAVED_MODEL
 
-SHORT = "extra_length=5"
 TIE = 1e-5
 """Score difference below which rounding errors may decide which of two hypotheses is better."""
 TEXT_OPERATIONS = {
@@ -38,18 +35,28 @@ from tensorflow.python.framework import op_def_registry
 request = json.load(sys.stdin)
 unknown = [name for name in request["operations"] if op_def_registry.get(name) is None]
 import tensorflow_text
-signatures = tf.saved_model.load(request["saved_model"]).signatures
+signatures = tf.saved_model.load(request["path"]).signatures
 replies = []
 for name, inputs in request["requests"]:
     reply = signatures[name](**{key: tf.constant(texts) for key, texts in inputs.items()})
     replies.append({key: value.numpy().tolist() for key, value in reply.items()})
+with tf.compat.v1.Session(graph=tf.Graph()) as session:
+    signature = tf.compat.v1.saved_model.load(session, ["serve"], request["path"]).signature_def["serving_default"]
+    outputs = {key: tensor.name for key, tensor in signature.outputs.items()}
+    reply = session.run(outputs, {signature.inputs["inputs"].name: request["requests"][0][1]["inputs"]})
+    replies.append({key: value.tolist() for key, value in reply.items()})
 assert not [name for name in sys.modules if name.startswith("t2t_repro")]
 json.dump([unknown, replies], sys.stdout, default=bytes.decode)
+"""
+"""Reads a JSON object with the path of a SavedModel, names of operations, and requests as (signature, inputs).
+
+It writes those operations that TensorFlow lacks without tensorflow-text, and the answers to the requests. The last
+answer is the first one again, after the model was loaded as C, C++, Go or Rust load it: as a graph in a session.
 """
 
 
 @dataclass(frozen=True)
-class Served:
+class Export:
     """An exported model, and the answers of a process that served it without this project's code."""
 
     path: Path
@@ -60,26 +67,13 @@ class Served:
     """The warm-up requests in the SavedModel's folder."""
     unknown: list[str]
     """Names of the graph's operations that TensorFlow lacks before tensorflow-text is imported."""
-    translations: list[tuple[str, float]]
-    """The model's translations of the test lines as (text, score)."""
-    warmup_replies: list[dict[str, Any]]
-
-
-def ask_process(script: Sequence[str], request: Any) -> Any:
-    """Starts a Python process with these arguments, sends it a JSON request and returns its JSON answer.
-
-    The option -P keeps Python from importing modules of the current folder or of the script's folder.
-    """
-    process = subprocess.run([sys.executable, "-P", *script], input=json.dumps(request), capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout)
+    replies: list[dict[str, Any]]
+    """The answers to the test lines, to the warm-up requests, and in a session to the test lines."""
 
 
 @pytest.fixture(scope="module")
-def batches(trained: TrainedModel) -> list[list[str]]:
-    """Returns the 400 test lines in batches of 100."""
-    lines = (trained.text / "test.en").read_text("utf-8").split("\n")[:-1]
-    return [lines[start : start + 100] for start in range(0, len(lines), 100)]
+def lines(trained: TrainedModel) -> list[str]:
+    return (trained.text / "test.en").read_text("utf-8").split("\n")[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +81,7 @@ def expected(trained: TrainedModel) -> list[tuple[str, float]]:
     """Returns t2t-decoder's translations of the test lines as (text, score)."""
     result = succeed(
         "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={trained.text / 'test.en'}",
-        f"--decode_hparams={SHORT},write_beam_scores=true",
+        "--decode_hparams=extra_length=5,write_beam_scores=true",
     )  # fmt: skip
     rows = [line.split("\t") for line in result.stdout.split("\n")[:-1]]
     assert len({text for text, _, _ in rows}) > 50
@@ -95,28 +89,26 @@ def expected(trained: TrainedModel) -> list[tuple[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def served(trained: TrainedModel, batches: list[list[str]], tmp_path_factory: pytest.TempPathFactory) -> Served:
-    export_dir = tmp_path_factory.mktemp("served")
-    succeed(
-        "exporter", f"--output_dir={trained.folder}", f"--export_dir={export_dir}", f"--decode_hparams={SHORT}",
-        "--servable_name=numbers",
-    )  # fmt: skip
-    path = export_dir / "1"
+def exported(trained: TrainedModel, lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Export:
+    folder = tmp_path_factory.mktemp("served")
+    flags = [f"--export_dir={folder}", "--decode_hparams=extra_length=5", "--servable_name=numbers"]
+    succeed("exporter", f"--output_dir={trained.folder}", *flags)
+    assert 'name: "numbers"' in (folder / "models.config").read_text()
+    path = folder / "1"
     (graph,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     records = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
     warmup = [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
-    requests = [("serving_default", {"inputs": batch}) for batch in batches]
+    requests = [("serving_default", {"inputs": lines})]
     for log in warmup:
         request = log.predict_log.request
         tensors = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
         inputs = {name: [text.decode() for text in array] for name, array in tensors.items()}
         requests.append((request.model_spec.signature_name, inputs))
-    job = {"saved_model": str(path), "operations": sorted(operations(graph)), "requests": requests}
-    unknown, replies = ask_process(["-c", SERVER], job)
-    translations = [
-        pair for reply in replies[: len(batches)] for pair in zip(reply["outputs"], reply["scores"], strict=True)
-    ]
-    return Served(path, graph, warmup, unknown, translations, replies[len(batches) :])
+    job = json.dumps({"path": str(path), "operations": sorted(operations(graph)), "requests": requests})
+    # The option -P keeps Python from importing modules of the current folder.
+    process = subprocess.run([sys.executable, "-P", "-c", SERVER], input=job, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return Export(path, graph, warmup, *json.loads(process.stdout))
 
 
 def operations(graph: Any) -> set[str]:
@@ -136,43 +128,40 @@ def assert_same(translations: Iterable[tuple[str, float]], expected: Iterable[tu
 
 
 def test_a_process_without_our_code_translates_as_the_decoder(
-    served: Served, expected: list[tuple[str, float]]
+    exported: Export, expected: list[tuple[str, float]]
 ) -> None:
-    assert_same(served.translations, expected)
+    for reply in (exported.replies[0], exported.replies[-1]):
+        assert_same(zip(reply["outputs"], reply["scores"], strict=True), expected)
 
 
-def test_tensorflows_c_api_translates_as_the_decoder(
-    served: Served, batches: list[list[str]], expected: list[tuple[str, float]]
+def test_the_client_translates_as_the_decoder(
+    exported: Export, lines: list[str], expected: list[tuple[str, float]]
 ) -> None:
-    signature = served.graph.signature_def["serving_default"]
-    script = Path(__file__).parents[1] / "helpers" / "c_api.py"
-    request = {
-        "saved_model": str(served.path),
-        "input": signature.inputs["inputs"].name,
-        "outputs": [signature.outputs[name].name for name in ("outputs", "scores")],
-        "batches": [*batches, [], ["", batches[0][0]]],
-    }
-    *replies, empty_batch, (outputs, scores) = ask_process([str(script)], request)
-    assert_same([pair for reply in replies for pair in zip(*reply, strict=True)], expected)
-    assert empty_batch == [[], []]
-    assert outputs[0] == "" and scores[0] == 0
-    assert_same([(outputs[1], scores[1])], expected[:1])
+    """With n-best lists, whose first output and score are the best translation's."""
+    text = "".join(f"{line}\n" for line in ["", *lines[:20]])
+    with serve({"numbers": {1: tf.saved_model.load(str(exported.path)).signatures}}) as served:
+        for server in ([f"--server={served.grpc}"], [f"--server={served.rest}", "--rest"]):
+            flags = [*server, "--servable_name=numbers", "--signature_name=nbest", "--batch_size=7"]
+            answers = succeed("query-server", *flags, "--timeout_secs=60", input=text).stdout.split("\n")
+            assert answers[0] == answers[-1] == ""
+            rows = [answer.split("\t") for answer in answers[1:-1]]
+            assert {len(row) for row in rows} == {2 * 4}
+            assert_same([(row[0], float(row[1])) for row in rows], expected[:20])
 
 
-def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_link(served: Served) -> None:
-    assert {"While", "SentencepieceTokenizeOp"} <= operations(served.graph)
-    assert set(served.unknown) <= TEXT_OPERATIONS
-    assert not [name for name in operations(served.graph) if "PyFunc" in name]  # such operations call Python
+def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_link(exported: Export) -> None:
+    assert {"While", "SentencepieceTokenizeOp"} <= operations(exported.graph)
+    assert set(exported.unknown) <= TEXT_OPERATIONS
+    assert not [name for name in operations(exported.graph) if "PyFunc" in name]  # such operations call Python
 
 
-def test_the_version_says_how_it_was_made(served: Served, trained: TrainedModel) -> None:
-    assert (served.path / SAVED_MODEL).exists()
-    description = json.loads((served.path / "assets.extra" / "export.json").read_text("utf-8"))
+def test_the_version_says_how_it_was_made(exported: Export, trained: TrainedModel) -> None:
+    description = json.loads((exported.path / "assets.extra" / "export.json").read_text("utf-8"))
     assert (description["checkpoint"], description["precision"]) == (f"{trained.folder}/model.ckpt-60", "float32")
     assert description["decode_hparams"]["extra_length"] == 5
 
 
-def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
+def test_the_graph_declares_its_inputs_and_outputs(exported: Export) -> None:
     def shapes(tensors: Any) -> dict[str, tuple[str, list[int]]]:
         return {
             name: (tf.as_dtype(tensor.dtype).name, [dimension.size for dimension in tensor.tensor_shape.dim])
@@ -181,7 +170,7 @@ def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
 
     signatures = {
         name: (shapes(signature.inputs), shapes(signature.outputs))
-        for name, signature in served.graph.signature_def.items()
+        for name, signature in exported.graph.signature_def.items()
         if signature.method_name == "tensorflow/serving/predict"
     }
     strings, scores = ("string", [-1]), ("float32", [-1])
@@ -196,16 +185,15 @@ def test_the_graph_declares_its_inputs_and_outputs(served: Served) -> None:
     }
 
 
-def test_a_server_can_warm_up(served: Served) -> None:
-    assert len(served.warmup) == len(served.warmup_replies) == 3 * 4
+def test_a_server_can_warm_up(exported: Export) -> None:
+    assert len(exported.warmup) == 3 * 4
     names = set()
-    for log, reply in zip(served.warmup, served.warmup_replies, strict=True):
-        assert log.WhichOneof("log_type") == "predict_log"
+    for log, reply in zip(exported.warmup, exported.replies[1:-1], strict=True):
         request = log.predict_log.request
         name = request.model_spec.signature_name
         names.add(name)
         assert request.model_spec.name == "numbers"
-        assert set(request.inputs) == set(served.graph.signature_def[name].inputs)
+        assert set(request.inputs) == set(exported.graph.signature_def[name].inputs)
         (count,) = {tensor.tensor_shape.dim[0].size for tensor in request.inputs.values()}
         scores = reply["log_probs" if name == "score" else "scores"]
         assert len(scores) == count
@@ -214,12 +202,10 @@ def test_a_server_can_warm_up(served: Served) -> None:
     assert names == {"serving_default", "nbest", "score"}
 
 
-def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[list[str]], tmp_path: Path) -> None:
+def test_ctranslate2_translates_the_same(trained: TrainedModel, lines: list[str], tmp_path: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    lines = [line for batch in batches for line in batch]
     flags = [f"--output_dir={trained.folder}", f"--export_dir={tmp_path}", "--format=ctranslate2"]
     succeed("exporter", *flags)
-    assert (tmp_path / "1" / CTRANSLATE2).exists()
     translator = ctranslate2.Translator(str(tmp_path / "1"), intra_threads=1)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "1" / "sentencepiece.model"))
     pieces = tokenizer.encode(lines, out_type=str)
@@ -251,13 +237,6 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, batches: list[li
         assert min(differences, default=1.0) > TIE
 
 
-def test_the_example_of_models_config_names_the_model(served: Served) -> None:
-    config = text_format.Parse((served.path.parent / "models.config").read_text(), ModelServerConfig())
-    (model,) = config.model_config_list.config
-    assert (model.name, model.base_path, model.model_platform) == ("numbers", "/models/numbers", "tensorflow")
-    assert model.model_version_policy.latest.num_versions == 1
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -272,7 +251,6 @@ def test_the_example_of_models_config_names_the_model(served: Served) -> None:
         (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--output_dir=a,b"], ("--output_dir=a,b: this program takes only one model; give one folder",)),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
-        (["--warmup_from_file=/dev/null"], ("--warmup_from_file=/dev/null: the file has no text",)),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(

@@ -22,24 +22,21 @@ from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.model import KerasModel
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import Served, export
-
-BATCH = ["the dog", "", "a cat sat on the dog", " \t", "Ω 漢", "\n"]
-COPIED = ["a\ncat", "the dog", "", "a\r\u2028b"]
 
 ORDINARY = ["the dog", "a cat sat"]
 LONG = "the cat sat on the dog the cat sat on the dog"
 
 
 class Server:
-    """A translator and its SavedModel, exported and loaded again."""
+    """A translator and its graph, which is exported to `folder` and loaded again if `folder` is given."""
 
-    def __init__(self, translator: Translator, folder: Path) -> None:
+    def __init__(self, translator: Translator, folder: Path | None = None) -> None:
         self.translator = translator
-        self.path = export(translator, folder)
-        self.signatures = tf.saved_model.load(str(self.path)).signatures
+        self.signatures: Any = Served(translator).functions
+        if folder:
+            self.signatures = tf.saved_model.load(str(export(translator, folder))).signatures
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature as {name: values}.
@@ -66,26 +63,16 @@ def copier(tiny_vocabulary: Vocabulary) -> Translator:
 def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
     """Returns an untrained Transformer with its SavedModel. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
-    hparams = DecodeHParams(beam_size=3, extra_length=3, n=2)
-    model = Transformer(tiny_hparams, tiny_vocabulary.size)
+    params = DecodeHParams(beam_size=3, extra_length=3, n=2)
+    model = Transformer(dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size)
     model.softmax.store_transposed()  # as in Translator.from_folders
-    translator = Translator(model, tiny_vocabulary, hparams, max_length=12)
+    translator = Translator(model, tiny_vocabulary, params, max_length=12)
     return Server(translator, tmp_path_factory.mktemp("server"))
 
 
-def test_restricted_attention_and_newlines_are_served(
-    copier: Translator, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path: Path
-) -> None:
-    hparams = dataclasses.replace(tiny_hparams, self_attention_neighborhood=2)
-    restricted = Translator(
-        Transformer(hparams, tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=2, extra_length=3)
-    )
-    for name, translator, batch in (("restricted", restricted, BATCH), ("copier", copier, COPIED)):
-        answers = Server(translator, tmp_path / name).ask("serving_default", batch)
-        expected = translator.translate(batch, n=1)
-        assert [text.decode() for text in answers["outputs"]] == [translation.text for translation in expected]
-        assert answers["scores"] == pytest.approx([translation.score for translation in expected], rel=1e-4)
-    assert [text.decode() for text in answers["outputs"]] == ["a cat", *COPIED[1:]]
+def test_newlines_in_an_output_become_spaces(copier: Translator) -> None:
+    outputs = Served(copier).translate(tf.constant(["a\ncat", "the dog", "", "a\r\u2028b"]))["outputs"]
+    assert [text.decode() for text in outputs.numpy()] == ["a cat", "the dog", "", "a\r\u2028b"]
 
 
 def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
@@ -199,7 +186,7 @@ def test_empty_requests_get_empty_answers(server: Server) -> None:
         assert answers["scores"].tolist() == [0] * count
 
 
-def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary) -> None:
     class Small(Copier):
         """A model that fails if its input is larger than a batch, as if memory did not suffice."""
 
@@ -211,7 +198,7 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary, t
             return super().__call__(self.encode(inputs), targets)
 
     params = DecodeHParams(beam_size=2, batch_size=60)
-    large = Server(Translator(Small(tiny_vocabulary.size), tiny_vocabulary, params), tmp_path)
+    large = Server(Translator(Small(tiny_vocabulary.size), tiny_vocabulary, params))
     texts = ["the dog", "", "a cat sat on the dog", *(f"cat {number}" for number in range(100)), " "]
     answers = large.ask("nbest", texts)
     assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
@@ -223,37 +210,10 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary, t
     assert [unpadded(row) for row in tokens["outputs"].tolist()[2:-1]] == [unpadded(row) for row in ids[2:-1]]
 
 
-def test_files_are_added_before_a_server_sees_the_version(copier: Translator, tmp_path: Path) -> None:
-    def add_file(folder: Path) -> None:
-        assert (folder / "saved_model.pb").exists() and not folder.name.isdecimal()
-        (folder / "extra").touch()
-
-    version = export(copier, tmp_path, add_file)
-    assert {"saved_model.pb", "extra"} <= {path.name for path in version.iterdir()}
-
-
 def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
-    with largest_file(4096), pytest.raises(UserError, match="cannot be written") as error:
+    with largest_file(4096), pytest.raises(OSError) as error:
         export(copier, tmp_path)
     assert not {"\n", "{", "["} & set(str(error.value))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_model_that_cannot_decode_is_refused(tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
-    class Bag(keras.Model):
-        """A model that predicts each token from the sum of the source's embeddings and has no method `encode`."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = keras.layers.Embedding(tiny_vocabulary.size, tiny_vocabulary.size)
-
-        def call(self, inputs: Any, targets: Any) -> Any:
-            return keras.ops.sum(self.embedding(inputs), axis=1, keepdims=True) + 0 * self.embedding(targets)
-
-    model = KerasModel(Bag(), "bag", tiny_vocabulary.size)
-    with pytest.raises(UserError, match="model 'bag' has no method encode, so it cannot decode") as error:
-        export(Translator(model, tiny_vocabulary, DecodeHParams()), tmp_path / "export")
-    assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
