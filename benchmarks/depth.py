@@ -34,7 +34,8 @@ from t2t_repro.data.records import Records, find_shards
 from t2t_repro.hparam import HParams, override
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.step import IDS, TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import IDS, TrainStep
 
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")

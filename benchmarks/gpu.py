@@ -93,7 +93,8 @@ def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch]
     import tensorflow as tf
 
     from t2t_repro import devices
-    from t2t_repro.training.step import TrainStep, adam
+    from t2t_repro.training.optimizer import adam
+    from t2t_repro.training.step import TrainStep
 
     devices.use_one_gpu()
     devices.use_tf32(precision == "tf32")

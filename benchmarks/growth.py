@@ -35,7 +35,8 @@ from t2t_repro.data.records import Records, chunk, find_shards, shard_path, writ
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

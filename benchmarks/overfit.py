@@ -19,7 +19,8 @@ from absl import app, flags
 from t2t_repro import registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.models.model import make_model
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 MODELS = flags.DEFINE_list("models", [], "names of models; default: all")
 VOCAB, PAIRS, STEPS, NEAR_ZERO = 40, 50, 800, 0.01

@@ -25,7 +25,8 @@ from t2t_repro import registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.models.model import make_model, parameter_count
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 VOCABULARIES = {
     "bytenet": 258,

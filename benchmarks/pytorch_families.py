@@ -30,7 +30,8 @@ from t2t_repro import devices, registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 VOCAB_SIZE = 8000
 MODELS: dict[str, Any] = {"convs2s": pytorch_convs2s.Model, "gnmt": pytorch_gnmt.Model}

@@ -84,7 +84,8 @@ def operations() -> int:
     from tensorflow.python.eager import context
 
     from t2t_repro.models.transformer import Transformer
-    from t2t_repro.training.step import TrainStep, adam
+    from t2t_repro.training.optimizer import adam
+    from t2t_repro.training.step import TrainStep
 
     hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)  # the width does not change the number
     model = Transformer(hparams, 100)

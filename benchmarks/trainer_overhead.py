@@ -35,8 +35,9 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import make_strategy
 from t2t_repro.training.loop import Loop
 from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.optimizer import adam
 from t2t_repro.training.preparation import Run, prepare
-from t2t_repro.training.step import EXAMPLES, IDS, SCALAR, adam
+from t2t_repro.training.step import EXAMPLES, IDS, SCALAR
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "folder that t2t-datagen wrote", required=True)
 PROBLEM = flags.DEFINE_string("problem", "text_files", "name of the problem")

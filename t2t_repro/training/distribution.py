@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError, first_line
+from t2t_repro.errors import UserError, first_line, shortened
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.DeadlineExceededError,
         tf.errors.CancelledError, tf.errors.FailedPreconditionError)  # fmt: skip
@@ -113,35 +113,26 @@ def workers() -> int:
 
 def _cluster() -> tuple[list[str], int]:
     """Returns the addresses of all workers in TF_CONFIG, the chief's first, and this process's index in that list."""
-    cure = "see docs/distributed.md, or unset it"
+    text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    except ValueError as error:
-        raise UserError(f"TF_CONFIG: it is not JSON ({error}); {cure}") from None
-    cluster = config.get("cluster", {}) if isinstance(config, dict) else None
-    if not isinstance(cluster, dict) or not all(map(_are_addresses, cluster.values())):
-        raise UserError(f'TF_CONFIG: its "cluster" is not like {{"worker": ["host:port", "host:port"]}}; {cure}')
-    if types := sorted(cluster.keys() - {"chief", "worker"}):
-        raise UserError(f"TF_CONFIG: it has tasks of type {types[0]!r}; use only workers and one chief; {cure}")
-    chiefs = cluster.get("chief", [])
-    addresses = chiefs + cluster.get("worker", [])
-    if len(chiefs) > 1 or len(set(addresses)) < len(addresses):
-        raise UserError(f"TF_CONFIG: it has two chiefs, or the same address twice; {cure}")
-    if len(addresses) <= 1:
-        return addresses or [""], 0
-    task = config.get("task")
-    task_type, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
-    candidates = cluster.get(task_type, []) if isinstance(task_type, str) else []
-    if not isinstance(index, int) or not 0 <= index < len(candidates):
-        raise UserError(
-            f'TF_CONFIG: its "task" is {json.dumps(task)}, not like {{"type": "worker", "index": 0}} with a place in '
-            f'"cluster"; {cure}'
-        )
-    return addresses, addresses.index(candidates[index])
-
-
-def _are_addresses(value: Any) -> bool:
-    return isinstance(value, list) and all(re.fullmatch(r"[^\s/]+:\d+", str(address)) for address in value)
+        config = json.loads(text)
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        chiefs = cluster.get("chief", [])
+        addresses = [*chiefs, *cluster.get("worker", [])]
+        # tf.distribute ignores the task of a single worker.
+        index = addresses.index(cluster[task["type"]][task["index"]]) if len(addresses) > 1 else 0
+        are_addresses = all(re.fullmatch(r"[^\s/]+:\d+", address) for address in addresses)
+        are_distinct = len(chiefs) <= 1 and len(set(addresses)) == len(addresses)
+        is_own = len(addresses) <= 1 or task["index"] >= 0
+        if are_addresses and are_distinct and is_own and cluster.keys() <= {"chief", "worker"}:
+            return addresses or [""], index
+    except (ValueError, AttributeError, TypeError, LookupError):
+        pass
+    raise UserError(
+        f"TF_CONFIG={shortened(text, 200)}: not like "
+        '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}, with each '
+        "address once and at most one chief; see docs/distributed.md, or unset it"
+    )
 
 
 def is_chief(strategy: Any) -> bool:

@@ -24,7 +24,8 @@ from t2t_repro.training.disk import DiskNeed, refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decoder
 from t2t_repro.training.logs import Logs
-from t2t_repro.training.step import LossScale, TrainStep, adam
+from t2t_repro.training.optimizer import LossScale, adam
+from t2t_repro.training.step import TrainStep
 
 DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
 """Draws the attention of a model for an example of the dev split. Returns a PNG file, its width and its height in

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams
 from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.schedule import Schedule
+from t2t_repro.training.optimizer import Adam, LossScale
+from t2t_repro.training.optimizer import adam as adam
 
 IDS = tf.TensorSpec([None, None], tf.int64)
 """Token ids. On a GPU, TensorFlow runs operations of int64 there, but most operations of int32 on the CPU."""
@@ -33,65 +32,6 @@ ROUNDS_AT_ONCE = 2
 graph of one round repeatedly and adds up the gradients, so that memory holds the activations of only one round. A step
 consists of two blocks of examples (see `data.batching`). With one replica, a block is usually one micro-batch, so that
 a step has two rounds. With graphs of one round only, steps of transformer_tiny took 1% to 3% longer (AMD Zen 5)."""
-
-
-class Adam(keras.optimizers.Adam):
-    """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
-
-    Args:
-        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
-            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
-        arguments, options: those of keras.optimizers.Adam.
-    """
-
-    MIN_SCALE = 1e-3
-
-    def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.has_relative_steps = has_relative_steps
-
-    def step_size(self, rate: tf.Tensor) -> tf.Tensor:
-        """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
-        t = tf.cast(self.iterations.value + 1, tf.float32)
-        return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
-
-    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Updates a weight, its momentum and its velocity. Does not count the step.
-
-        Args:
-            variable: the weight, a variable of TensorFlow.
-            step_size: the result of `step_size` in this step.
-        """
-        if self.has_relative_steps:
-            step_size *= tf.maximum(tf.sqrt(tf.reduce_mean(tf.square(variable))), self.MIN_SCALE)
-        index = self._get_variable_index(variable)  # Keras has no public names for these variables.
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            # TensorFlow multiplies the rate by sqrt(1 - beta2_power) / (1 - beta1_power), which `step_size` contains.
-            beta1_power=0.0,
-            beta2_power=0.0,
-            lr=step_size,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
-            grad=gradient,
-        )
-
-
-def adam(hparams: HParams) -> Adam:
-    """Returns Adam with the learning rate schedule, beta1, beta2 and epsilon of `hparams`."""
-    return Adam(
-        learning_rate=Schedule(hparams),
-        beta_1=hparams.optimizer_adam_beta1,
-        beta_2=hparams.optimizer_adam_beta2,
-        epsilon=hparams.optimizer_adam_epsilon,
-        has_relative_steps=hparams.optimizer_adafactor_multiply_by_parameter_scale,
-        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
-        # names than those in checkpoints.
-        name="adam",
-    )
 
 
 class Result(NamedTuple):
@@ -109,40 +49,6 @@ class Result(NamedTuple):
     """Factor by which this step multiplied the loss, see `LossScale`; 1 unless the precision is "mixed_float16"."""
     learning_rate: float
     """Learning rate of this step."""
-
-
-class LossScale:
-    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018, section 3.2).
-
-    A step in which a gradient is not finite leaves the weights unchanged and halves the factor. After `GOOD_STEPS`
-    consecutive steps with finite gradients, the factor is doubled.
-    """
-
-    INITIAL, GOOD_STEPS = 2.0**15, 2000
-
-    def __init__(self) -> None:
-        self.factor = keras.Variable(self.INITIAL, dtype="float32", trainable=False, name="loss_scale")
-        self.good_steps = keras.Variable(0, dtype="int64", trainable=False, name="loss_scale_good_steps")
-
-    @property
-    def variables(self) -> list[Any]:
-        """Variables to save in checkpoints."""
-        return [self.factor, self.good_steps]
-
-    def update(self, strategy: Any, is_finite: Any) -> None:
-        """Adjusts the factor after a step. Must be called in TensorFlow's cross-replica context.
-
-        Args:
-            strategy: strategy in whose scope this object was created.
-            is_finite: whether all gradients of the step were finite.
-        """
-
-        def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
-            is_due = good_steps + 1 >= self.GOOD_STEPS
-            factor.assign(tf.where(is_finite, tf.where(is_due, factor * 2.0, factor), factor / 2.0))
-            good_steps.assign(tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0))
-
-        strategy.extended.update(self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False)
 
 
 class TrainStep:
@@ -165,19 +71,13 @@ class TrainStep:
         self._sums: list[Any] = []
         """Variables for the sums of the two losses and of each gradient over a step's rounds; created at the first step
         with more than ROUNDS_AT_ONCE rounds."""
-        self._whole = {count: self._graph(self._run_whole, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
-        self._accumulate = self._graph(self._run_accumulate, 1)
-        self._finish = tf.function(self._run_finish, autograph=False, input_signature=[SCALAR])
+        self._whole = {count: self._graph(self._whole_step, count) for count in range(1, ROUNDS_AT_ONCE + 1)}
+        self._accumulate = self._graph(self._add_round, 1)
+        self._finish = self._graph(self._finish_step, 0)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
         self.state = [*optimizer.variables, *(loss_scale.variables if loss_scale else [])]
         """Variables that change from step to step, without the weights: those of the optimizer and the loss scale."""
-
-    def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns `function` as a TensorFlow graph that computes `rounds` rounds of micro-batches of any shape."""
-        one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
-        signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
-        return tf.function(function, autograph=False, input_signature=signature)
 
     def __call__(
         self, micro_batches: Sequence[MicroBatch], num_tokens: int, seed: Sequence[int], vote: bool = False
@@ -208,25 +108,27 @@ class TrainStep:
             self._sums = self._zeros()
         for one_round in rounds:
             self._accumulate([one_round], step_seed, tokens, votes)
-        return self._finish(votes)
+        return self._finish([], step_seed, tokens, votes)
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
         """Waits for a step to finish, and returns its result. `returned` is the output of `__call__` for the step."""
         return Result(*map(float, returned.numpy()))
 
-    def _zeros(self) -> list[Any]:
-        """Returns new variables for the sums of the two losses and of each gradient. Each replica has its own copy."""
-        with self._strategy.scope():
-            return [
-                tf.Variable(
-                    tf.zeros(shape),
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.SUM,
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                )
-                for shape in ((2,), *(variable.shape for variable in self._model.trainable_variables))
-            ]
+    def _whole_step(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+        return self._update(*self._gradients(rounds, step_seed, tokens), votes)
+
+    def _add_round(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> None:
+        losses, gradients = self._gradients(rounds, step_seed, tokens)
+        for total, value in zip(self._sums, (losses, *gradients), strict=True):
+            total.assign_add(value)
+
+    def _finish_step(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+        losses, *gradients = [tf.identity(total) for total in self._sums]
+        returned = self._update(losses, gradients, votes)
+        for total in self._sums:
+            total.assign(tf.zeros_like(total))
+        return returned
 
     def _gradients(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns one replica's part of the step's two losses, and that part's gradients multiplied by the loss scale.
@@ -304,6 +206,22 @@ class TrainStep:
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 
+    def _graph(self, function: Any, rounds: int) -> Any:
+        """Returns a TensorFlow graph that runs `function` on each replica, with its micro-batches of any shape.
+
+        Args:
+            function: method with the arguments (rounds, step_seed, tokens, votes).
+            rounds: number of rounds of micro-batches.
+        """
+        one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
+        signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
+
+        def run(rounds: Any, *arguments: tf.Tensor) -> Any:
+            results = self._strategy.run(function, (self._distribute(rounds), *arguments))
+            return self._strategy.experimental_local_results(results)[0]
+
+        return tf.function(run, autograph=False, input_signature=signature)
+
     def _distribute(self, rounds: Any) -> Any:
         """Returns `rounds` in a form from which `strategy.run` gives each replica its own micro-batch of each round."""
         return [
@@ -316,33 +234,18 @@ class TrainStep:
             for one_round in rounds
         ]
 
-    def _on_replicas(self, function: Any, *arguments: Any) -> Any:
-        """Runs `function` on each replica; returns the result of the first replica that belongs to this process."""
-        return self._strategy.experimental_local_results(self._strategy.run(function, arguments))[0]
-
-    def _run_whole(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-        def step(rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-            return self._update(*self._gradients(rounds, step_seed, tokens), votes)
-
-        return self._on_replicas(step, self._distribute(rounds), step_seed, tokens, votes)
-
-    def _run_accumulate(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> None:
-        def add(rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> None:
-            losses, gradients = self._gradients(rounds, step_seed, tokens)
-            for total, value in zip(self._sums, (losses, *gradients), strict=True):
-                total.assign_add(value)
-
-        self._on_replicas(add, self._distribute(rounds), step_seed, tokens)
-
-    def _run_finish(self, votes: tf.Tensor) -> tf.Tensor:
-        def finish(votes: tf.Tensor) -> tf.Tensor:
-            losses, *gradients = [tf.identity(total) for total in self._sums]
-            returned = self._update(losses, gradients, votes)
-            for total in self._sums:
-                total.assign(tf.zeros_like(total))
-            return returned
-
-        return self._on_replicas(finish, votes)
+    def _zeros(self) -> list[Any]:
+        """Returns new variables for the sums of the two losses and of each gradient. Each replica has its own copy."""
+        with self._strategy.scope():
+            return [
+                tf.Variable(
+                    tf.zeros(shape),
+                    trainable=False,
+                    aggregation=tf.VariableAggregation.SUM,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                )
+                for shape in ((2,), *(variable.shape for variable in self._model.trainable_variables))
+            ]
 
 
 def out_of_memory(shortage: str, positions: int) -> UserError:

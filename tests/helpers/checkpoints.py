@@ -12,7 +12,7 @@ from t2t_repro.checkpoints.checkpoint import Checkpoints
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import adam
+from t2t_repro.training.optimizer import adam
 
 
 class Training:

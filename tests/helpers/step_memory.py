@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from t2t_repro import devices, registry
 from t2t_repro.hparam import HParams
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 
 def peak(hparams: HParams, vocab_size: int, shape: list[int], precision: str) -> int:

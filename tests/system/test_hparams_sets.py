@@ -31,8 +31,9 @@ from t2t_repro.hparam import HParams
 from t2t_repro.model_hparams import uses
 from t2t_repro.models import size
 from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.optimizer import adam
 from t2t_repro.training.schedule import Schedule
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.step import TrainStep
 from treebanks import write_treebank
 
 pytestmark = pytest.mark.usefixtures("no_graphs")

@@ -28,7 +28,8 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.files.json_file import to_json
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 from toys import ENGLISH, GREEK
 
 PAGE = Path(__file__).parents[2] / "docs" / "jax.md"

@@ -20,7 +20,8 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import Served
 from t2t_repro.training.evaluation import Evaluator
-from t2t_repro.training.step import LossScale, TrainStep, adam
+from t2t_repro.training.optimizer import LossScale, adam
+from t2t_repro.training.step import TrainStep
 
 HPARAMS = HParams(num_hidden_layers=1, hidden_size=16, filter_size=32, num_heads=2)
 ALL_DROPOUT = replace(HPARAMS, attention_dropout=0.1, relu_dropout=0.1)

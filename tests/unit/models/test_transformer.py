@@ -19,7 +19,8 @@ from t2t_repro.layers import attention, feed_forward, residual
 from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import transformer
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.step import Adam, TrainStep
+from t2t_repro.training.optimizer import Adam
+from t2t_repro.training.step import TrainStep
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,8 @@ from decoding_models import (
 )
 from t2t_repro.rivals.bytenet import ByteNet, ResidualBlock
 from t2t_repro.rivals.bytenet_size import dilation, unfolded_length
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 HPARAMS = FAMILIES["bytenet"]
 TARGETS = np.array([[4, 5, 6, 7, 8, 9, 4, 1], [7, 1, 0, 0, 0, 0, 0, 0]], np.int32)

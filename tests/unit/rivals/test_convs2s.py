@@ -23,7 +23,8 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import dropout
 from t2t_repro.rivals.convs2s import ConvS2S, scale_gradient
 from t2t_repro.rivals.weight_normalization import NormalizedLinear
-from t2t_repro.training.step import TrainStep, adam
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 HPARAMS = FAMILIES["convs2s"]
 SEPARATE = {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10}

@@ -1,0 +1,104 @@
+"""Adam (section 5.3 of the paper), and the loss scale of training in float16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from t2t_repro.hparam import HParams
+from t2t_repro.training.schedule import Schedule
+
+
+class Adam(keras.optimizers.Adam):
+    """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
+
+    Args:
+        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
+            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
+        arguments, options: those of keras.optimizers.Adam.
+    """
+
+    MIN_SCALE = 1e-3
+
+    def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.has_relative_steps = has_relative_steps
+
+    def step_size(self, rate: tf.Tensor) -> tf.Tensor:
+        """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
+        t = tf.cast(self.iterations.value + 1, tf.float32)
+        return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
+
+    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        """Updates a weight, its momentum and its velocity. Does not count the step.
+
+        Args:
+            variable: the weight, a variable of TensorFlow.
+            step_size: the result of `step_size` in this step.
+        """
+        if self.has_relative_steps:
+            step_size *= tf.maximum(tf.sqrt(tf.reduce_mean(tf.square(variable))), self.MIN_SCALE)
+        index = self._get_variable_index(variable)  # Keras has no public names for these variables.
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            # TensorFlow multiplies the rate by sqrt(1 - beta2_power) / (1 - beta1_power), which `step_size` contains.
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=step_size,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+
+def adam(hparams: HParams) -> Adam:
+    """Returns Adam with the learning rate schedule, beta1, beta2 and epsilon of `hparams`."""
+    return Adam(
+        learning_rate=Schedule(hparams),
+        beta_1=hparams.optimizer_adam_beta1,
+        beta_2=hparams.optimizer_adam_beta2,
+        epsilon=hparams.optimizer_adam_epsilon,
+        has_relative_steps=hparams.optimizer_adafactor_multiply_by_parameter_scale,
+        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
+        # names than those in checkpoints.
+        name="adam",
+    )
+
+
+class LossScale:
+    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018, section 3.2).
+
+    A step in which a gradient is not finite leaves the weights unchanged and halves the factor. After `GOOD_STEPS`
+    consecutive steps with finite gradients, the factor is doubled.
+    """
+
+    INITIAL, GOOD_STEPS = 2.0**15, 2000
+
+    def __init__(self) -> None:
+        self.factor = keras.Variable(self.INITIAL, dtype="float32", trainable=False, name="loss_scale")
+        self.good_steps = keras.Variable(0, dtype="int64", trainable=False, name="loss_scale_good_steps")
+
+    @property
+    def variables(self) -> list[Any]:
+        """Variables to save in checkpoints."""
+        return [self.factor, self.good_steps]
+
+    def update(self, strategy: Any, is_finite: Any) -> None:
+        """Adjusts the factor after a step. Must be called in TensorFlow's cross-replica context.
+
+        Args:
+            strategy: strategy in whose scope this object was created.
+            is_finite: whether all gradients of the step were finite.
+        """
+
+        def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
+            is_due = good_steps + 1 >= self.GOOD_STEPS
+            factor.assign(tf.where(is_finite, tf.where(is_due, factor * 2.0, factor), factor / 2.0))
+            good_steps.assign(tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0))
+
+        strategy.extended.update(self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False)

@@ -1,0 +1,41 @@
+"""Tests that the optimizer is Adam, with and without Adafactor's relative steps."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.hparam import HParams
+from t2t_repro.training.optimizer import adam
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_the_optimizer_is_adam(is_relative: bool) -> None:
+    hparams = HParams(
+        hidden_size=4, num_heads=1, learning_rate_warmup_steps=2, optimizer_adam_beta1=0.8, optimizer_adam_beta2=0.95,
+        optimizer_adam_epsilon=1e-9, optimizer_adafactor_multiply_by_parameter_scale=is_relative,
+    )  # fmt: skip
+    variable = keras.Variable([1.0, -2.0, 0.5], dtype="float32")
+    optimizer = adam(hparams)
+    optimizer.build([variable])
+    value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
+    for t, gradient in enumerate(np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]]), 1):
+        step_size = optimizer.step_size(optimizer.learning_rate)
+        optimizer.update(variable.value, tf.constant(gradient, tf.float32), step_size)
+        optimizer.iterations.assign_add(1)
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.95 * v + 0.05 * gradient**2
+        rate = 4**-0.5 * min(t**-0.5, t * 2**-1.5)
+        rate *= np.sqrt((value**2).sum() / 3) if is_relative else 1.0
+        value -= rate * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-9)
+        np.testing.assert_allclose(variable, value, rtol=1e-5)
+
+
+def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
+    variable = keras.Variable([0.0, 0.0], dtype="float32")
+    optimizer = adam(HParams(optimizer_adafactor_multiply_by_parameter_scale=True))
+    optimizer.build([variable])
+    optimizer.update(variable.value, tf.constant([2.0, -3.0]), optimizer.step_size(tf.constant(0.5)))
+    np.testing.assert_allclose(variable, [-0.5e-3, 0.5e-3], rtol=1e-4)
