@@ -239,10 +239,11 @@ class Loop:
         # if the previous step's loss and gradient were finite.
         good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")
         warm_start = f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
+        precision = ", --precision=float32" if self._config.precision != "float32" else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
             f"{path} lists its {len(places):,} examples; the last good checkpoint is {good_checkpoint or 'none'}; try "
-            f"another --output_dir{warm_start}, and a lower learning rate, longer warmup or --precision=float32"
+            f"another --output_dir{warm_start}, and a lower learning rate{precision} or longer warmup"
         )
 
     def _evaluate_if_missing(self) -> None:

@@ -180,7 +180,7 @@ def test_the_loss_in_16_bits_is_nearly_the_same(
         assert losses == {step: pytest.approx(expected[step], rel=0.01) for step in losses} and losses
     assert "loss_scale" in lines[0] and "loss_scale" not in lines_float32[0]
     resumed = run("trainer", *arguments, "--train_steps=20")
-    refused(resumed, "--precision=mixed_float16, not float32", "--warm_start_from")
+    refused(resumed, "--precision 'mixed_float16', not 'float32'", "--warm_start_from")
 
 
 def test_a_dry_run_describes_the_training_and_writes_nothing(

@@ -5,24 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from clusters import free_addresses, start, tf_config
-from t2t_repro.training.distribution import (
-    from_all,
-    from_chief,
-    is_chief,
-    lost,
-    make_strategy,
-    workers,
-)
+from t2t_repro.training.distribution import from_all, from_chief, is_chief, lost, make_strategy, workers
 from user_errors import user_error
 
 TWO = ["a:1", "b:2"]
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "distributed.md"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from disks import largest_file
-from t2t_repro.errors import UserError
 from t2t_repro.training.metrics_log import FILE, MetricsLog, read_metrics
+from user_errors import user_error
 
 LINES: list[dict[str, Any]] = [
     {"step": 10, "seconds": 1.5, "train_loss": 4.0, "learning_rate": 0.001, "hardware": "8 kg of coal", "gpu_count": 1},
@@ -62,40 +62,26 @@ def test_a_resumed_run_sees_the_same_losses_as_an_unbroken_run(tmp_path: Path) -
     assert MetricsLog(tmp_path, 10).dev_losses == log.dev_losses == {10: 0.33333333}
 
 
-def test_a_checkpoint_without_an_evaluation_has_no_dev_loss(tmp_path: Path) -> None:
-    add(MetricsLog(tmp_path, 0), LINES[:3])
-    log = MetricsLog(tmp_path, 20)
-    assert (log.seconds_before, log.dev_losses) == (2.5, {10: 3.5})
-
-
-@pytest.mark.parametrize("torn", ['{"step": 30, "secon', "{", '{"step": 30', "30", "null", '{"dev_loss": 1.0}', "\n\n"])
-def test_a_damaged_line_is_skipped_and_then_removed(torn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "torn",
+    [b'{"step": 30, "secon', b"30", b"null", b'{"dev_loss": 1.0}', b"\n\n", b'{"step": 20, "\xff\xfe\n{"step": "20"}'],
+)
+def test_a_damaged_line_is_skipped_and_then_removed(torn: bytes, tmp_path: Path) -> None:
     add(MetricsLog(tmp_path, 0), LINES)
-    with open(tmp_path / FILE, "a", encoding="utf-8") as file:
+    with open(tmp_path / FILE, "ab") as file:
         file.write(torn)
     assert read_metrics(tmp_path) == LINES
     MetricsLog(tmp_path, 30).add(40, dev_loss=1.0)
-    assert [json.loads(line)["step"] for line in (tmp_path / FILE).read_text("utf-8").split("\n")[:-1]] == [
-        *[10, 10, 20, 20, 40],
-    ]
-
-
-def test_bytes_that_are_not_utf8_and_steps_that_are_no_numbers_are_skipped(tmp_path: Path) -> None:
-    add(MetricsLog(tmp_path, 0), LINES[:2])
-    with open(tmp_path / FILE, "ab") as file:
-        file.write(b'{"step": 20, "\xff\xfe\n{"step": "20"}\n')
-    assert read_metrics(tmp_path) == LINES[:2]
-    assert list(MetricsLog(tmp_path, 20).dev_losses) == [10]
+    steps = [json.loads(line)["step"] for line in (tmp_path / FILE).read_text("utf-8").split("\n")[:-1]]
+    assert steps == [10, 10, 20, 20, 40]
 
 
 def test_a_full_disk_is_reported_and_deletes_nothing(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, 0)
     add(log, LINES)
     with largest_file(50):
-        with pytest.raises(UserError, match=rf"{tmp_path / FILE}: cannot be written \(.*\); free space"):
-            log.add(30, dev_loss=1.0)
-        with pytest.raises(UserError, match=f"{FILE}: cannot be written"):
-            MetricsLog(tmp_path, 20)
+        assert f"{tmp_path / FILE}: cannot be written" in user_error(log.add, 30, dev_loss=1.0)
+        assert f"{FILE}: cannot be written" in user_error(MetricsLog, tmp_path, 20)
     assert read_metrics(tmp_path) == LINES
 
 
