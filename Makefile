@@ -46,8 +46,8 @@ check: $(INSTALLED)
 	rm -rf .mypy_tree
 	mkdir -p .mypy_tree/t2t_repro
 	ln -s $(CURDIR)/t2t_repro/* $(CURDIR)/problems $(CURDIR)/hparams $(CURDIR)/bin .mypy_tree/t2t_repro/
-	cd .mypy_tree && ../$(BIN)/mypy --config-file ../pyproject.toml -p t2t_repro
-	cd .mypy_tree && MYPYPATH=../benchmarks ../$(BIN)/mypy --config-file ../pyproject.toml ../benchmarks/*.py
+	cd .mypy_tree && ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache -p t2t_repro
+	cd .mypy_tree && MYPYPATH=../benchmarks ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache ../benchmarks/*.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import run_process as run
+from programs import command
 
 NEWS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wmt_news"
 pytestmark = pytest.mark.skipif(not NEWS.exists(), reason="../shared/data/wmt_news does not exist")
@@ -85,8 +85,10 @@ def test_scores_equal_those_of_sacrebleus_program(home: Path, name: str, languag
     if (name, language) == ("wmt14/full", "de"):  # published scores on this set state 62,688 reference words
         assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]
     pair = f"--language_pair=en-{language}"
-    our_run = run("bleu", f"--translation={translation}", f"--test_set={name}", pair, env=environment)
-    assert our_run.returncode == 0, our_run.stderr
+    our_run = subprocess.run(
+        [*command("bleu"), f"--translation={translation}", f"--test_set={name}", pair],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     scores = {line[8:48].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
     assert scores["BLEU"] == bleu
     # sacreBLEU's reference has "&amp;" where our reference has "&". BLEU's tokeniser turns both into "&". chrF has no

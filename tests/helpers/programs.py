@@ -66,12 +66,6 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
     return subprocess.CompletedProcess([name, *arguments], code, *texts)
 
 
-def run_process(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in a new process; `options` go to subprocess.run."""
-    options = {"capture_output": True, **ENCODING} | options
-    return subprocess.run([*command(program), *last_hparams(arguments)], check=False, **options)
-
-
 def last_hparams(arguments: Sequence[str | Path]) -> tuple[str, ...]:
     """Returns the flags with only the last --hparams and the last --decode_hparams, because programs refuse two."""
     texts = [str(argument) for argument in arguments]
