@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
@@ -185,13 +184,8 @@ class Text2textTmpdir(Text2TextProblem):
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields the pairs of the lines of a split's two files."""
-        paths = [Path(tmp_dir) / f"{side}.{dataset_split}.txt" for side in ("inputs", "targets")]
-        if missing := [path for path in paths if not path.exists()]:
-            raise UserError(
-                f"{missing[0]}: no such file; give --tmp_dir, the folder with inputs.train.txt, targets.train.txt, "
-                "inputs.eval.txt and targets.eval.txt"
-            )
-        return text2text_txt_iterator(*map(str, paths))
+        paths = [f"{tmp_dir}/{side}.{dataset_split}.txt" for side in ("inputs", "targets")]
+        return text2text_txt_iterator(*paths)
 
 
 def txt_line_iterator(txt_path: str) -> Iterator[str]:

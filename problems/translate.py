@@ -51,9 +51,7 @@ class TranslateProblem(Text2TextProblem):
                         "unpack one of them in --tmp_dir under another name, and write that name there"
                     )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
-            if missing and not url:
-                raise UserError(f"problem {self.name}: {Path(tmp_dir, missing[0])} does not exist; copy the file there")
-            folder = unpack({Archive(url): files}, tmp_dir) if missing else Path(tmp_dir)
+            folder = unpack({Archive(url): files}, tmp_dir) if missing and url else Path(tmp_dir)
             reader = segments if all(file.endswith(".sgm") for file in files) else read_lines
             for pair in read_pairs(folder / files[0], folder / files[1], reader):
                 yield {side: text.strip() for side, text in pair.items()}

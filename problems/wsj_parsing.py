@@ -240,23 +240,20 @@ class WsjParsingSemi(WsjParsing):
         if split == "train":
             for path in self._parsed_paths():
                 for number, line in enumerate(read_lines(str(path)), 1):
-                    yield parsed_tree(line, str(path), number)
+                    yield _parsed_tree(line, str(path), number)
 
     def _parsed_paths(self) -> list[Path]:
         if not self.settings.parsed_trees:
             raise UserError("--parsed_trees is required: a file, or a folder of files, with one bracketed tree a line")
         path = Path(self.settings.parsed_trees)
-        paths = [path]
-        if path.is_dir():
-            paths = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-        if not (paths and paths[0].is_file()):
-            # A pipe cannot be read twice.
-            fault = "no file in it" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
-            raise UserError(f"--parsed_trees={path}: {fault}; name a file, or a folder of files, with a tree a line")
+        # A pipe is no file here, because it cannot be read twice.
+        paths = [path] if path.is_file() else sorted(file for file in path.glob("[!.]*") if file.is_file())
+        if not paths:
+            raise UserError(f"--parsed_trees={path}: no file there; name a file or folder of files, with a tree a line")
         return paths
 
 
-def parsed_tree(line: str, source: str, number: int) -> Tree | None:
+def _parsed_tree(line: str, source: str, number: int) -> Tree | None:
     """Returns the tree of a line, simplified by `prepare`; None if the parser failed and wrote "", "()" or "(())".
 
     Raises:

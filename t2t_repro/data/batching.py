@@ -23,6 +23,9 @@ ROWS = 8
 """Divisor of the number of examples in a large block (a group of examples of similar length). CPUs and GPUs multiply
 matrices in groups of eight rows. On a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
 
+MAX_TOKENS = 4096
+"""Default of the maximum number of positions on each side of a micro-batch."""
+
 SLICE = 1 << 20
 """Number of examples in one array operation on the keys of an epoch's examples."""
 
@@ -191,7 +194,9 @@ def _cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list
     return [*cuts, len(lengths)]
 
 
-def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1) -> list[list[np.ndarray]]:
+def first_steps(
+    lengths: np.ndarray, epoch: Plan, max_tokens: int = MAX_TOKENS, replicas: int = 1
+) -> list[list[np.ndarray]]:
     """Returns the micro-batches of each step, for the first `COUNTED_STEPS` steps of an epoch."""
     steps = range(min(epoch.steps, COUNTED_STEPS))
     return [micro_batches(lengths, epoch.blocks(step), max_tokens, replicas) for step in steps]

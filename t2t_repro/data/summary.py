@@ -20,8 +20,6 @@ from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 
 FILE_NAME = "datagen.json"
-MAX_TOKENS = 4096
-"""Maximum number of positions on each side of a micro-batch when padding is counted: the default of t2t-trainer."""
 
 
 def summarize(
@@ -68,7 +66,7 @@ def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
         "max_length": hparams.max_length,
         "longer_pairs": lengths.shape[1] - len(epoch.order),
         "steps_an_epoch": epoch.steps,
-        "padding": round(batching.padding(lengths, batching.first_steps(lengths, epoch, MAX_TOKENS)), 4),
+        "padding": round(batching.padding(lengths, batching.first_steps(lengths, epoch)), 4),
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from t2t_repro.data.batching import MAX_TOKENS
+
 Precision = Literal["float32", "tf32", "mixed_bfloat16", "mixed_float16"]
 
 
@@ -28,7 +30,7 @@ class RunConfig:
     """Steps between two lines in metrics.jsonl and two points in TensorBoard."""
     worker_gpu: int = 0
     """Number of GPUs to use on each machine; 0: all."""
-    max_tokens_per_replica: int = field(default=4096, metadata={"lower_bound": 1})
+    max_tokens_per_replica: int = field(default=MAX_TOKENS, metadata={"lower_bound": 1})
     """Maximum number of positions on each side (source or target) of a micro-batch, including padding; a replica
     computes at most two micro-batches at the same time; affects only speed and memory, and the balancing losses of
     experts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -61,23 +61,6 @@ def test_settings_that_are_no_dataclass_are_refused() -> None:
         class Forgetful(Problem):
             class Settings(Problem.Settings):
                 vocab_size: int = setting(300)
-
-
-def test_a_setting_that_cannot_be_a_flag_is_refused() -> None:
-    with pytest.raises(UserError, match=r"problem Listing: setting sizes has type .*; use bool, int, float or str"):
-
-        class Listing(Problem):
-            @dataclass(frozen=True)
-            class Settings(Problem.Settings):
-                sizes: tuple[int, ...] = ()
-
-    with pytest.raises(UserError, match="problem Required: setting path has no default; give it one"):
-
-        class Required(Problem):
-            @dataclass(frozen=True, kw_only=True)
-            class Settings(Problem.Settings):
-                kinds: ClassVar[tuple[str, ...]] = ("a", "b")  # not a setting
-                path: str
 
 
 def test_changed_settings_differ_from_the_defaults_of_any_problem() -> None:

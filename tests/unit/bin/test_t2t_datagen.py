@@ -88,7 +88,7 @@ def test_pairs_are_cleaned_by_length(tmp_path: Path) -> None:
         ("--clean_max_words=-1", "--clean_max_words=-1 must be in 0 .. 2147483647"),
         ("--clean_max_words=1.5", "--clean_max_words=1.5: the value must be of type int"),
         ("--clean_max_ratio=-0.5", "--clean_max_ratio=-0.5 must be in 0 .. 2147483647"),
-        ("--clean_max_ratio=0.5", "--clean_max_ratio=0.5 would omit all pairs; give 1 or more, or 0 for no limit"),
+        ("--clean_max_ratio=0.5", "no pair is left in its train split (read 52, length ratio 52)"),
         ("--clean_max_ratio=nan", "--clean_max_ratio=nan must be in 0 .. 2147483647"),
         ("--clean_max_ratio=much", "--clean_max_ratio=much: the value must be of type float"),
         ("--clean_duplicates=perhaps", "clean_duplicates=perhaps"),

@@ -92,13 +92,6 @@ def test_an_archive_in_the_folder_is_found_and_verified(tmp_path: Path, algorith
     assert path.read_bytes() == other, "a user's file is not deleted"
 
 
-def test_unknown_sizes_and_checksums_are_not_verified(tmp_path: Path) -> None:
-    path = tmp_path / "a.tgz"
-    path.write_bytes(b"anything")
-    assert find([Archive(f"{NOWHERE}/a.tgz")], tmp_path) == [path]
-    failure(Archive(f"{NOWHERE}/a.tgz", size=9), folder=tmp_path)
-
-
 def test_an_archive_is_downloaded_once(tmp_path: Path, server: str, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_tar(tmp_path / "served" / "a.tgz", FILES)
     archive, folder = published(source, server), tmp_path / "tmp"
@@ -177,16 +170,6 @@ def test_only_regular_files_are_unpacked(tmp_path: Path, members: list[tuple[str
     path = tmp_path / "a.tgz"
     assert str(error.value) == f"{path}: a is not a regular file there; get it again from {NOWHERE}/a.tgz"
     assert files_in(tmp_path) == ["a.tgz"]
-
-
-def test_a_regular_file_after_a_link_of_the_same_name_is_unpacked(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for kind in (SYMLINK, tarfile.REGTYPE):
-            member = tarfile.TarInfo("a")
-            member.type, member.linkname = kind, "b"
-            tar.addfile(member)
-    folder = unpack({Archive(f"{NOWHERE}/a.tar"): ["a"]}, tmp_path)
-    assert not (folder / "a").is_symlink() and (folder / "a").read_bytes() == b""
 
 
 @pytest.mark.parametrize("path", ["../a", "x/../../a", "/tmp/a"])

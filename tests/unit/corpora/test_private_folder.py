@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from folders import contents
 from t2t_repro.corpora import private_folder
 from t2t_repro.corpora.private_folder import default_folder, make_private
-from t2t_repro.data import test_set_files
-from t2t_repro.data.datagen import generate_data
-from t2t_repro.errors import UserError
-from toys import Published
 from user_errors import user_error
 
 
@@ -80,19 +75,3 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
     assert f"belongs to another user ({private_folder._user_name(owner)}), who could change its files" in user_error(
         make_private, tmp_path
     )
-
-
-def test_sources_of_a_folder_that_others_can_write_are_not_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Downloaded(Published):
-        is_self_contained = False  # type: ignore[assignment]
-
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp").chmod(0o777)
-    problem = Downloaded(watch=lambda *place: pytest.fail("read"))
-    with pytest.raises(UserError, match="other users can write there"):
-        generate_data(problem, tmp_path / "data", str(tmp_path / "tmp"))
-    test_set_files.write(problem, tmp_path / "data", str(tmp_path / "tmp"))
-    assert capsys.readouterr().err.count("is not written: --tmp_dir=") == 3
-    assert contents(tmp_path / "data") == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,15 @@ def test_even_shards_hold_all_text_in_order(tmp_path: Path, train: int, sizes: l
     assert len(shards) == len(sizes) + 1
     names = {"toy.json", "datagen.json", "vocab.toy.400.model", *(path.name for path in shards)}
     assert set(contents(tmp_path)) == names | {f"{path.name}.index" for path in shards}
+
+
+def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text("utf-8")
+    for table in (registry._problems, registry._hparams):
+        monkeypatch.setattr(table, "_objects", dict(table._objects))
+    exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], {})
+    train, dev = ([str(pair) for pair in registry.problem("poetry").generate(split, "")] for split in ("train", "dev"))
+    assert len(train) == 4 and len(dev) == 1 and not set(train) & set(dev)
 
 
 def test_the_fingerprint_identifies_the_text(tmp_path: Path) -> None:

@@ -16,14 +16,15 @@ import pytest
 from disks import largest_file
 from folders import contents, put
 from t2t_repro import registry
+from t2t_repro.data import test_set_files
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.job import Options, source_files
-from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.unfinished import LOCK
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import UNFINISHED, locked
 from t2t_repro.problem import Problem
 from toys import ENGLISH, GREEK, Published, Toy, failure, lines, raise_at, text_files
+from user_errors import user_error
 
 OVERWRITE = Options(overwrite=True)
 OTHERS = {".toy_rev-train-00000-of-00001", ".toyota.json", "toy-train.txt", "vocab.toyota.400.model", "toy.notes",
@@ -84,6 +85,7 @@ def test_damaged_data_is_generated_again(
         pytest.param(lambda toy: setattr(toy, "settings", Problem.Settings(400, clean_max_words=4)), id="setting"),
         pytest.param(lambda toy: setattr(toy, "symbols", ("red house",)), id="symbols"),
         pytest.param(lambda toy: setattr(toy, "num_train_shards", 2), id="shards"),
+        pytest.param(lambda toy: toy.pairs.update(train=toy.pairs["train"][:2]), id="fewer shards"),
     ],
 )
 def test_other_text_or_settings_replace_data_only_with_overwrite(
@@ -105,19 +107,26 @@ def test_other_text_or_settings_replace_data_only_with_overwrite(
     assert new == contents(tmp_path / "fresh") | dict.fromkeys(OTHERS, b"stays")
 
 
-def test_other_settings_are_refused_before_the_text_is_read(tmp_path: Path, published: dict[str, bytes]) -> None:
-    put(published, tmp_path)
-    problem = Toy(watch=lambda *place: pytest.fail("read"))
-    problem.settings = Problem.Settings(500)
-    assert "that was made with --vocab_size=400, not 500;" in failure(problem, tmp_path)
-    assert contents(tmp_path) == published
-
-
 @pytest.mark.parametrize("files", [{"toy-train-00000-of-00001": b"tensor2tensor's"}, {"toy.json": b"{}"}])
 def test_files_of_an_unknown_origin_are_not_deleted(tmp_path: Path, files: dict[str, bytes]) -> None:
     put(files, tmp_path)
     assert "by another program; run t2t-datagen with --overwrite" in failure(Toy(), tmp_path)
     assert contents(tmp_path) == files
+
+
+def test_a_folder_of_downloads_that_others_can_write_is_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Downloaded(Published):
+        is_self_contained = False  # type: ignore[assignment]
+
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o777)
+    problem = Downloaded(watch=lambda *place: pytest.fail("read"))
+    assert "other users can write there" in user_error(generate_data, problem, tmp_path / "D", str(tmp_path / "tmp"))
+    test_set_files.write(problem, tmp_path / "D", str(tmp_path / "tmp"))
+    assert capsys.readouterr().err.count("is not written: --tmp_dir=") == 3
+    assert contents(tmp_path / "D") == {}
 
 
 def test_older_data_survives_an_error_even_with_overwrite(tmp_path: Path, published: dict[str, bytes]) -> None:
@@ -195,12 +204,6 @@ def test_what_a_killed_run_left_is_deleted(tmp_path: Path, published: dict[str, 
     assert {name: before[name] for name in published} == times(tmp_path)
 
 
-def test_a_smaller_second_run_deletes_the_old_shards(tmp_path: Path) -> None:
-    generate_data(Toy(50), tmp_path, "")
-    generate_data(Toy(2), tmp_path, "", OVERWRITE)
-    assert [len(Records([path])) for path in find_shards(tmp_path, "toy", "train")] == [1, 1]
-
-
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     def watch(split: str, passes: int, number: int) -> None:
         if number == 0:
@@ -211,12 +214,6 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     generate_data(Toy(watch=watch), tmp_path, "")
     assert not (tmp_path / LOCK).exists()
-
-
-def test_a_data_dir_that_cannot_be_created_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder, reason in (("file", "not a folder"), ("file/below", "cannot be written (Not a directory)")):
-        assert failure(Toy(), tmp_path / folder) == f"{tmp_path / folder}: {reason}; choose another --data_dir"
 
 
 def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from t2t_repro.corpora.parallel import Pair
@@ -131,10 +130,3 @@ def test_child_processes_ignore_interrupts_from_their_start(
     assert encoded(vocab, pairs(), 2) == encoded(vocab, some_pairs(300), 1)
     assert sent > 200
     assert capfd.readouterr().err == ""
-
-
-def test_the_index_of_a_chunk_counts_from_its_first_byte(vocab: Vocabulary) -> None:
-    chunks = [result.chunk for result in encode(portions(some_pairs(20)), vocab, 2)]
-    assert [len(index) for _, index in chunks] == [7, 7, 6]
-    assert all(index["offset"][0] == 12 and index.dtype == records.INDEX for _, index in chunks)
-    assert all(np.all(np.diff(index["offset"]) > 0) for _, index in chunks)

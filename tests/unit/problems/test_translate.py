@@ -80,7 +80,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     problem = Files()
     for url, message in (
-        ("", f"problem files: {tmp_path}/x.en does not exist; copy the file there"),
+        ("", f"{tmp_path}/x.en: no such file"),
         (
             "my.tgz",
             "cannot download my.tgz (unknown url type: 'my.tgz'); get these files and put them into",
