@@ -1,99 +1,79 @@
-"""Damages files at random, with a fixed seed, and checks that a program reads them or ends with a one-line error."""
+"""Strategies of hypothesis that damage the contents of files."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from absl import flags
+import hypothesis.strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
 
-from t2t_repro.bin import program
-
-HOSTILE_VALUES: tuple[Any, ...] = (
+VALUES: tuple[Any, ...] = (
     *(None, True, False, [], {}, [[]], {"a": {}}, "", " ", "x" * 5000, ".", "..", "../x", "/dev/zero", "/etc/passwd"),
     *("a/b", "a\0b", "a\nb", "\x1b[31m", "\ud800", "*", "[a]", "{}", "%s", "train", "1", "nan"),
     *(0, -1, 1, 7, 2**31, 2**32 + 1, 2**63, 10**18, 10**19 + 7, -(10**18), 0.5, -0.0, 1e308, 1e-320),
 )
 """JSON values that most fields may not have: wrong types, extreme numbers and dangerous strings."""
-LITERALS = ("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 5000, "[" * 20_000, '{"a":' * 20_000, "0x10")
-"""Texts that replace a JSON value: invalid JSON, or a value that no field may have."""
+LITERALS = (
+    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 5000, "[" * 20_000, '{"a":' * 20_000, "0x10"),
+    *('1, "step": 2', '1, "__class__": 2', '1, "": 2', '1, "\\ud800": 2'),
+)
+"""Texts that replace a JSON value: invalid JSON, a value that no field may have, or a value and a new field."""
+INSERTED = (b"", b"\n", b"\0", b"\xff\xfe", b"\x1b[2J", b"-1", b"1e400", b"9" * 30, b"(" * 2000, "\u2028".encode())
+PLACE = "@"
 
 
-class Damage:
-    """Draws damaged versions of files. The same seed gives the same versions."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def bytes(self, contents: bytes) -> bytes:
-        """Returns the contents after one random change: flipped bits; bytes cut, replaced or repeated."""
-        draw = self.random
-        kind, start = draw.randrange(6), draw.randrange(len(contents) + 1)
-        end = min(len(contents), start + draw.randrange(24))
-        if kind == 0:
-            changed = bytearray(contents)
-            for _ in range(draw.randrange(1, 4)):
-                changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
-            return bytes(changed)
-        if kind == 1:
-            return contents[:start]
-        if kind == 2:
-            return draw.randbytes(draw.randrange(2 * len(contents)))
-        if kind == 3:
-            return contents[:start] + draw.randbytes(draw.randrange(24)) + contents[end:]
-        if kind == 4:
-            return contents[:start] + contents[end:]
-        return contents[:end] + contents[start:]  # repeats a few bytes
-
-    def json(self, text: str) -> bytes:
-        """Returns JSON after one random change: another value, key or literal, or a change of the bytes."""
-        draw, value = self.random, json.loads(text)
-        kind = draw.randrange(6)
-        if kind == 0:
-            return self.bytes(text.encode())
-        if kind == 1:
-            literal = draw.choice([*LITERALS, '1, "step": 2', f"1, {text}"])
-            return json.dumps(self._changed(value, "@")).replace('"@"', literal).encode()
-        if kind == 2 and isinstance(value, dict):
-            del value[draw.choice(list(value))]
-        elif kind == 3 and isinstance(value, dict):
-            value[draw.choice(["", "x", "__class__", "self", "\ud800"])] = draw.choice(HOSTILE_VALUES)
-        else:
-            value = self._changed(value, draw.choice(HOSTILE_VALUES))
-        return json.dumps(value).encode()
-
-    def json_line(self, contents: bytes) -> bytes:
-        """Returns the JSON lines in `contents` after changing a random one with `json`."""
-        lines = contents.removesuffix(b"\n").split(b"\n")
-        index = self.random.randrange(len(lines))
-        lines[index] = self.json(lines[index].decode())
-        return b"\n".join([*lines, b""])
-
-    def _changed(self, value: Any, new: Any) -> Any:
-        """Returns a copy of a JSON value in which `new` replaces one random value at any depth."""
-        if isinstance(value, dict) and value:
-            key = self.random.choice(list(value))
-            return {**value, key: self._changed(value[key], new)}
-        if isinstance(value, list) and value:
-            index = self.random.randrange(len(value))
-            return [*value[:index], self._changed(value[index], new), *value[index + 1 :]]
-        return new
+@st.composite
+def damaged_bytes(draw: DrawFn, contents: bytes) -> bytes:
+    """Draws contents with a changed bit, or in which other bytes replace a part."""
+    start = draw(st.integers(0, len(contents) - 1))
+    if draw(st.booleans()):
+        return contents[:start] + bytes([contents[start] ^ 1 << draw(st.integers(0, 7))]) + contents[start + 1 :]
+    end = draw(st.sampled_from([start, start + 1, start + 17, len(contents)]))
+    return contents[:start] + draw(st.sampled_from(INSERTED) | st.binary(max_size=24)) + contents[end:]
 
 
-def outcome(read: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> int:
-    """Calls `read` as a program would, and returns the program's exit code: 0, or 2 after an error of one line."""
+@st.composite
+def damaged_json(draw: DrawFn, contents: bytes) -> bytes:
+    """Draws JSON in which one value is missing or replaced, or which `damaged_bytes` changed."""
+    value = json.loads(contents)
+    path = draw(st.sampled_from(list(_paths(value))))
+    change = draw(st.sampled_from(["delete", "value", "value", "literal", "bytes"]))
+    if change == "bytes":
+        return draw(damaged_bytes(contents))
+    new = draw(st.sampled_from(LITERALS if change == "literal" else [json.dumps(value) for value in VALUES]))
+    changed = _changed(value, path, is_deleted=change == "delete")
+    return json.dumps(changed, ensure_ascii=False).replace(json.dumps(PLACE), new).encode("utf-8", "surrogatepass")
 
-    def main(values: flags.FlagValues) -> None:
-        read()
 
-    code = program.run(main, flags.FlagValues(), None, ["t2t-fuzz"])
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    if code:
-        line = printed.err.splitlines()[-1]
-        assert code == 2 and line.startswith("t2t-fuzz: "), printed.err
-        assert len(line) < 5000 and line.isprintable(), line
-    return code
+@st.composite
+def damaged_json_lines(draw: DrawFn, contents: bytes) -> bytes:
+    """Draws JSON lines, one of which `damaged_json` changed."""
+    lines = contents.removesuffix(b"\n").split(b"\n")
+    number = draw(st.integers(0, len(lines) - 1))
+    return b"\n".join([*lines[:number], draw(damaged_json(lines[number])), *lines[number + 1 :], b""])
+
+
+def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of each value in a JSON value: the keys that lead to it."""
+    yield ()
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from ((key, *path) for path in _paths(item))
+
+
+def _changed(value: Any, path: tuple[Any, ...], is_deleted: bool) -> Any:
+    """Returns a copy of a JSON value in which the value at `path` is deleted, or is `PLACE`."""
+    if not path:
+        return PLACE
+    key, *rest = path
+    items = dict(value.items() if isinstance(value, dict) else enumerate(value))
+    if is_deleted and not rest:
+        del items[key]
+    else:
+        items[key] = _changed(items[key], tuple(rest), is_deleted)
+    return items if isinstance(value, dict) else list(items.values())
+
+
+Damaged = SearchStrategy[bytes]

@@ -1,0 +1,346 @@
+"""Tests that each damaged or hostile file is read, or refused in one line, and that no reader hangs or fills memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
+from models import weights_of, write_checkpoint
+from shards import write_shard
+from subwords import small_subwords
+from t2t_repro.checkpoints.checkpoint_files import keep_only
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.checkpoints.reader import read_checkpoint
+from t2t_repro.data import records, summary
+from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.dataset import load_data
+from t2t_repro.data.records import Records, index_path
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.journal import Journal
+from t2t_repro.decoding.output import json_line
+from t2t_repro.decoding.translation import Hypothesis, Translation
+from t2t_repro.errors import UserError
+from t2t_repro.files.json_file import to_json
+from t2t_repro.files.textfile import read_lines
+from t2t_repro.hparam import HParams
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.paper.results import Results, read_results, training_results, write_results
+from t2t_repro.parsing.evalb_parameters import read_parameters
+from t2t_repro.parsing.trees import read_trees
+from t2t_repro.problems.wmt import segments
+from t2t_repro.tensor2tensor.old_folder import read_hparams
+from t2t_repro.training.metrics_log import MetricsLog
+from toys import text_files
+from user_errors import user_error
+
+VOCABULARY = "vocab.numbers_ende.512.model"
+OUTPUT = "x.de-00001-of-00002"
+SHARD = "text_files-train-00001-of-00010"
+DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)), (8, 1), segments=2)
+PAIRS = [([2, 3, 1], [4, 1]), ([5, 1], [6, 7, 1]), ([8, 1], [1])]
+MEMORY = 1 << 30
+"""Bytes that a reader may allocate."""
+cases = hypothesis.settings(
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    deadline=timedelta(seconds=10),
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+
+
+def read_model(folder: Path) -> None:
+    """Opens the model folder, and encodes and decodes a line with its vocabulary."""
+    use(ModelFolder(folder).vocabulary)
+
+
+def use(vocabulary: Vocabulary) -> None:
+    vocabulary.pieces(range(vocabulary.size))
+    assert len(vocabulary.decode(vocabulary.encode(["the dog \u00fc\u6f22"]))) == 1
+
+
+def read_data(folder: Path) -> None:
+    """Reads all records of the folder's data."""
+    data = load_data(str(folder), "text_files")
+    for stored in data.records.values():
+        for number in range(len(stored)):
+            assert all(ids.min() >= 0 and ids.max() < data.vocabulary.size for ids in stored[number] if len(ids))
+
+
+def read_journal(folder: Path) -> None:
+    """Reads the journal of an interrupted decode, and formats its translations as --output_format=jsonl does."""
+    with Journal(folder / OUTPUT, "settings", resume=True) as journal:
+        for translation in journal.done.values():
+            json_line("source", translation, load_vocabulary(folder / VOCABULARY), has_attention=True)
+
+
+def read_weights(folder: Path) -> None:
+    assert read_checkpoint(ModelFolder(folder).checkpoint()).step == 5
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file, and how it is damaged and read."""
+
+    name: str
+    """Name of the file in the folder."""
+    read: Callable[[Path], object]
+    """Reads the folder as the programs do."""
+    damage: Callable[[bytes], Damaged] = damaged_bytes
+    contents: bytes = b""
+    """Contents of the file; empty if the fixture `folder` has the file."""
+    is_checked: bool = True
+    """False if most damage cannot be noticed, e.g. in text, or does no harm."""
+    is_limited: bool = True
+    """True if only a regular file of limited size is read."""
+
+
+def lines_of(read: Callable[[str], object], name: str) -> Callable[[Path], object]:
+    return lambda folder: list(read(str(folder / name)))  # type: ignore[call-overload]
+
+
+TEXT = "".join(f'<seg id="{number}"> Größe &amp; \u2028 {number} </seg>\r\n' for number in range(9)).encode()
+TREES = b"(S (NP (DT the) (NN dog)) (VP (VBZ -LRB-)))\n(TOP (X\n (Y y)))\n" * 3
+KINDS = (
+    Kind("hparams.json", read_model, damaged_json),
+    Kind("problem.json", read_model, damaged_json),
+    Kind(VOCABULARY, read_model),
+    Kind("vocab.subwords", lambda folder: use(load_vocabulary(folder / "vocab.subwords")), is_checked=False),
+    Kind("vocab.tokens", lambda folder: use(load_vocabulary(folder / "vocab.tokens")), is_checked=False,
+         contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n"),
+    Kind("text_files.json", read_data, damaged_json),
+    Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
+         is_checked=False),
+    Kind(SHARD, read_data, is_limited=False),
+    Kind(f"{SHARD}.index", read_data, is_checked=False),  # the index is made again if it does not match the shard
+    Kind(f"{OUTPUT}.unfinished", read_journal, damaged_json_lines, is_limited=False),
+    Kind("metrics.jsonl", training_results, damaged_json_lines, is_checked=False),
+    Kind("results.json", read_results, damaged_json),
+    Kind("checkpoint", read_weights, is_checked=False),
+    Kind("model.ckpt-5.index", read_weights, is_limited=False),
+    Kind("model.ckpt-5.data-00000-of-00001", read_weights, is_limited=False),
+    Kind("t2t.json", lambda folder: read_hparams(folder / "t2t.json"), damaged_json, is_checked=False,
+         contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}'),
+    Kind("x.prm", lambda folder: read_parameters(str(folder / "x.prm")), is_limited=False,
+         contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n"),
+    Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
+    Kind("x.trees.gz", lines_of(read_trees, "x.trees.gz"), contents=gzip.compress(TREES, mtime=0), is_limited=False),
+    Kind("x.sgm", lines_of(segments, "x.sgm"), contents=TEXT, is_checked=False, is_limited=False),
+    Kind("x.txt", lines_of(read_lines, "x.txt"), contents=TEXT, is_checked=False, is_limited=False),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Path:
+    """A folder that is a model folder and a data directory, with a journal and other files of all `KINDS`."""
+    folder: Path = tmp_path_factory.mktemp("damaged")
+    ModelFolder.create(folder, tiny_hparams, tiny_vocabulary, Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1))
+    (folder / "text").mkdir()
+    generate_data(text_files(folder / "text"), folder, "")
+    small_subwords().save(folder / "vocab.subwords")
+    with Journal(folder / OUTPUT, "settings", resume=False) as journal:
+        for number in range(3):
+            journal.add(number, DONE)
+    log = MetricsLog(folder, 0)
+    log.add(5, seconds=1.5, train_loss=2.0, hardware="A", gpu_count=2)
+    log.add(5, dev_loss=1.0, dev_perplexity=2.5)
+    write_results(folder, Results(steps=5, bleu={"wmt14": 27.3}, signatures=["wmt14: x"]))
+    weights = {"a/b": tf.Variable(np.ones((8, 4), np.float32)), "c": tf.Variable(np.ones(16, np.float32))}
+    write_checkpoint(folder, 5, weights, tiny_vocabulary.fingerprint)
+    keep_only(folder, [str(folder / "model.ckpt-5")])
+    for kind in KINDS:
+        if kind.contents:
+            (folder / kind.name).write_bytes(kind.contents)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def limited_memory() -> Iterator[None]:
+    """Makes allocations fail that would make the process larger by more than `MEMORY`."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def status(folder: Path) -> dict[str, tuple[int, int]]:
+    """Returns size and time of the last change of each file in a folder, by name."""
+    return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)}
+
+
+def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
+    """Returns True if reading the folder raises a UserError of one line. Restores the folder's files.
+
+    Asserts that a refused folder is not changed, except for an index that is made again.
+    """
+    before, is_refused = status(folder), False
+    try:
+        kind.read(folder)
+    except UserError as error:
+        assert "\n" not in str(error) and len(str(error)) < 5000
+        is_refused = True
+    changed = {name for name, _ in before.items() ^ status(folder).items()}
+    assert not is_refused or {name for name in changed if not name.endswith(".index")} == set()
+    (folder / kind.name).unlink()
+    for name in {kind.name, *changed} & original.keys():
+        (folder / name).write_bytes(original[name])
+    return is_refused
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy warns at some damaged headers
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
+    original, refusals = contents_of(folder), []
+    assert not is_refused(kind, folder, original)
+
+    @cases
+    @hypothesis.given(kind.damage(original[kind.name]))
+    def check(damaged: bytes) -> None:
+        (folder / kind.name).write_bytes(damaged)
+        refusals.append(is_refused(kind, folder, original))
+
+    check()
+    if kind.is_checked:
+        assert sum(refusals) >= len(refusals) // 4
+
+
+def make_huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name)
+def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -> None:
+    original, path = contents_of(folder), folder / kind.name
+    for harm in (make_huge, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        path.unlink()
+        harm(path)
+        is_refused(kind, folder, original)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"vocabulary": "../../etc/passwd"}, "must be the name of a file in the same folder"),
+        ({"vocabulary": "/dev/zero"}, "vocabulary='/dev/zero' must be the name of a file in the same folder"),
+        ({"vocabulary": "vocab.a\0.model"}, "must be the name of a file in the same folder"),
+        ({"vocabulary": "hparams.json"}, "must be the name of a file in the same folder"),
+        ({"settings": {"train_size": "many"}}, "train_size='many' must be of type int"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers=1000000000000 must be at most 1000"),
+        ({"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, "must be at most 1048576"),
+    ],
+)
+def test_a_hostile_description_is_refused(fields: dict[str, object], words: str, folder: Path) -> None:
+    name = "problem.json" if {"vocabulary", "settings"} & fields.keys() else "hparams.json"
+    whole = (folder / name).read_text()
+    (folder / name).write_text(json.dumps(json.loads(whole) | fields))
+    try:
+        assert words in user_error(ModelFolder, folder)
+    finally:
+        (folder / name).write_text(whole)
+
+
+def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_the_model_is_made(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
+    origin = Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1)
+    model = ModelFolder.create(tmp_path, tiny_hparams, tiny_vocabulary, origin)
+    weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
+    checkpoint = write_checkpoint(tmp_path, 3, weights, tiny_vocabulary.fingerprint)
+    model.model(checkpoint)
+    (tmp_path / "hparams.json").write_text(to_json(replace(tiny_hparams, hidden_size=1 << 20, num_heads=1)))
+    assert "put the right" in user_error(ModelFolder(tmp_path).model, checkpoint)
+
+
+def test_a_checkpoint_of_integers_is_refused(folder: Path) -> None:
+    model = ModelFolder(folder)
+    checkpoint = write_checkpoint(folder, 3, {"w": tf.Variable(1, dtype=tf.int32)}, model.vocabulary.fingerprint)
+    assert "is not float32" in user_error(model.model, checkpoint)
+
+
+EXTREMES = st.sampled_from([-1, 0, 2**31 - 1, -(2**31)]) | st.integers(-9, 9)
+
+
+@cases
+@hypothesis.given(st.sampled_from(range(3)), st.sampled_from(["offset", "size", "source", "target"]), EXTREMES)
+def test_an_index_with_wrong_numbers_gives_the_records_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, row: int, field: str, value: int
+) -> None:
+    shard = tmp_path_factory.getbasetemp() / "toy-train-00000-of-00001"
+    index = write_shard(shard, PAIRS)
+    index[row][field] = value
+    with index_path(shard).open("wb") as file:
+        np.save(file, index)
+    stored = Records([shard])
+    assert stored.lengths.min() >= 0 and stored.lengths.max() < 10
+    for read in (lambda: [[ids.tolist() for ids in stored[n]] for n in range(3)], lambda: stored.read(np.arange(3))):
+        try:
+            pairs = read()
+        except UserError as error:
+            assert f"record {row} is damaged (its index has other lengths)" in str(error)
+        else:
+            assert not isinstance(pairs, list) or pairs == [[*map(list, pair)] for pair in PAIRS]
+
+
+def example(**features: list[int]) -> bytes:
+    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids)) for name, ids in features.items()}
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\xff" * 20, "record 1 is damaged"),
+        (example(inputs=[-1, 1], targets=[1]), "an id is negative"),
+        (example(inputs=[2**40, 1], targets=[1]), "record 1 is damaged"),
+        (example(inputs=[400, 1], targets=[1]), "it has an id above 399"),
+    ],
+    ids=["random bytes", "negative", "too large for 32 bits", "outside the vocabulary"],
+)
+def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    shard, length = tmp_path / "toy-train-00000-of-00001", struct.pack("<Q", len(data))
+    index = write_shard(shard, PAIRS)
+    with shard.open("r+b") as file:
+        file.seek(int(index[1]["offset"]) - 12)
+        file.write(length + records._masked_crc(length) + data + records._masked_crc(data))
+        file.truncate()
+    assert reason in user_error(lambda: Records([shard], vocab_sizes=(400, 400))[1])
+
+
+def test_a_record_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = tmp_path / "toy-train-00000-of-00001"
+    write_shard(shard, PAIRS)
+    index_path(shard).unlink()
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
+    assert "record 0 is damaged" in user_error(Records, [shard])
+
+
+def test_a_link_in_place_of_an_index_is_not_followed(tmp_path: Path) -> None:
+    shard, victim = tmp_path / "toy-train-00000-of-00001", tmp_path / "victim"
+    write_shard(shard, PAIRS)
+    victim.write_text("a file of the user")
+    index_path(shard).unlink()
+    index_path(shard).symlink_to(victim)
+    assert len(Records([shard])) == len(PAIRS)
+    assert victim.read_text() == "a file of the user"
