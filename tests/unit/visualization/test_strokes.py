@@ -82,7 +82,7 @@ def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
 
 def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
     text = " ".join(f"Wort{number}" for number in range(60))
-    figure = stroke_figure(layer_panels(attention(layers=2, heads=8, queries=text, keys=text)))
+    figure = stroke_figure(layer_panels(attention(layers=2, heads=1, queries=text, keys=text)))
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     upper, lower = figure.axes
     for axes in (upper, lower):
