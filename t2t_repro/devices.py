@@ -7,7 +7,6 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +31,7 @@ MAX_BATCHES = 8
 BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
 AMPERE = (8, 0)
-"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16 and TF32."""
+"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16."""
 
 
 def let_memory_grow() -> None:
@@ -90,18 +89,6 @@ def use_tf32(is_on: bool) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(is_on)
 
 
-def multiplies_tf32() -> bool:
-    """Returns True if TensorFlow uses GPUs, and all of them multiply TF32 matrices."""
-    gpus = tf.config.get_visible_devices("GPU")
-    return bool(gpus) and _are_since_ampere(gpus)
-
-
-def _are_since_ampere(gpus: list[Any]) -> bool:
-    """Returns False if the compute capability of one of the GPUs is known and lower than AMPERE."""
-    capabilities = (tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus)
-    return all(capability is None or capability >= AMPERE for capability in capabilities)
-
-
 def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
     """Returns True if TensorFlow's devices have instructions for bfloat16.
 
@@ -111,7 +98,8 @@ def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
         cpu_information: file in which Linux describes the processor. If it is missing, the result is True.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
-        return _are_since_ampere(gpus)
+        details = map(tf.config.experimental.get_device_details, gpus)
+        return all(gpu.get("compute_capability", AMPERE) >= AMPERE for gpu in details)
     return not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(cpu_information.read_text().split())
 
 
@@ -189,12 +177,9 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
     lines = memberships.read_text().splitlines() if memberships.is_file() else []
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        if not controllers:
-            root, name = control_groups, "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = control_groups / "memory", "memory.limit_in_bytes"
-        else:
-            continue
+        root, name = control_groups, "memory.max"
+        if controllers:
+            root, name = control_groups / controllers, "memory.limit_in_bytes"
         # The limits of enclosing groups apply too; their files are in the parent folders. In a container, `group` is
         # often a path of the host, which does not exist in the container. Then `root` has the container's limit.
         inner = root / group.strip("/")

@@ -202,5 +202,4 @@ def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
 
 
 def _by_name(variables: list[Any]) -> dict[str, Any]:
-    """Returns a dictionary from the unique path of each Keras variable to the TensorFlow variable with its value."""
     return {variable.path: variable.value for variable in variables}

@@ -77,7 +77,7 @@ class Origin:
     warm_start_from: str = ""
     """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
     data_dir: str = ""
-    """Absolute path of the data directory of the last training run; "" if an older version wrote the file."""
+    """Absolute path of the data directory of the last training run; "" if unknown, as for imported models."""
     source_vocabulary: str = ""
     """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
 

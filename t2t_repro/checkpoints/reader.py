@@ -171,11 +171,7 @@ def refuse_unreadable(path: str) -> None:
 
 @contextmanager
 def plain_path(checkpoint: str) -> Iterator[str]:
-    """Returns a context that provides a path under which TensorFlow can read a checkpoint.
-
-    If `checkpoint` has one of `PATTERN_CHARACTERS`, the context creates links to the checkpoint's files in a temporary
-    folder, and provides the path of the links.
-    """
+    """Returns a context that provides a path of a checkpoint without `PATTERN_CHARACTERS`, if necessary by links."""
     path = Path(checkpoint)
     if not set(PATTERN_CHARACTERS) & set(checkpoint):
         yield checkpoint
@@ -187,7 +183,6 @@ def plain_path(checkpoint: str) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    """Returns the key under which tf.train.Checkpoint stores the variable `name`."""
     return f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
 
 

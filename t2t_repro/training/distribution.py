@@ -83,10 +83,7 @@ def _choose_gpus(worker_gpu: int) -> None:
 
 @contextlib.contextmanager
 def _python_signals() -> Iterator[None]:
-    """Returns a context in which Ctrl-C ends the process.
-
-    The end of the context restores the earlier signal handlers, which TensorFlow has replaced by its own.
-    """
+    """Returns a context in which Ctrl-C ends the process. Its end restores the handlers that TensorFlow replaces."""
     # Python lets only the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -183,15 +180,7 @@ def leave_together(strategy: Any) -> None:
 
 
 def refuse_other_flags(strategy: Any, **values: int) -> None:
-    """Checks that all workers were started with the same values of some flags. Every worker must call this function.
-
-    Args:
-        strategy: strategy that connects the workers.
-        values: this worker's value of each flag, by the flag's name.
-
-    Raises:
-        UserError: if a flag's value differs between workers. The message lists the values.
-    """
+    """Raises UserError if the value of a flag differs between workers. Every worker must call this function."""
     for name, value in values.items():
         distinct = sorted(set(from_all(strategy, value)))
         if len(distinct) > 1:
@@ -202,11 +191,7 @@ def refuse_other_flags(strategy: Any, **values: int) -> None:
 
 
 def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Checks that `variables` have the same values in all workers. Every worker must call this function.
-
-    Raises:
-        UserError: if a variable differs between workers.
-    """
+    """Raises UserError if a variable differs between workers. Every worker must call this function."""
     if workers() == 1:
         return
     checksum = 0
@@ -220,11 +205,7 @@ def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
 
 
 def lost(error: tf.errors.OpError) -> UserError:
-    """Returns a UserError that says why the connection to the other workers was lost.
-
-    Args:
-        error: one of the errors in `LOST`.
-    """
+    """Returns a UserError that says why the connection to the other workers was lost; `error` is one of `LOST`."""
     cause = re.search(r"aborted by: (?!.*aborted by: )(.+)", error.message)
     reason = cause[1].rstrip(":") if cause else first_line(error)
     if "joining a group with size" in reason:

@@ -36,9 +36,6 @@ from t2t_repro.training.speed import Speed
 from t2t_repro.training.step import Result, TrainStep, out_of_memory
 from t2t_repro.training.stop import StopSignals
 
-SLOW_EVALUATION = 60.0
-"""Seconds; a shorter evaluation is not called slow, even if the steps between two evaluations take less time."""
-
 
 def train(
     output_dir: str,
@@ -91,8 +88,6 @@ class Loop:
         """Times at which this process started to take steps, and at which it last saved a checkpoint."""
         self._has_converged = False
         """True if early stopping ends the run."""
-        self._was_slow_evaluation_reported = False
-        self._was_ignored_source_reported = False
 
     def run(self) -> None:
         """Trains until the last step, until early stopping, or until a signal asks the run to stop.
@@ -172,7 +167,6 @@ class Loop:
                     break
 
     def _progress(self) -> Any:
-        """Returns a context whose value is the progress bar in the chief, and None in other workers."""
         if not self._run.is_chief:
             return contextlib.nullcontext()
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._step))
@@ -258,7 +252,6 @@ class Loop:
         prepared, step, logs = self._prepared, self._step, self._prepared.logs
         if not logs:
             return
-        start = time.monotonic()
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
             source_use = prepared.evaluator.source_use()
@@ -273,33 +266,12 @@ class Loop:
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         logs.evaluation(step, evaluation, source_use, decoded)
         self._run.say(_line(step, evaluation, is_best, source_use, decoded))
-        if source_use is not None:
-            self._report_ignored_source(source_use)
-        self._report_slow_evaluation(time.monotonic() - start)
-
-    def _report_ignored_source(self, source_use: float) -> None:
-        """Prints a warning if the model hardly uses its source although the warm-up is over.
-
-        Prints it once in a process, and again after the last step. Every evaluation's line shows the source use anyway.
-        """
-        is_early = self._step < min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
-        is_repeated = self._was_ignored_source_reported and self._step < self._last_step
-        if source_use < MIN_SOURCE_USE and not is_early and not is_repeated:
-            self._was_ignored_source_reported = True
+        is_warm = step >= min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
+        if is_warm and source_use is not None and source_use < MIN_SOURCE_USE:
             self._run.say(
                 "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
                 f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
                 "longer, or start again with initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
-            )
-
-    def _report_slow_evaluation(self, seconds: float) -> None:
-        """Prints a line if evaluations take longer than the steps between them; prints it once in a process."""
-        interval = self._seconds() / self._step * self._config.local_eval_frequency
-        if seconds > max(interval, SLOW_EVALUATION) and not self._was_slow_evaluation_reported:
-            self._was_slow_evaluation_reported = True
-            self._run.say(
-                f"the evaluation took {seconds:,.0f} s, but the steps between two evaluations take {interval:,.0f} s; "
-                "give a higher --local_eval_frequency, or --eval_steps and a lower --eval_decode_lines"
             )
 
     def _update_convergence(self) -> None:

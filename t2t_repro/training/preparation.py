@@ -177,30 +177,20 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
-    """Restores the latest checkpoint, or the weights of a warm start; returns the number of steps already taken.
-
-    The chief chooses the checkpoint, and the other workers restore the same one.
-    """
+    """Restores the checkpoint that the chief chooses, or a warm start; returns the number of steps already taken."""
     start = from_chief(run.strategy, checkpoints.restore() if run.is_chief else 0)
     if start and not run.is_chief and not checkpoints.restore_step(start):
         raise UserError(f"{run.output_dir}: this worker does not see checkpoint {start:,} of the chief; {SHARED_DISK}")
     if not start and run.config.warm_start_from:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
         run.say(f"{source}: training starts from its weights")
-        for name, value in other_hparams(source, run.hparams).items():
-            run.say(
-                f"warning: {source} was trained with {name}={value}, not {getattr(run.hparams, name)}, so its weights "
-                f"compute something else here; to keep the value, give --hparams={name}={value}"
-            )
+        if other := other_hparams(source, run.hparams):
+            values = ",".join(f"{name}={value}" for name, value in other.items())
+            run.say(f"warning: {source} was trained with other hparams; for the same model, give --hparams={values}")
     return start
 
 
 def _warn_of_full_disk(run: Run, model: Model) -> None:
-    """Warns the user if the disk will be full before the end of the run.
-
-    Raises:
-        UserError: if the disk cannot hold the next checkpoints.
-    """
     need = DiskNeed.of(parameter_count(model), run.hparams, run.config)
     if warning := refuse_full_disk(Path(run.output_dir), need, run.config.keep_checkpoint_max):
         run.say(warning)
@@ -208,12 +198,9 @@ def _warn_of_full_disk(run: Run, model: Model) -> None:
 
 def _warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
     """Yields warnings about a run's settings."""
-    device = devices.names()[0]
     if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
         # No error, because a run that began on another machine must be able to resume here.
-        yield f"{device} has no bfloat16 instructions, so --precision=float32 trains faster here"
-    if config.precision == "tf32" and not devices.multiplies_tf32():
-        yield f"{device} has no TF32, so this run computes in float32"
+        yield f"{devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here"
     steps, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
     if steps <= warmup and {"noam", "linear_warmup"} & set(hparams.learning_rate_schedule.split("*")):
         yield (

@@ -14,22 +14,20 @@ class Speed:
     """Tokens per second and share of padding, measured since this object was created or `restart` was called."""
 
     def __init__(self) -> None:
-        self._start: float | None = None
-        """Time at which the measurement started; None until `count` is called for the process's first step. The speed
-        omits that step's tokens, because TensorFlow builds the graph during the step."""
-        self._source = self._target = self._positions = self._filled = 0
+        self.restart()
+        self._is_first_step = True
 
     def restart(self) -> None:
         """Starts a new measurement, with no steps counted."""
-        self._start = time.monotonic()
+        self._start, self._is_first_step = time.monotonic(), False
         self._source = self._target = self._positions = self._filled = 0
 
     def count(self, batch: Batch) -> None:
         """Adds a step's tokens and positions to the measurement."""
         self._positions += batch.positions
         self._filled += batch.source_tokens + batch.target_tokens
-        if self._start is None:
-            self._start = time.monotonic()
+        if self._is_first_step:  # its tokens do not count, because TensorFlow builds the graph during this step
+            self._start, self._is_first_step = time.monotonic(), False
         else:
             self._source += batch.source_tokens
             self._target += batch.target_tokens
@@ -39,22 +37,17 @@ class Speed:
         """Returns a context whose duration does not count as training time."""
         pause = time.monotonic()
         yield
-        if self._start is not None:
-            self._start += time.monotonic() - pause
+        self._start += time.monotonic() - pause
 
     def __str__(self) -> str:
         speed = self.figures().get("target_tokens_per_second")
         return "" if speed is None else f"{speed:,.0f} target tokens/s"
 
     def figures(self) -> dict[str, float]:
-        """Returns the measured values by their names in metrics.jsonl.
-
-        These are source and target tokens per second, if steps were measured, and the share of padding: padding
-        positions divided by all positions.
-        """
+        """Returns the measured values by their names in metrics.jsonl; no speeds if only the first step was counted."""
         figures = {"padding": round(padding_share(self._filled, self._positions), 5)}
         if self._target:
-            seconds = max(time.monotonic() - (self._start or 0.0), 1e-9)
+            seconds = max(time.monotonic() - self._start, 1e-9)
             figures["source_tokens_per_second"] = round(self._source / seconds, 1)
             figures["target_tokens_per_second"] = round(self._target / seconds, 1)
         return figures

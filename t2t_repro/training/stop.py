@@ -62,12 +62,7 @@ class StopSignals:
 
 
 def _exit_at_second_signal(reader: int, numbers: set[signal.Signals]) -> None:
-    """Ends the process at the second signal that is in `numbers`. Runs in its own thread.
-
-    Args:
-        reader: descriptor of the pipe into which Python writes the number of each signal that arrives.
-        numbers: signals to count.
-    """
+    """Ends the process at the second signal of `numbers`. Reads their numbers from the pipe `reader`, in a thread."""
     count = 0
     while number := os.read(reader, 1):
         count += number[0] in numbers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -101,23 +100,14 @@ def test_tensorboard_has_the_same_figures_and_translations_and_attention(logged:
     assert text.startswith("| source | reference | output |\n| --- ") and len(text.split("\n")) == 7
 
 
-def test_the_best_checkpoint_is_kept_and_the_proposed_command_works(
-    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_the_best_checkpoint_is_kept(logged: tuple[Path, str]) -> None:
     folder, messages = logged
     losses = {line["step"]: line["dev_loss"] for line in metrics(folder) if "dev_loss" in line}
     best = min(losses, key=lambda step: losses[step])
     [index] = (folder / "best").glob("*.index")
     assert index.name == f"model.ckpt-{best}.index"
     assert f"--checkpoint_path={index.with_suffix('')}" in messages
-    [command] = re.findall(r"average and decode:\s+(.*)", messages)
-    average, decode = (shlex.split(part) for part in command.split("&&"))
-    assert (average[0], decode[0]) == ("t2t-avg-checkpoints", "t2t-decoder")
-    files = {"INPUT": f"{trained.text}/dev.en", "OUTPUT": str(tmp_path / "out")}
-    decode = [re.sub("INPUT|OUTPUT", lambda name: files[name[0]], word) for word in decode]
-    for program, *arguments in (average, decode):
-        succeed(program.removeprefix("t2t-"), *arguments)
-    assert len((tmp_path / "out").read_text().splitlines()) == DEV_LINES
+    assert f"t2t-avg-checkpoints --output_dir={folder} && t2t-decoder --output_dir={folder} " in messages
 
 
 def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tmp_path: Path) -> None:
@@ -141,13 +131,8 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     trained: TrainedModel, tmp_path: Path
 ) -> None:
     model = tmp_path / "m"
-    arguments = [
-        *flags(trained, model, "1e38"),
-        "--eval_decode_lines=0",
-        "--local_eval_frequency=1",
-        "--train_steps=20",
-    ]
-    result = run("trainer", *arguments)
+    arguments = ["--eval_decode_lines=0", "--local_eval_frequency=1", "--train_steps=20", *LOOKUP]
+    result = run("trainer", *flags(trained, model, "1e38"), *arguments)
     refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
     assert "--precision" not in result.stderr  # the run is in float32 already
     step = int(re.findall(r"step (\d+): loss", result.stderr)[-1])
@@ -161,26 +146,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     rows = [tuple(line.split("\t")) for line in (model / f"not_finite-{step}.tsv").read_text().splitlines()]
     assert set(rows) <= lengths.keys() and len(set(rows)) == len(rows)
     assert 200 < sum(lengths[row] for row in rows) < 800  # a batch has about 400 target tokens
-    message = re.findall(r"its (\d+) examples begin with record (\d+) of (\S+), and", result.stderr)[0]
-    assert message == (str(len(rows)), rows[0][1], rows[0][0])
-
-
-def test_the_loss_in_16_bits_is_nearly_the_same(
-    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
-) -> None:
-    arguments = flags(trained, tmp_path / "m")
-    succeed(
-        "trainer", *arguments, "--train_steps=10", "--precision=mixed_float16", "--eval_decode_lines=2",
-        "--log_step_count_steps=5",
-    )  # fmt: skip
-    lines, lines_float32 = metrics(tmp_path / "m"), metrics(logged[0])
-    for name in ("train_loss", "dev_loss"):
-        expected = {line["step"]: line[name] for line in lines_float32 if name in line}
-        losses = {line["step"]: line[name] for line in lines if name in line}
-        assert losses == {step: pytest.approx(expected[step], rel=0.01) for step in losses} and losses
-    assert "loss_scale" in lines[0] and "loss_scale" not in lines_float32[0]
-    resumed = run("trainer", *arguments, "--train_steps=20")
-    refused(resumed, "--precision 'mixed_float16', not 'float32'", "--warm_start_from")
+    assert f"not_finite-{step}.tsv lists its {len(rows)} examples" in result.stderr
 
 
 def test_a_dry_run_describes_the_training_and_writes_nothing(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +14,10 @@ import tensorflow as tf
 from clusters import tf_config
 from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
-from t2t_repro.data.description import Description
-from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.problem import Problem
-from t2t_repro.training import loop as loop_module
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.loop import Loop
@@ -87,57 +83,28 @@ def test_a_run_that_cannot_begin_leaves_a_folder_that_the_next_run_may_use(
     succeed("trainer", *flags, *LOOKUP)
 
 
-def test_a_start_builds_the_problem_and_loads_vocabulary_and_description_once(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads: Counter[str] = Counter()
+@registry.register_model
+class NamesPrecision(Transformer):
+    """A Transformer that cannot be made. The error is the precision in which it should be made."""
 
-    def count(name: str, owner: Any, attribute: str) -> None:
-        function = getattr(owner, attribute)
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            loads[name] += 1
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(owner, attribute, counted)
-
-    count("problem", Problem, "__init__")
-    count("vocabulary", SentencePieceVocabulary, "__init__")
-    count("description", Description, "load")
-    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0", *LOOKUP)
-    succeed("trainer", *flags)
-    assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
-    loads.clear()
-    succeed("trainer", *flags, "--dry_run")
-    assert loads == {"problem": 1, "vocabulary": 1, "description": 1}
+    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
+        raise UserError(f"made in {precision}")
 
 
 @pytest.mark.parametrize(
-    ("precision", "warning"),
-    [
-        ("mixed_bfloat16", "warning: {} has no bfloat16 instructions, so --precision=float32 trains faster here\n"),
-        ("tf32", "warning: {} has no TF32, so this run computes in float32\n"),
-        ("float32", ""),
-    ],
+    ("precision", "of_model"),
+    [("float32", "float32"), ("tf32", "float32"), ("mixed_bfloat16", "mixed_bfloat16")],
 )
-@pytest.mark.parametrize("is_supported", [False, True])
-def test_a_precision_that_the_device_does_not_support_is_reported(
-    is_supported: bool, precision: str, warning: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: is_supported)
-    monkeypatch.setattr(devices, "multiplies_tf32", lambda: is_supported)
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
-    )  # ends the run before its first step
-    result = run("trainer", *trainer_flags(data_dir, tmp_path / "m", "--train_steps=101", f"--precision={precision}"))
-    warnings = [line for line in result.stderr.splitlines(keepends=True) if line.startswith("warning: ")]
-    assert warnings == ([] if is_supported or not warning else [warning.format(devices.names()[0])])
+def test_a_run_has_its_precision(precision: str, of_model: str, data_dir: Path, tmp_path: Path) -> None:
+    flags = trainer_flags(data_dir, tmp_path / "m", f"--precision={precision}", "--model=names_precision")
+    assert run("trainer", *flags).stderr.endswith(f"t2t-trainer: made in {of_model}\n")
     assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
 
 
 MISLEADING = {
     "--train_steps=4000": "the learning rate only rises, because 4,000 training steps are not more than",
     "--keep_checkpoint_max=4": "--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses",
+    "--precision=mixed_bfloat16": f"{devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains",
 }
 
 
@@ -165,7 +132,7 @@ class Recorder:
             data=None, config=RunConfig(local_eval_frequency=20), say=self.messages.append, draw_attention=None,
             hparams=HParams(train_steps=100, learning_rate_warmup_steps=40), has_one_worker=True,
         )  # fmt: skip
-        self.start, self.model, self.source_use = 40, None, 2.345
+        self.start, self.model, self.source_use = 40, None, None
         self.pipeline: Any = None
         self.saved: list[int] = []
         self.checkpoints = SimpleNamespace(save_best=self.saved.append)
@@ -178,12 +145,10 @@ class Recorder:
     def decoder(self, should_stop: Any) -> Decoded:
         return Decoded([Score("BLEU", 12.3, "")], 100, [])
 
-    def evaluated(self, step: int, source_use: float | None = 2.345) -> Loop:
-        """Evaluates step `step` in a new loop, and returns the loop."""
-        self.start, self.source_use = step, source_use  # type: ignore[assignment]
-        loop = Loop(self)  # type: ignore[arg-type]
-        loop._evaluate()
-        return loop
+    def evaluated(self, step: int, source_use: float | None = 2.345) -> None:
+        """Evaluates step `step` in a new loop."""
+        self.start, self.source_use = step, source_use
+        Loop(self)._evaluate()
 
 
 def test_an_evaluation_is_one_line_and_saves_the_best_checkpoint() -> None:
@@ -204,31 +169,15 @@ def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest
     prepared.pipeline = SimpleNamespace(batches=lambda *arguments: requests.append(arguments) or [])
     prepared.run.is_chief, prepared.run.strategy = False, SimpleNamespace(num_replicas_in_sync=4)
     monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:2"]}, index=1))
-    Loop(prepared)._take_steps()  # type: ignore[arg-type]
+    Loop(prepared)._take_steps()
     assert requests == [(40, 100, range(2, 4))]
 
 
-def test_an_evaluation_longer_than_the_steps_before_it_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = Recorder()  # 40 steps took 200 s, so that 20 steps take 100 s
-    loop = prepared.evaluated(40)
-    for seconds, is_reported in ((59, False), (99, False), (130, True), (130, False)):
-        clock = iter([0.0, *[float(seconds)] * 9])
-        loop._start_time = float(seconds)
-        monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+def test_a_model_that_ignores_its_source_is_reported_after_the_warmup() -> None:
+    prepared, reported = Recorder(), []
+    for step, source_use in ((20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (100, 0.09)):
         prepared.messages.clear()
-        loop._evaluate()
-        assert (prepared.messages[1:] != []) == is_reported, seconds
-        if is_reported:
-            assert "took 130 s, but the steps between two evaluations take 100 s; give" in prepared.messages[1]
-
-
-def test_a_model_that_ignores_its_source_is_reported_after_the_warmup_and_at_the_end() -> None:
-    prepared = Recorder()
-    loop, reported = prepared.evaluated(20), []
-    for step, source_use in ((20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (80, 0.05), (100, 0.09)):
-        prepared.source_use, loop._step = source_use, step  # type: ignore[assignment]
-        prepared.messages.clear()
-        loop._evaluate()
+        prepared.evaluated(step, source_use)
         reported += [(step, message) for message in prepared.messages[1:]]
     assert [step for step, _ in reported] == [70, 100]
     assert all(message.startswith("warning: the model hardly uses its source") for _, message in reported)
