@@ -112,9 +112,8 @@ MISLEADING = {
 def test_settings_that_mislead_are_reported(
     flag: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda path: SimpleNamespace(free=0)
-    )  # ends the run before its first step
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))  # ends the run
     flags = [*trainer_flags(data_dir, tmp_path / "m"), "--hparams_set=transformer_base", f"--hparams={SMALL_BASE}"]
     warnings = [line for line in run("trainer", *flags, flag).stderr.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 1 and warnings[0].startswith(f"warning: {MISLEADING[flag]}")
