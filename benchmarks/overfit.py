@@ -50,7 +50,7 @@ def greedy(model: Any, inputs: np.ndarray, length: int) -> np.ndarray:
 
 def row(name: str) -> str:
     """Trains the smallest hparams set of a model. Returns a Markdown row."""
-    sets = {key: hparams for key in registry.hparams_names() if (hparams := registry.hparams(key)).model == name}
+    sets = {key: hparams for key in registry._hparams.names() if (hparams := registry.hparams(key)).model == name}
     set_name = min(sets, key=lambda key: sets[key].hidden_size)
     hparams = replace(
         sets[set_name],
@@ -77,7 +77,7 @@ def row(name: str) -> str:
 def main(argv: list[str]) -> None:
     """Prints the table."""
     print("| hparams set | steps | loss | targets found |\n| --- | ---: | ---: | ---: |")
-    for name in MODELS.value or registry.model_names():
+    for name in MODELS.value or registry._models.names():
         print(row(name), flush=True)
 
 

@@ -16,13 +16,13 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-from t2t_repro.hparam import HParams
+from t2t_repro.rivals.convs2s import ConvS2SHParams
 
 
 class Block(nn.Module):
     """A convolution with a gated linear unit; in the decoder, attention follows."""
 
-    def __init__(self, hparams: HParams, is_decoder: bool) -> None:
+    def __init__(self, hparams: ConvS2SHParams, is_decoder: bool) -> None:
         super().__init__()
         width, kernel = hparams.hidden_size, hparams.kernel_height
         self.rate, self.is_decoder = hparams.layer_prepostprocess_dropout, is_decoder
@@ -60,7 +60,7 @@ class ScaledGradient(torch.autograd.Function):
 class Model(nn.Module):
     """ConvS2S."""
 
-    def __init__(self, hparams: HParams, vocab_size: int) -> None:
+    def __init__(self, hparams: ConvS2SHParams, vocab_size: int) -> None:
         super().__init__()
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, width) * 0.1)

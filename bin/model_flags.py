@@ -11,13 +11,13 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.model_folder import WEIGHTS_DEPEND_ON, ModelFolder
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.kinds import MAX_BYTES
 from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL
 from t2t_repro.errors import UserError
 from t2t_repro.files.untrusted import read_bytes
-from t2t_repro.hparam import HParams, overrides
+from t2t_repro.hparam import overrides
 
 T2T_SETS = {"norm_before": True, "use_target_space_embedding": True}
 """Values of all of tensor2tensor's Transformer sets since its version 1.3. Its transformer_base, for example, has them.
@@ -45,12 +45,14 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
         raise _contradiction(f"--problem={values.problem}", folder, f"the problem {folder.problem.name}")
     if values.model not in ("", folder.hparams.model):
         raise _contradiction(f"--model={values.model}", folder, f"the model {folder.hparams.model}")
-    changes = overrides(HParams, values.hparams)
+    changes = overrides(type(folder.hparams), values.hparams)
     for name, value in changes.items():
         if value != (folder_value := getattr(folder.hparams, name)):
             raise _contradiction(f"--hparams={name}={value}", folder, f"{name}={folder_value}")
     if values.hparams_set:
-        _check_hparams_set(values.hparams_set, folder, [name for name in WEIGHTS_DEPEND_ON if name not in changes])
+        _check_hparams_set(
+            values.hparams_set, folder, [name for name in folder.hparams.shapes_weights if name not in changes]
+        )
     if values.data_dir:
         _check_data_dir(values.data_dir, folder)
 
@@ -75,7 +77,7 @@ def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) 
         )
     hparams = registry.hparams(hparams_set)
     for name in names:
-        value, folder_value = getattr(hparams, name), getattr(folder.hparams, name)
+        value, folder_value = getattr(hparams, name, None), getattr(folder.hparams, name)
         if folder_value not in (value, T2T_SETS.get(name, value)):
             raise _contradiction(f"--hparams_set={hparams_set} has {name}={value}", folder, f"{name}={folder_value}")
 

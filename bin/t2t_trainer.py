@@ -10,7 +10,6 @@ first. If training stops early, the same command resumes it. Differences from te
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from dataclasses import dataclass, field
@@ -28,8 +27,7 @@ from t2t_repro.data.dataset import Data, has_data
 from t2t_repro.data.description import datagen_command, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, overrides
-from t2t_repro.hparam_checks import check_schedule
+from t2t_repro.hparam import HParams, check_schedule
 from t2t_repro.tensor2tensor import data as t2t_data
 from t2t_repro.training.config import RunConfig
 
@@ -100,12 +98,9 @@ def read_hparams(values: flags.FlagValues) -> HParams:
         UserError: a required flag is missing, or a name or value is wrong.
     """
     program.require(values, "problem", "hparams_set")
-    changes = overrides(HParams, values.hparams)
     flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
-    changes |= {name: value for name, value in flag_values.items() if value}
-    # All values change at once, because --hparams may have hparams of the model that --model names.
-    hparams = dataclasses.replace(registry.hparams(values.hparams_set), **changes)
-    registry.model(hparams.model)
+    changes = {name: value for name, value in flag_values.items() if value}
+    hparams = registry.override_hparams(registry.hparams(values.hparams_set), values.hparams, **changes)
     check_schedule(hparams)
     return hparams
 

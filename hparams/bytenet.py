@@ -18,8 +18,7 @@ def bytenet() -> HParams:
     characters has about 170 pairs, so 100,000 steps are about 4 epochs. For the paper's search, give t2t-decoder
     --decode_hparams=beam_size=12,alpha=0. We have not measured this set.
     """
-    return HParams(
-        model="bytenet",
+    return registry.hparams_class("bytenet")(
         num_hidden_layers=30,
         hidden_size=800,
         shared_embedding_and_softmax_weights=False,
@@ -41,8 +40,7 @@ def bytenet_tiny() -> HParams:
     With 8,000 vocabulary entries it has 1.93 M parameters; transformer_tiny has 1.95 M. Source, target and softmax
     share one embedding matrix. Batches, steps and schedule are those of transformer_tiny.
     """
-    return HParams(
-        model="bytenet",
+    return registry.hparams_class("bytenet")(
         num_hidden_layers=15,
         hidden_size=64,
         **TINY_TRAINING,

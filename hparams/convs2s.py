@@ -25,8 +25,7 @@ def convs2s_ende() -> HParams:
     BLEU on newstest2014, with 40,000 BPE types. Dropout is 0.2, as in the authors' published command. 100,000 steps are
     about 19 epochs. We have not measured this set.
     """
-    return HParams(
-        model="convs2s",
+    return registry.hparams_class("convs2s")(
         num_hidden_layers=15,
         hidden_size=768,
         convolutions="512x3*9+1024x3*4+2048x1*2",
@@ -62,8 +61,7 @@ def convs2s_tiny() -> HParams:
     share one embedding matrix, as in transformer_tiny but not in the paper. Batches, steps and schedule are those of
     transformer_tiny.
     """
-    return HParams(
-        model="convs2s",
+    return registry.hparams_class("convs2s")(
         num_hidden_layers=4,
         num_decoder_layers=3,
         hidden_size=128,

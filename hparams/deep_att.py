@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
-from t2t_repro.hparams.gnmt import gnmt_tiny
+from t2t_repro.hparams.transformer import TINY_TRAINING
 
 
 @registry.register_hparams
@@ -18,8 +16,7 @@ def deep_att() -> HParams:
     many as the published 500 to 800 pairs. Optimizer, learning rate, initial weights and number of steps are ours: the
     Transformer's Adam with gnmt's rate. We have not trained this set.
     """
-    return HParams(
-        model="deep_att",
+    return registry.hparams_class("deep_att")(
         num_hidden_layers=9,
         num_decoder_layers=7,
         hidden_size=512,
@@ -42,11 +39,9 @@ def deep_att_tiny() -> HParams:
     steps it shares. All embeddings share one matrix. The learning rate is lower than that of transformer_tiny, 0.005,
     with which the model did not learn to reproduce 50 pairs of random tokens.
     """
-    return replace(
-        gnmt_tiny(),
-        model="deep_att",
+    return registry.hparams_class("deep_att")(
+        num_hidden_layers=3,
         hidden_size=88,
         initializer_gain=0.5,  # with 1, it learned 50 pairs more slowly; with 2, it did not learn them
-        layer_prepostprocess_dropout=0.1,
-        learning_rate_constant=0.002,
+        **TINY_TRAINING | {"learning_rate_constant": 0.002},
     )

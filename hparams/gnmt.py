@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import TINY_TRAINING
@@ -23,8 +21,7 @@ def gnmt() -> HParams:
     publication; here, the kernels have 1.0 to 1.5 times this variance, by a gain of 0.8. Dropout is that of EN-FR; for
     EN-DE, the publication's is 0.3. We have not trained this set.
     """
-    return HParams(
-        model="gnmt",
+    return registry.hparams_class("gnmt")(
         num_hidden_layers=8,
         hidden_size=1024,
         shared_embedding_and_softmax_weights=False,
@@ -47,14 +44,6 @@ def gnmt_tiny() -> HParams:
     With a vocabulary of 8,000, the model has about as many parameters as transformer_tiny, whose batches and training
     schedule it shares. Three layers are the fewest with a residual connection. All embeddings share one matrix.
     """
-    return replace(
-        gnmt(),
-        num_hidden_layers=3,
-        hidden_size=120,
-        shared_embedding_and_softmax_weights=True,
-        initializer_gain=1.0,
-        label_smoothing=0.1,
-        **TINY_TRAINING,
-        optimizer_adam_beta2=0.98,
-        optimizer_adam_epsilon=1e-9,
+    return registry.hparams_class("gnmt")(
+        num_hidden_layers=3, hidden_size=120, layer_prepostprocess_dropout=0.2, **TINY_TRAINING
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
-from t2t_repro.hparams.gnmt import gnmt_tiny
+from t2t_repro.hparams.transformer import TINY_TRAINING
 
 
 @registry.register_hparams
@@ -23,8 +21,7 @@ def moe() -> HParams:
     smoothing is 0, because the publication does not name it. Adam's other values are the Transformer's. We have not
     trained this set.
     """
-    return HParams(
-        model="moe",
+    return registry.hparams_class("moe")(
         num_hidden_layers=2,
         hidden_size=512,
         cell_size=2048,
@@ -52,14 +49,13 @@ def moe_tiny() -> HParams:
     has about as many parameters as transformer_tiny. Batches, training schedule and dropout are those of gnmt_tiny. All
     embeddings share one matrix.
     """
-    return replace(
-        gnmt_tiny(),
-        model="moe",
+    return registry.hparams_class("moe")(
         num_hidden_layers=2,
         hidden_size=96,
         cell_size=192,
         filter_size=160,
         moe_num_experts=4,
-        moe_k=2,
         moe_loss_coef=0.01,
+        layer_prepostprocess_dropout=0.2,
+        **TINY_TRAINING,
     )

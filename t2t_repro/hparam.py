@@ -1,4 +1,8 @@
-"""Hyper-parameters as frozen dataclasses, with a function that overrides fields."""
+"""Hyper-parameters as frozen dataclasses, with functions that override fields.
+
+`HParams` has the hyper-parameters of training and of the paper's model. A model with more of them extends the class, as
+t2t_repro/rivals/convs2s.py does, and names its class in the attribute `hparams_class`.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,47 @@ import math
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam_checks import check, check_types_and_limits
-from t2t_repro.model_hparams import check_model_hparams, uses
+from t2t_repro.files.json_file import check_type
 
 T = TypeVar("T")
+Range = tuple[float, float]
+"""The smallest and the largest value of a hyper-parameter."""
 
 POSITIONS = ("timing", "emb", "none")
 SELF_ATTENTION_TYPES = ("dot_product", "dot_product_relative")
-SCHEDULE_FACTORS = ("constant", "linear_warmup", "rsqrt_decay", "rsqrt_hidden_size", "noam", "linear_decay")
+SCHEDULE_FACTORS = {
+    "constant": "learning_rate_constant",
+    "linear_warmup": "learning_rate_warmup_steps",
+    "noam": "learning_rate_warmup_steps",
+    "rsqrt_decay": "learning_rate_warmup_steps",
+    "linear_decay": "learning_rate_warmup_steps",
+    "rsqrt_hidden_size": "hidden_size",
+}
+"""Factors of learning_rate_schedule, with the hparam that each of them uses."""
+
+MAX_INT = 2**31 - 1
+"""Maximum of an integer: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
+COUNT: Range = (1, MAX_INT)
+LAYERS: Range = (1, 1000)
+WIDTH: Range = (1, 1 << 20)
+OPTIONAL_WIDTH: Range = (0, 1 << 20)
+RATE: Range = (0, math.nextafter(1, 0))
+POSITIVE: Range = (1e-37, 1e38)
+"""Range of a positive float. float32 rounds smaller numbers to 0; its largest number is 3.4e38."""
+TRANSFORMER_ONLY = (
+    "filter_size", "num_heads", "attention_key_channels", "attention_value_channels", "self_attention_neighborhood",
+    "self_attention_type", "max_relative_position", "norm_before", "norm_epsilon", "pos", "use_target_space_embedding",
+    "attention_dropout", "relu_dropout",
+)  # fmt: skip
+"""Fields of `HParams` that the paper's model uses, but not every model."""
 
 
 @dataclass(frozen=True)
 class HParams:
-    """The hyper-parameters of a model and its training.
+    """The hyper-parameters of the paper's model and of training; the base class of those of other models.
 
     Field names are tensor2tensor's. The docstrings use the paper's symbols, such as d_model, and section numbers. The
     defaults are those of the paper's base model (Table 3, first row).
@@ -74,24 +103,6 @@ class HParams:
     use_target_space_embedding: bool = False
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
-    moe_num_experts: int = 0
-    """n: number of experts in each mixture of experts; 0 in models without experts."""
-    moe_k: int = 2
-    """k: number of experts that the gating network chooses for each position."""
-    moe_loss_coef: float = 1e-3
-    """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
-    convolutions: str = ""
-    """Layers of ConvS2S, from the first to the last: "512x3*9+1024x1*2" are 9 layers of width 512 and kernel width 3,
-    then 2 layers of width 1,024 and kernel width 1. Empty: all have hidden_size and kernel_height."""
-    kernel_height: int = 3
-    """k: kernel width of convolutions, in positions."""
-    output_embedding_size: int = 0
-    """Width of the vectors before the pre-softmax projection of ConvS2S; 0 means hidden_size."""
-    embedding_size: int = 0
-    """Width of the embeddings of Deep-Att; 0 means hidden_size."""
-    cell_size: int = 0
-    """Number of cells of each LSTM in the model "moe". The LSTM's output is projected to the width hidden_size. 0 means
-    hidden_size cells and no projection."""
     initializer_gain: float = 1.0
     """Factor of the initial variance of all kernels, but not of embeddings. In the Transformer, a kernel [m, n] starts
     with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
@@ -136,36 +147,34 @@ class HParams:
     """True to multiply each update of a weight by the weight's root mean square, as tensor2tensor's Adafactor does. The
     learning rates of its sets for TPUs need this."""
 
+    ranges: ClassVar[dict[str, Range]] = {
+        "num_hidden_layers": LAYERS,
+        **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), (0, LAYERS[1])),
+        **dict.fromkeys(("hidden_size", "filter_size", "num_heads"), WIDTH),
+        **dict.fromkeys(("attention_key_channels", "attention_value_channels"), OPTIONAL_WIDTH),
+        **dict.fromkeys(("self_attention_neighborhood", "max_relative_position"), (0, MAX_INT)),
+        **dict.fromkeys(("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"), RATE),
+        **dict.fromkeys(("optimizer_adam_beta1", "optimizer_adam_beta2"), RATE),
+        **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
+        "optimizer_adam_epsilon": POSITIVE,
+        **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
+        **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),
+    }
+    """Ranges of the numbers. A subclass adds those of its fields."""
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Fields that the model does not use, so that they must have their defaults."""
+
     def __post_init__(self) -> None:
-        sizes = (
-            "num_hidden_layers",
-            "hidden_size",
-            "filter_size",
-            "num_heads",
-            "kernel_height",
-            "batch_size",
-            "max_length",
-        )
-        steps = ("train_steps", "local_eval_frequency", "num_last_checkpoints", "learning_rate_warmup_steps")
-        rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing")
-        betas = ("optimizer_adam_beta1", "optimizer_adam_beta2")
-        check_types_and_limits(self)
-        check(self, (*sizes, *steps), lambda value: value >= 1, "must be 1 or more")
-        check(self, ["self_attention_neighborhood"], lambda r: r >= 0, "must be 0 or more; 0 is all positions")
-        check(self, ["max_relative_position"], lambda k: k >= 0, "must be 0 or more")
-        layers = ("num_encoder_layers", "num_decoder_layers")
-        check(self, layers, lambda count: count >= 0, "must be 0 or more; 0 is num_hidden_layers")
-        check(self, (*rates, *betas), lambda rate: 0 <= rate < 1, "must be in [0, 1)")
-        check(self, ["moe_loss_coef"], lambda weight: weight >= 0, "must be 0 or more")
-        check(self, ["initializer_gain", "learning_rate_constant"], lambda value: value > 0, "must be above 0")
-        epsilons = ("norm_epsilon", "optimizer_adam_epsilon")
-        check(self, epsilons, lambda value: value >= 1e-37, "must be 1e-37 or more; float32 rounds less to 0")
-        channels = ("attention_key_channels", "attention_value_channels")
-        widths = (*channels, "output_embedding_size", "embedding_size", "cell_size")
-        check(self, widths, lambda width: width >= 0, "must be 0 or more; 0 is hidden_size")
-        for name in channels if uses(self, "num_heads") else ():
-            self._check_heads_divide(name if getattr(self, name) else "hidden_size")
-        check(self, ["hidden_size"], lambda width: width % 2 == 0, "must be even")
+        _check_types_and_ranges(self)
+        for name in self.unused:
+            if getattr(self, name) != getattr(HParams, name):
+                raise self._no_effect(name, self.model)
+        for name in ("attention_key_channels", "attention_value_channels") if "num_heads" not in self.unused else ():
+            name = name if getattr(self, name) else "hidden_size"
+            if getattr(self, name) % self.num_heads:
+                raise UserError(f"num_heads={self.num_heads} does not divide {name}={getattr(self, name)}")
+        if self.hidden_size % 2:
+            raise UserError(f"hidden_size={self.hidden_size} must be even")
         for name, choices in (("pos", POSITIONS), ("self_attention_type", SELF_ATTENTION_TYPES)):
             if getattr(self, name) not in choices:
                 raise unknown(name, getattr(self, name), choices)
@@ -178,7 +187,6 @@ class HParams:
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
-        check_model_hparams(self)
 
     def _check_relative(self) -> None:
         """Raises UserError if one of the hparams of relative self-attention has no effect without the other."""
@@ -194,14 +202,54 @@ class HParams:
                 "self_attention_type=dot_product_relative; set one of them to its default"
             )
 
-    def _check_heads_divide(self, name: str) -> None:
-        """Raises UserError if num_heads does not divide the width in field `name`."""
+    def check_shared_width(self, name: str) -> None:
+        """Raises UserError if embeddings and softmax share a matrix, but field `name` gives one of them another width.
+
+        0 stands for the width hidden_size.
+        """
         width = getattr(self, name)
-        if width % self.num_heads:
-            divisor = next(number for number in range(min(self.num_heads, width), 0, -1) if width % number == 0)
+        if self.shared_embedding_and_softmax_weights and width not in (0, self.hidden_size):
             raise UserError(
-                f"num_heads={self.num_heads} does not divide {name}={width}; give a divisor, e.g. {divisor}"
+                f"{name}={width} differs from hidden_size={self.hidden_size}, so embeddings and the pre-softmax "
+                "projection cannot share a matrix; set shared_embedding_and_softmax_weights=false, or omit it"
             )
+
+    @classmethod
+    def of(cls, hparams: HParams, **changes: Any) -> Self:
+        """Returns hparams of this class with the values of `hparams`, except for `changes`.
+
+        Raises:
+            UserError: a value is out of range, or `hparams` have a field that this class does not have, and the field
+                is not at its default.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        for field in dataclasses.fields(hparams):
+            if field.name not in names and getattr(hparams, field.name) != field.default:
+                raise hparams._no_effect(field.name, changes.get("model", hparams.model))
+        return cls(**{name: value for name, value in vars(hparams).items() if name in names} | changes)
+
+    def _no_effect(self, name: str, model: str) -> UserError:
+        return UserError(
+            f"{name}={getattr(self, name)} has no effect in the model {model}; omit it, or choose an hparams set of "
+            "this model (--registry_help lists them)"
+        )
+
+    @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights.
+
+        All fields that a subclass adds count as such, unless it says otherwise.
+        """
+        base = {field.name for field in dataclasses.fields(HParams)}
+        names = [
+            "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
+            "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
+            "max_relative_position", "shared_embedding", "shared_embedding_and_softmax_weights",
+            "use_target_space_embedding",
+        ]  # fmt: skip
+        names += ["max_length"] if self.pos == "emb" else []
+        names += ["num_heads"] if self.max_relative_position else []
+        return names + [name for name in vars(self) if name not in base]
 
     @property
     def encoder_layers(self) -> int:
@@ -278,18 +326,24 @@ class DecodeHParams:
     """Seed of sampling. The seed and a line's number determine the line's outputs, except for rounding: with another
     batch_size or on another machine, about 1 output in 100 differs."""
 
+    ranges: ClassVar[dict[str, Range]] = {
+        "beam_size": (1, 10_000),
+        "alpha": (0, 10),
+        "extra_length": OPTIONAL_WIDTH,
+        "batch_size": COUNT,
+        "max_input_size": OPTIONAL_WIDTH,
+        "n": (1, 10_000),
+        "coverage_penalty": (0, 1000),
+        "repeat_ngram_size": (0, 100),
+        "repeat_ngram_penalty": (0, math.inf),
+        "sampling_temp": (1e-3, POSITIVE[1]),
+        "sampling_keep_top_k": (0, MAX_INT),
+        "sampling_keep_top_p": (POSITIVE[0], 1),
+        "sampling_seed": (0, 2**63 - 1),
+    }
+
     def __post_init__(self) -> None:
-        sampling = ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed")
-        penalties = ("alpha", "coverage_penalty", "repeat_ngram_size", "repeat_ngram_penalty")
-        not_negative = ("extra_length", "sampling_keep_top_k", "sampling_seed", *penalties)
-        check_types_and_limits(self)
-        check(self, ("beam_size", "batch_size", "n"), lambda value: value >= 1, "must be 1 or more")
-        limit = "is not a limit: give 0 for the model's max_length, or a large number for no limit, e.g. 100000"
-        check(self, ["max_input_size"], lambda size: size >= 0, limit)
-        check(self, not_negative, lambda value: value >= 0, "must be 0 or more")
-        check(self, ["max_input_size"], lambda size: size != 1, "has room only for the end token; give 2 or more")
-        check(self, ["sampling_temp"], lambda value: value >= 1e-3, "must be 0.001 or more")
-        check(self, ["sampling_keep_top_p"], lambda value: 0 < value <= 1, "must be above 0 and at most 1")
+        _check_types_and_ranges(self)
         if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
             raise UserError(
                 f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
@@ -307,7 +361,7 @@ class DecodeHParams:
         else:
             if self.n > self.beam_size:
                 raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
-            for name in sampling:
+            for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
                 if getattr(self, name) != getattr(DecodeHParams, name):
                     raise UserError(f"{name}={getattr(self, name)} needs sampling_method=random")
 
@@ -321,6 +375,35 @@ class DecodeHParams:
         shown = [field.name for field in fields[:4] if not (self.is_random and field.name == "beam_size")]
         shown += [field.name for field in fields[4:] if getattr(self, field.name) != field.default]
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
+
+
+def _check_types_and_ranges(values: HParams | DecodeHParams) -> None:
+    """Raises UserError if a field has a value of the wrong type, or a number out of its range."""
+    types = typing.get_type_hints(type(values))
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        check_type(field.name, value, types[field.name])
+        if field.name in values.ranges:
+            low, high = values.ranges[field.name]
+            if not low <= value <= high:  # also refuses NaN
+                raise UserError(f"{field.name}={value} must be in {low} .. {high}")
+
+
+def check_schedule(hparams: HParams) -> None:
+    """Raises UserError if an hparam of the learning rate is not at its default and no factor of the schedule uses it.
+
+    Only training needs this check. A model that was imported from tensor2tensor may have such hparams.
+    """
+    schedule = hparams.learning_rate_schedule
+    used = {SCHEDULE_FACTORS[factor] for factor in schedule.split("*")}
+    for name in ("learning_rate_constant", "learning_rate_warmup_steps"):
+        value, default = getattr(hparams, name), getattr(HParams, name)
+        if value != default and name not in used:
+            factor = next(factor for factor, user in SCHEDULE_FACTORS.items() if user == name)
+            raise UserError(
+                f"{name}={value} has no effect with learning_rate_schedule={schedule}; add a factor that uses it, e.g. "
+                f'"{factor}*{schedule}", or give {name}={default}'
+            )
 
 
 def refuse_decode_hparams(
@@ -369,16 +452,28 @@ def with_changes(values: T, changes: dict[str, Any]) -> T:
 def overrides(kind: type, text: str) -> dict[str, Any]:
     """Returns the values in `text` by name of the field of dataclass `kind`; raises the errors of `override`."""
     types = typing.get_type_hints(kind)
-    changes: dict[str, Any] = {}
+    types = {field.name: types[field.name] for field in dataclasses.fields(kind)}
+    changes = assignments(text)
+    for name in changes:
+        if name not in types:
+            raise unknown(f"field of {'HParams' if issubclass(kind, HParams) else kind.__name__}", name, types)
+    return {name: parse_value(name, value, types[name]) for name, value in changes.items()}
+
+
+def assignments(text: str) -> dict[str, str]:
+    """Returns the texts of the values in `text`, e.g. "hidden_size=256,norm_before=true", by name.
+
+    Raises:
+        UserError: a name is repeated, or a part of `text` is not name=value.
+    """
+    changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise UserError(f"cannot read override {part!r}: write name=value, separated by commas")
-        if name not in types:
-            raise unknown(f"field of {kind.__name__}", name, types)
         if name in changes:
             raise UserError(f"{name} is given twice in {text!r}")
-        changes[name] = parse_value(name, value, types[name])
+        changes[name] = value
     return changes
 
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, get_type_hints
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import check_types
-from t2t_repro.hparam import DecodeHParams
-from t2t_repro.hparam_checks import MAX_INT
+from t2t_repro.hparam import MAX_INT, DecodeHParams
 from t2t_repro.metrics.score import Score
 from t2t_repro.parsing.linearization import TreeSymbols
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import HParams, assignments, overrides
 from t2t_repro.problem import Problem
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -155,10 +155,10 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 
 
 def hparams(name: str) -> HParams:
-    """Returns the hparams set `name`.
+    """Returns the hparams set `name`, as an instance of the hparams class of its model.
 
     Raises UserError if the name is unknown, or if its function does not return HParams, changes a set in place, or sets
-    an hparam that does not exist or to a wrong value.
+    an hparam that does not exist, that its model does not use, or to a wrong value.
     """
     make = _hparams.get(name)
     try:
@@ -170,7 +170,10 @@ def hparams(name: str) -> HParams:
         raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {mistake}") from mistake
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
-    return result
+    try:
+        return for_model(result)
+    except UserError as error:
+        raise UserError(f"hparams set {name!r}: {error}") from error
 
 
 def _mistake_in_set(error: Exception) -> UserError:
@@ -184,18 +187,13 @@ def _mistake_in_set(error: Exception) -> UserError:
     return UserError(f"{error}; correct it there")
 
 
-def hparams_names() -> list[str]:
-    """Returns the names of all registered hparams sets."""
-    return _hparams.names()
-
-
 def has_hparams(name: str) -> bool:
     """Returns True if the hparams set `name` is registered."""
     return name in _hparams.names()
 
 
 def model(name: str) -> Callable[..., Any]:
-    """Returns the class or function that builds model `name`; docs/models.md describes its arguments."""
+    """Returns the class or function that builds model `name`; docs/write_your_own_model.md describes its arguments."""
     return _models.get(name)
 
 
@@ -204,9 +202,31 @@ def has_model(name: str) -> bool:
     return name in _models.names()
 
 
-def model_names() -> list[str]:
-    """Returns the names of all registered models."""
-    return _models.names()
+def hparams_class(model_name: str) -> type[Any]:
+    """Returns the class of a model's hparams: its attribute `hparams_class`, or `HParams` if it has none."""
+    return getattr(model(model_name), "hparams_class", HParams)
+
+
+def for_model(hparams: HParams) -> HParams:
+    """Returns the hparams as an instance of the hparams class of the model `hparams.model`.
+
+    Raises UserError if the model is unknown or does not use an hparam that is not at its default.
+    """
+    kind: type[HParams] = hparams_class(hparams.model)
+    return hparams if type(hparams) is kind else kind.of(hparams)
+
+
+def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
+    """Returns the hparams with the changes in `text`, the value of --hparams, and in `values`, which have precedence.
+
+    If the model changes, the result has the hparams class of the new model, and `text` may have hparams of this model.
+
+    Raises:
+        UserError: the errors of `hparam.override`, or the model is unknown or does not use an hparam.
+    """
+    name = values.get("model") or assignments(text).get("model") or hparams.model
+    kind: type[HParams] = hparams_class(name)
+    return kind.of(hparams, **overrides(kind, text) | {"model": name} | values)
 
 
 def help_text() -> str:

@@ -196,8 +196,8 @@ def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
     for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
         with contextlib.suppress(OSError, UserError):
             trained = read_hparams(folder)
-            values = {name: getattr(trained, name) for name in UNSEEN}
-            return {name: value for name, value in values.items() if value != getattr(hparams, name)}
+            values = {name: getattr(trained, name, None) for name in UNSEEN}
+            return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}
     return {}
 
 

@@ -15,6 +15,7 @@ decoded/, results.json, report.md    output of t2t-reproduce
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -36,9 +37,9 @@ from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.json_file import from_json, to_json
+from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import locked, whole_file
-from t2t_repro.files.untrusted import read_text
+from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem
@@ -48,14 +49,11 @@ LOCK = ".lock"
 """Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the folder."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
-WEIGHTS_DEPEND_ON = (
-    "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
-    "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
-    "max_relative_position", "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding",
-    "moe_num_experts", "convolutions", "kernel_height", "output_embedding_size", "embedding_size", "cell_size",
-)  # fmt: skip
-"""Hparams that change the names or shapes of a model's weights. If pos is "emb", or in ConvS2S, max_length does, too;
-if max_relative_position is not 0, num_heads does."""
+FORMER_HPARAMS = {
+    "moe_num_experts": 0, "moe_k": 2, "moe_loss_coef": 1e-3, "convolutions": "", "kernel_height": 3,
+    "output_embedding_size": 0, "embedding_size": 0, "cell_size": 0,
+}  # fmt: skip
+"""Fields that older hparams.json files have for every model, with their defaults. Now they belong to single models."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ class ModelFolder:
             "--random_seed": (old.random_seed, origin.random_seed),
             "--precision": (old.precision, origin.precision),
             "--warm_start_from": (old.warm_start_from.rstrip("/"), origin.warm_start_from.rstrip("/")),
-            **{name: (getattr(self.hparams, name), value) for name, value in vars(hparams).items()},
+            **{name: (getattr(self.hparams, name, None), value) for name, value in vars(hparams).items()},
         }
         for name, (old_value, new_value) in traits.items():
             if old_value != new_value and name not in MAY_DIFFER:
@@ -288,16 +286,35 @@ class ModelFolder:
     def _require_registered(self, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
         """Raises UserError if the problem or model that this folder was trained with is unknown to this program."""
         if not is_registered(name):
-            raise UserError(
-                f"{self.path}: trained with the {kind} {shortened(name)!r}, which this program does not know; give "
-                "--t2t_usr_dir, the folder with the code that defines it"
-            )
+            raise _unregistered(str(self.path), kind, name)
 
 
 def read_hparams(folder: Path) -> HParams:
-    """Returns the hparams in a folder's hparams.json. Raises UserError if the file is damaged, OSError if missing."""
+    """Returns the hparams in a folder's hparams.json, as an instance of the hparams class of their model.
+
+    Raises:
+        UserError: the file is damaged, or has hparams of a model that is not registered.
+        OSError: the file is missing.
+    """
     path = folder / "hparams.json"
-    return from_json(HParams, read_text(path), str(path))
+    fields = parse_json(read_text(path), str(path))
+    if not isinstance(fields, dict):
+        return from_fields(HParams, fields, str(path))  # raises the error
+    model = fields.get("model", HParams.model)
+    is_registered = registry.has_model(model)
+    kind = registry.hparams_class(model) if is_registered else HParams
+    names = {field.name for field in dataclasses.fields(kind)}
+    unused = {name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default} - names
+    if not is_registered and fields.keys() - unused - names:
+        raise _unregistered(str(folder), "model", str(model))
+    return from_fields(kind, {name: value for name, value in fields.items() if name not in unused}, str(path))
+
+
+def _unregistered(folder: str, kind: str, name: str) -> UserError:
+    return UserError(
+        f"{folder}: trained with the {kind} {shortened(name)!r}, which this program does not know; give --t2t_usr_dir, "
+        "the folder with the code that defines it"
+    )
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -394,7 +411,8 @@ def hparams_fingerprint(hparams: HParams) -> str:
 
     Only fields that differ from their default are hashed, so a new field of `HParams` does not change old fingerprints.
     """
-    defaults = HParams()
-    names = [name for name in vars(hparams) if name not in MAY_DIFFER]
-    changed = {name: getattr(hparams, name) for name in names if getattr(hparams, name) != getattr(defaults, name)}
+    defaults = {field.name: getattr(HParams, field.name, field.default) for field in dataclasses.fields(hparams)}
+    changed = {
+        name: value for name, value in vars(hparams).items() if name not in MAY_DIFFER and value != defaults[name]
+    }
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:12]

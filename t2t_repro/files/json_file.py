@@ -95,7 +95,11 @@ def from_json(kind: type[T], text: str, source: str) -> T:
         UserError: `text` is not a JSON object, a field is unknown, a field without default is missing, or a value has
             the wrong type or is out of range.
     """
-    fields = parse_json(text, source)
+    return from_fields(kind, parse_json(text, source), source)
+
+
+def from_fields(kind: type[T], fields: Any, source: str) -> T:
+    """Returns what `from_json` returns, for parsed JSON."""
     if not isinstance(fields, dict):
         raise UserError(f"{source}: not a JSON object; restore the file")
     check_types(kind, fields, source)

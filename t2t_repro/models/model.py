@@ -186,7 +186,7 @@ def make_model(
     # Keras numbers unnamed layers and continues the numbers from model to model. Without this reset, variable names
     # would depend on the models that the process made earlier.
     reset_uids()
-    name = hparams.model
+    hparams, name = registry.for_model(hparams), hparams.model
     check_vocabularies(hparams, source_vocab_size)
     # Only a model whose source and target have different vocabularies needs the argument source_vocab_size.
     source_option = {"source_vocab_size": source_vocab_size} if source_vocab_size else {}

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from t2t_repro.hparam import HParams
-from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models.size_formulas import FLOAT32, Formulas, Shape
 
+BUILT_IN = ("transformer", "transformer_moe", "convs2s", "gnmt", "bytenet", "deep_att", "moe")
+"""Names of the models with formulas."""
 BACKWARD = 2
 """Number of matrix products in the backward pass for each product in the forward pass: one gradient per factor."""
 EMBEDDING_USES = 3
@@ -22,7 +23,7 @@ EMBEDDING_USES = 3
 
 def described_model(hparams: HParams) -> str:
     """Returns the name of the built-in model whose formulas are used; for custom models, it is transformer."""
-    return hparams.model if hparams.model in MODEL_HPARAMS else "transformer"
+    return hparams.model if hparams.model in BUILT_IN else "transformer"
 
 
 def formulas(hparams: HParams) -> Formulas:
@@ -103,7 +104,7 @@ def _embedding_width(hparams: HParams) -> int:
     """Returns the width of the embedding matrices."""
     if hparams.model == "bytenet":
         return 2 * hparams.hidden_size  # the width of ByteNet's residual path
-    return hparams.embedding_size or hparams.hidden_size
+    return getattr(hparams, "embedding_size", 0) or hparams.hidden_size
 
 
 def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:

@@ -31,9 +31,7 @@ class EncoderLayer(Layer):
     `feed_forward` is the class of the feed-forward network.
     """
 
-    def __init__(
-        self, hparams: HParams, precision: str, name: str, feed_forward: Callable[[HParams, str], Any]
-    ) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: Callable[..., Any]) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision)
@@ -49,9 +47,7 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """A layer of masked self-attention, cross-attention and a feed-forward network (section 3.1, "Decoder")."""
 
-    def __init__(
-        self, hparams: HParams, precision: str, name: str, feed_forward: Callable[[HParams, str], Any]
-    ) -> None:
+    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: Callable[..., Any]) -> None:
         super().__init__(precision, name)
         with keras.name_scope(name):
             self.self_attention = SelfAttention(hparams, precision, is_masked=True)
@@ -142,7 +138,7 @@ class Transformer(Layer):
                 ]
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
 
-    def feed_forward_classes(self, layers: int) -> list[Callable[[HParams, str], Any]]:
+    def feed_forward_classes(self, layers: int) -> list[Callable[..., Any]]:
         """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""
         return [FeedForward] * layers
 

@@ -17,7 +17,6 @@ from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Table
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.paper import rows
 from t2t_repro.paper.columns import TEST_SET_PREFIX
@@ -110,7 +109,7 @@ class TrainedModel:
         """Returns the cells that describe the model and its results, by column name."""
         results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
         parameters = None
-        if hparams.model in MODEL_HPARAMS:
+        if hparams.model in size.BUILT_IN:
             parameters = size.parameters(hparams, vocab_size, self.folder.vocabulary.separate_source_size)
         cost = None
         if results.train_seconds and results.gpu_count and self.tflops:

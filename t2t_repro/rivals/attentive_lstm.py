@@ -1,11 +1,13 @@
 """An LSTM that attends to the memory at each position. The query is the layer's output at the position before.
 
-The context a that attention returns is part of the layer's input: [i, f, o, g] = x W + a W_a + y' W_r + b. The other
-equations are those of `layers.lstm`. So attention is inside the loop over positions.
+Attention is additive (Bahdanau et al. 2015, section A.1.2): a feed-forward network with one hidden layer compares
+queries with keys. Query q and key k have the attention logit v . tanh(q W_q + k W_k). The context a that attention
+returns is part of the layer's input: [i, f, o, g] = x W + a W_a + y' W_r + b. The other equations are those of
+`rivals.lstm`. So attention is inside the loop over positions.
 
 Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, C number of
-cells, M width of the memory, A width of attention's hidden layer. Functions with a loop over positions take and return
-tensors whose first dimension is T.
+cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
+Functions with a loop over positions take and return tensors whose first dimension is T.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Tensor, float32, outer_shape
-from t2t_repro.rivals.additive_attention import AdditiveAttention, Memory
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
 from t2t_repro.rivals.lstm import (
     LSTM,
     Slopes,
@@ -31,6 +32,53 @@ from t2t_repro.rivals.lstm import (
     projected,
     projection_gradient,
 )
+
+
+class Memory(NamedTuple):
+    """The encoder output, to which the decoder attends."""
+
+    bias: Tensor
+    """Mask [B, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
+    keys: Tensor
+    """k W_k [B, S, A], float32."""
+    values: Tensor
+    """The vectors [B, S, M] that attention averages, in the dtype of the products."""
+
+
+class AdditiveAttention(Layer):
+    """Attention with a single head, whose hidden layer is as wide as the queries.
+
+    Args:
+        width: D and A.
+        memory_width: M.
+        gain: factor of the variance of the kernels, see `Layer.kernel`.
+        precision: dtype of weights and products, see `Layer`.
+    """
+
+    def __init__(self, width: int, memory_width: int, gain: float, precision: str) -> None:
+        super().__init__(precision, name="attention")
+        self.query_kernel = self.kernel("query_kernel", width, width, gain)
+        self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
+        draw = keras.initializers.VarianceScaling(gain, "fan_avg", "uniform")
+        # v stays in float32 in every precision, because it is multiplied by float32.
+        self.vector = self.add_weight(
+            shape=(width,),
+            initializer=lambda shape, dtype=None: ops.reshape(draw((*shape, 1), dtype), shape),
+            name="vector",
+            dtype="float32",
+        )
+
+    def memory(self, encoder_output: Tensor, bias: Tensor) -> Memory:
+        """Returns the memory of the encoder output [B, S, M] and the mask [B, S]."""
+        keys = float32(self.product(encoder_output, self.key_kernel))
+        return Memory(bias, keys, ops.cast(encoder_output, self.compute_dtype))
+
+    def call(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Returns the contexts [B, Q, M] and the weights [B, Q, S] of queries [B, Q, D], float32."""
+        queries = float32(self.product(queries, self.query_kernel))
+        hidden = ops.tanh(queries[:, :, None] + memory.keys[:, None])
+        weights = ops.softmax(ops.sum(hidden * self.vector, axis=-1) + memory.bias[:, None])
+        return float32(ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)), weights
 
 
 class Kernels(NamedTuple):
@@ -143,7 +191,7 @@ class Backward:
 def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended:
     """Returns the outputs, contexts and attention weights of all positions.
 
-    The gradient is written by hand, for the reason in `layers.lstm.lstm`.
+    The gradient is written by hand, for the reason in `rivals.lstm.lstm`.
 
     Args:
         inputs: x W + b, float32 [T, B, 4 C].
@@ -200,8 +248,10 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
 class AttentiveLSTM(LSTM):
     """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
 
-    def __init__(self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str) -> None:
-        super().__init__(hparams, width_in, precision, name)
+    def __init__(
+        self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str, cells: int = 0
+    ) -> None:
+        super().__init__(hparams, width_in, precision, name, cells)
         widths = (self.cells,) * 4
         self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
         with keras.name_scope(name):

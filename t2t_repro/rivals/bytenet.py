@@ -9,17 +9,41 @@ width, k kernel width, V vocabulary. Ids are 0 for padding, 1 for the end of a t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import LAYERS, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.residual import LayerNorm
-from t2t_repro.rivals.bytenet_size import dilation, unfolded_length
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
 from t2t_repro.rivals.encoder_decoder import EncoderDecoder
+
+DILATIONS = (1, 2, 4, 8, 16)
+"""Dilations of five consecutive blocks, which repeat."""
+
+
+@dataclass(frozen=True)
+class ByteNetHParams(HParams):
+    """ByteNet's hparams. `hidden_size` is d; the embeddings and the residual path have width 2 d."""
+
+    model: str = "bytenet"
+    kernel_height: int = 3
+    """k: kernel width of the convolutions, in positions."""
+
+    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS}
+    unused = tuple(name for name in TRANSFORMER_ONLY if name != "norm_epsilon")
+
+
+def unfolded_length(length: Any) -> Any:
+    """Returns the number of encoder positions for sources of a length, an int or an integer tensor.
+
+    It is the length times 1.2, rounded up: equation 2 with a = 1.2 and b = 0, the paper's choice for EN-DE.
+    """
+    return (6 * length + 4) // 5
 
 
 class Linear(Layer):
@@ -49,10 +73,11 @@ class ResidualBlock(Layer):
         is_masked: True in the decoder, whose convolutions do not read later positions (section 3.4).
     """
 
-    def __init__(self, index: int, hparams: HParams, precision: str, is_masked: bool) -> None:
+    def __init__(self, index: int, hparams: ByteNetHParams, precision: str, is_masked: bool) -> None:
         super().__init__(precision, name := f"block_{index}")
         width, gain = hparams.hidden_size, hparams.initializer_gain
-        self.rate, self.is_masked, self.dilation = hparams.layer_prepostprocess_dropout, is_masked, dilation(index)
+        self.rate, self.is_masked = hparams.layer_prepostprocess_dropout, is_masked
+        self.dilation = DILATIONS[index % len(DILATIONS)]
         with keras.name_scope(name):
             widths = (2 * width, width, width)
             self.norms = [LayerNorm(hparams, f"norm_{i}", norm_width) for i, norm_width in enumerate(widths)]
@@ -99,35 +124,28 @@ class ResidualBlock(Layer):
 class ByteNet(EncoderDecoder):
     """The model of figure 1: the decoder is stacked on the encoder (section 3.1).
 
-    Dynamic unfolding (section 3.2): the encoder computes `bytenet_size.unfolded_length` positions for a source. Decoder
+    Dynamic unfolding (section 3.2): the encoder computes `unfolded_length` positions for a source. Decoder
     position t reads position t of the encoder's output, and zeros after its end. As for all models, the search ends an
     output at the source's length plus extra_length.
 
-    Args:
-        hparams: hparams.hidden_size is d; the embeddings and the residual path have width 2 d.
-        vocab_size: V, the number of entries in the vocabulary of the targets.
-        target_space_id: ignored.
-        precision: dtype of weights and products, see `Layer`.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    The arguments are those of `Transformer`, but target_space_id is ignored.
     """
 
-    has_attention = False
+    model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
 
     def __init__(
         self,
-        hparams: HParams,
+        hparams: ByteNetHParams,
         vocab_size: int,
         target_space_id: int = 0,
         precision: str = "float32",
         source_vocab_size: int = 0,
     ) -> None:
-        super().__init__(hparams, precision, name="bytenet")
+        super().__init__(hparams, precision)
         self.rate, width = hparams.layer_prepostprocess_dropout, 2 * hparams.hidden_size
         with keras.name_scope("bytenet"):
             self.add_embeddings(vocab_size, source_vocab_size, width)
-            self.softmax = self.embedding
-            if not hparams.shared_embedding_and_softmax_weights:
-                self.softmax = Embedding(vocab_size, width, precision, name="softmax")
+            self.add_softmax(vocab_size, width)
             with keras.name_scope("encoder"):
                 blocks = range(hparams.encoder_layers)
                 self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
@@ -182,9 +200,7 @@ class ByteNet(EncoderDecoder):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
 
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0.
+        The arguments are those of `DecodingModel.decode_step`.
         """
         last = ops.shape(memory)[1] - 1
         column = ops.take(memory, ops.minimum(t, last), axis=1) * ops.cast(t <= last, memory.dtype)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32, Shape, product_bytes
 
 DILATIONS = (1, 2, 4, 8, 16)
@@ -27,7 +26,7 @@ def unfolded_length(length: Any) -> Any:
     return (6 * length + 4) // 5
 
 
-def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+def parameters(hparams: Any, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.bytenet.ByteNet; see `Formulas`."""
     width, path = hparams.hidden_size, 2 * hparams.hidden_size
     norms = 2 * (path + width + width)
@@ -38,7 +37,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     return rows * path + (hparams.encoder_layers + hparams.decoder_layers) * block + 4 * path + last
 
 
-def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+def multiplications(hparams: Any, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass; see `Formulas`.
 
     A convolution computes a number of positions that is a multiple of its dilation.
@@ -54,7 +53,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     return encoder + decoder + target_length * path * (path + vocab_size)
 
 
-def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+def activations(hparams: Any, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
     product = product_bytes(precision)

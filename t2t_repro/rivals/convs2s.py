@@ -10,13 +10,15 @@ text.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import keras
 from keras import ops
 
-from t2t_repro.convolution_layers import ConvolutionLayer, convolution_layers
-from t2t_repro.hparam import HParams
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
@@ -24,13 +26,131 @@ from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
 from t2t_repro.rivals.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.weight_normalization import NormalizedLinear
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
 GATED = 4.0
 """Factor of the initial variance of a convolution's outputs. A gated linear unit divides the variance by about 4
 (section 3.5)."""
+GROUP = re.compile(r"(\d+)x(\d+)(?:\*(\d+))?", re.ASCII)
+"""Layers of equal shape: width, "x", kernel width and, unless it is one layer, "*" and the number of layers."""
+
+
+class ConvolutionLayer(NamedTuple):
+    """The shape of a layer."""
+
+    width: int
+    """Number of channels of the layer's output."""
+    kernel: int
+    """Kernel width in positions."""
+
+
+@dataclass(frozen=True)
+class ConvS2SHParams(HParams):
+    """ConvS2S's hparams. `hidden_size` is F, the width of the embeddings."""
+
+    model: str = "convs2s"
+    convolutions: str = ""
+    """The layers, from the first to the last: "512x3*9+1024x1*2" are 9 layers of width 512 and kernel width 3, then 2
+    layers of width 1,024 and kernel width 1. Empty: all have hidden_size and kernel_height."""
+    kernel_height: int = 3
+    """k: kernel width of the convolutions, in positions, if `convolutions` is empty."""
+    output_embedding_size: int = 0
+    """Width of the vectors before the pre-softmax projection; 0 means hidden_size."""
+
+    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS, "output_embedding_size": OPTIONAL_WIDTH}
+    unused = TRANSFORMER_ONLY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_shared_width("output_embedding_size")
+        if self.convolutions and self.kernel_height != type(self).kernel_height:
+            raise UserError(
+                f"kernel_height={self.kernel_height} has no effect with convolutions={self.convolutions}, which has "
+                "the kernel widths; omit one of them"
+            )
+        count = max(self.encoder_layers, self.decoder_layers)
+        if len(self.layers) != count:
+            raise UserError(
+                f"convolutions={self.convolutions} describes {len(self.layers)} layers, but the larger stack has "
+                f"{count}; change one of them"
+            )
+
+    @property
+    def layers(self) -> tuple[ConvolutionLayer, ...]:
+        """The layers of the larger of the two stacks. The other stack has the first of them."""
+        if not self.convolutions:
+            layer = ConvolutionLayer(self.hidden_size, self.kernel_height)
+            return (layer,) * max(self.encoder_layers, self.decoder_layers)
+        return tuple(layer for group in self.convolutions.split("+") for layer in self._group(group))
+
+    def _group(self, group: str) -> list[ConvolutionLayer]:
+        """Returns the layers of one group, such as "512x3*9", of `convolutions`."""
+        match = GROUP.fullmatch(group)
+        sizes = [int(number or 1) for number in match.groups()] if match else [0] * 3
+        for size, (low, high) in zip(sizes, (WIDTH, LAYERS, LAYERS), strict=True):
+            if not low <= size <= high:
+                raise UserError(
+                    f"convolutions={self.convolutions}: {group!r} must be WIDTHxKERNEL or WIDTHxKERNEL*LAYERS, e.g. "
+                    f"512x3*9, with a width of at most {WIDTH[1]} and other numbers of at most {LAYERS[1]}"
+                )
+        width, kernel, count = sizes
+        return [ConvolutionLayer(width, kernel)] * count
+
+    @property
+    def output_width(self) -> int:
+        """Width of the vectors before the pre-softmax projection."""
+        return self.output_embedding_size or self.hidden_size
+
+    @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights."""
+        return [*super().shapes_weights, "max_length"]
+
+
+class NormalizedLinear(Layer):
+    """A linear layer x W + b with weight normalization (Salimans and Kingma 2016).
+
+    The weight W = g v / ||v|| [n, m] has the norm g[j] in column j. At first, W = v. The elements of v are drawn from a
+    normal distribution with variance gain / n, and b is 0.
+
+    Args:
+        width_in: n, the number of inputs.
+        width_out: m, the number of outputs.
+        gain: variance of the outputs at the start of training, for independent inputs of variance 1.
+        precision: dtype of the matrix product, see `Layer`.
+        name: name of the layer.
+    """
+
+    def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
+        super().__init__(precision, name)
+        normal = keras.initializers.RandomNormal(stddev=(gain / width_in) ** 0.5)
+        self.v = self.add_weight(shape=(width_in, width_out), initializer=normal, name="v")
+        self.g = self.add_weight(shape=(width_out,), initializer=self._initial_norms, name="g")
+        # The bias stays in float32 in every precision, because it is added to a float32 sum.
+        self.b = self.add_weight(shape=(width_out,), initializer="zeros", name="b", dtype="float32")
+        self.is_folded = False
+
+    def _initial_norms(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
+        """Returns the norms of the columns of v, [m]."""
+        return ops.cast(ops.sqrt(ops.sum(ops.square(float32(self.v)), axis=0)), dtype)
+
+    def weight(self) -> Tensor:
+        """Returns W [n, m] in the layer's compute_dtype."""
+        if self.is_folded:
+            return ops.cast(self.v, self.compute_dtype)
+        v = float32(self.v)
+        norms = ops.sqrt(ops.sum(ops.square(v), axis=0))
+        return ops.cast(v * (float32(self.g) / norms), self.compute_dtype)
+
+    def fold_weights(self) -> None:
+        """Replaces the values of v by W; see `Layer.fold_weights`."""
+        self.v.assign(self.weight())
+        self.is_folded = True
+
+    def call(self, x: Tensor) -> Tensor:
+        """Returns x W + b, float32 [..., m], for x [..., n]."""
+        return float32(self.product(x, self.weight())) + self.b
 
 
 class Memory(NamedTuple):
@@ -168,26 +288,21 @@ class ConvS2S(EncoderDecoder):
     mechanisms. The gradients of the source embeddings in the values are not divided. (Adam hardly depends on the scale
     of a weight's gradient. So with Adam, this matters only for the source embeddings, whose gradient is a sum of both.)
 
-    Args:
-        hparams: layer sizes and dropout rate; hparams.hidden_size is F.
-        vocab_size: V, the number of entries in the vocabulary of the targets.
-        target_space_id: ignored.
-        precision: dtype of weights and products, see `Layer`.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    The arguments are those of `Transformer`, but target_space_id is ignored.
     """
 
-    has_attention = True
+    model_name, hparams_class = "convs2s", ConvS2SHParams
 
     def __init__(
         self,
-        hparams: HParams,
+        hparams: ConvS2SHParams,
         vocab_size: int,
         target_space_id: int = 0,
         precision: str = "float32",
         source_vocab_size: int = 0,
     ) -> None:
-        super().__init__(hparams, precision, name="convs2s")
-        self.rate, layers = hparams.layer_prepostprocess_dropout, convolution_layers(hparams)
+        super().__init__(hparams, precision)
+        self.rate, layers = hparams.layer_prepostprocess_dropout, hparams.layers
         with keras.name_scope("convs2s"):
             self.add_embeddings(vocab_size, source_vocab_size, hparams.hidden_size, EMBEDDING_STDDEV)
             with keras.name_scope("encoder"):
@@ -201,11 +316,10 @@ class ConvS2S(EncoderDecoder):
                 self.decoder = self._stack(DecoderLayer, layers[: hparams.decoder_layers])
                 self.decoder_in = self._linear(hparams.hidden_size, layers[0].width, True, "in")
                 width = layers[hparams.decoder_layers - 1].width
-                output_width = hparams.output_embedding_size or hparams.hidden_size
-                self.decoder_out = self._linear(width, output_width, False, "out")
+                self.decoder_out = self._linear(width, hparams.output_width, False, "out")
             self.softmax: NormalizedLinear | Embedding = self.embedding
             if not hparams.shared_embedding_and_softmax_weights:
-                self.softmax = self._linear(output_width, vocab_size, True, "softmax")
+                self.softmax = self._linear(hparams.output_width, vocab_size, True, "softmax")
         if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
             self.softmax_bias = self.add_weight(
                 shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
@@ -267,12 +381,7 @@ class ConvS2S(EncoderDecoder):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
 
-        The cache holds the last k - 1 inputs [N, k - 1, C] of each decoder layer.
-
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0.
-            save_weights_to: list to which this method appends the attention weights [B, 1, K, S] of each layer.
+        The arguments are those of `DecodingModel.decode_step`. The attention weights are [B, 1, K, S].
         """
         g = self.target_embedding(ids) + self.target_position(t, 1)
         h = self.decoder_in(g)

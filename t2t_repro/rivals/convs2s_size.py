@@ -6,25 +6,24 @@ In the formulas, C and D are the widths of a layer's input and output, and F is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from t2t_repro.convolution_layers import convolution_layers
-from t2t_repro.hparam import HParams
 from t2t_repro.models.size_formulas import FLOAT32, Shape, product_bytes
 
 
-def _layers(hparams: HParams, count: int) -> Iterator[tuple[int, int, int]]:
+def _layers(hparams: Any, count: int) -> Iterator[tuple[int, int, int]]:
     """Returns C, D and the kernel width of each of the first `count` layers."""
-    layers = convolution_layers(hparams)[:count]
+    layers = hparams.layers[:count]
     width_in = layers[0].width
     for width, kernel in layers:
         yield width_in, width, kernel
         width_in = width
 
 
-def _products(hparams: HParams, count: int, has_attention: bool) -> list[tuple[int, int]]:
+def _products(hparams: Any, count: int, has_attention: bool) -> list[tuple[int, int]]:
     """Returns the shapes [n, m] of the weights of a stack of `count` layers, without the linear map at its end."""
     embedding_width = hparams.hidden_size
-    shapes = [(embedding_width, convolution_layers(hparams)[0].width)]
+    shapes = [(embedding_width, hparams.layers[0].width)]
     for width_in, width, kernel in _layers(hparams, count):
         shapes.append((kernel * width_in, 2 * width))
         shapes += [(width_in, width)] if width_in != width else []
@@ -32,9 +31,9 @@ def _products(hparams: HParams, count: int, has_attention: bool) -> list[tuple[i
     return shapes
 
 
-def _stacks(hparams: HParams) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _stacks(hparams: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Returns the shapes of the weights of the encoder and of the decoder, without the pre-softmax projection."""
-    layers, output_width = convolution_layers(hparams), hparams.output_embedding_size or hparams.hidden_size
+    layers, output_width = hparams.layers, hparams.output_embedding_size or hparams.hidden_size
     encoder = _products(hparams, hparams.encoder_layers, has_attention=False)
     decoder = _products(hparams, hparams.decoder_layers, has_attention=True)
     encoder.append((layers[hparams.encoder_layers - 1].width, hparams.hidden_size))
@@ -42,7 +41,7 @@ def _stacks(hparams: HParams) -> tuple[list[tuple[int, int]], list[tuple[int, in
     return encoder, decoder
 
 
-def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+def parameters(hparams: Any, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.convs2s.ConvS2S; see `Formulas`."""
     encoder, decoder = _stacks(hparams)
     shapes, biases = [*encoder, *decoder], 0
@@ -56,7 +55,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     return embeddings + biases + sum(inputs * outputs + 2 * outputs for inputs, outputs in shapes)
 
 
-def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+def multiplications(hparams: Any, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass; see `Formulas`."""
     encoder, decoder = (sum(inputs * outputs for inputs, outputs in shapes) for shapes in _stacks(hparams))
     logits = (hparams.output_embedding_size or hparams.hidden_size) * vocab_size
@@ -64,7 +63,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     return source_length * encoder + target_length * (decoder + logits) + attention
 
 
-def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+def activations(hparams: Any, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
     product = product_bytes(precision)
@@ -86,7 +85,7 @@ def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str 
     embeddings = (source + target) * width * (FLOAT32 + mask)
     # Memory peaks once in the loss and once in a convolution, at different times, so only the larger peak counts.
     loss_peak = target * vocab_size * 3 * FLOAT32  # logits, their exponentials and their gradient
-    widest = max(layer.width for layer in convolution_layers(hparams))
+    widest = max(layer.width for layer in hparams.layers)
     convolution_peak = 2 * max(source, target) * 2 * widest * FLOAT32
     kept = source * encoder + target * decoder + embeddings + max(loss_peak, convolution_peak)
     # All examples share the normalized weights.

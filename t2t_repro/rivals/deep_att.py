@@ -12,17 +12,44 @@ M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.additive_attention import Memory
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
-from t2t_repro.rivals.deep_att_size import embedding_width, memory_width
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
-from t2t_repro.rivals.recurrent import RecurrentModel
+
+
+@dataclass(frozen=True)
+class DeepAttHParams(HParams):
+    """Deep-Att's hparams."""
+
+    model: str = "deep_att"
+    embedding_size: int = 0
+    """E: width of the embeddings; 0 means hidden_size."""
+
+    ranges: ClassVar = HParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
+    unused = TRANSFORMER_ONLY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_shared_width("embedding_size")
+
+    @property
+    def embedding_width(self) -> int:
+        """E: width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def memory_width(self) -> int:
+        """M = 5 D / 2: a quarter of the widths of h and f, D and 4 D, in both columns."""
+        return 5 * self.hidden_size // 2
 
 
 def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
@@ -37,10 +64,10 @@ class Column(Layer):
         is_reversed: true if the bottom layer reads from right to left.
     """
 
-    def __init__(self, hparams: HParams, precision: str, name: str, is_reversed: bool) -> None:
+    def __init__(self, hparams: DeepAttHParams, precision: str, name: str, is_reversed: bool) -> None:
         super().__init__(precision, name)
         self.rate, self.is_reversed = hparams.layer_prepostprocess_dropout, is_reversed
-        widths = [embedding_width(hparams), *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
+        widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
         with keras.name_scope(name):
             self.layers = [LSTM(hparams, width, precision, name=f"layer_{i}") for i, width in enumerate(widths)]
 
@@ -59,11 +86,11 @@ class Column(Layer):
 class Encoder(Layer):
     """Two columns, whose outputs are joined at each position and projected to a quarter of their width."""
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
+    def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
         super().__init__(precision, name="encoder")
         with keras.name_scope("encoder"):
             self.columns = [Column(hparams, precision, f"column_{i}", is_reversed=i == 1) for i in range(2)]
-        width = memory_width(hparams)
+        width = hparams.memory_width
         self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
 
     def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
@@ -75,12 +102,12 @@ class Encoder(Layer):
 class Decoder(Layer):
     """LSTM layers that read from left to right. Only the bottom layer reads the context of attention."""
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
+    def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
         super().__init__(precision, name="decoder")
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         with keras.name_scope("decoder"):
-            sizes = embedding_width(hparams), memory_width(hparams)
-            self.bottom = AttentiveLSTM(hparams, *sizes, precision, name="layer_0")
+            widths = hparams.embedding_width, hparams.memory_width
+            self.bottom = AttentiveLSTM(hparams, *widths, precision, name="layer_0")
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
 
@@ -125,4 +152,11 @@ class Decoder(Layer):
 class DeepAtt(RecurrentModel):
     """The model of figure 2: embeddings, encoder, attention, decoder and softmax."""
 
-    model_name, encoder_class, decoder_class = "deep_att", Encoder, Decoder
+    model_name, hparams_class, encoder_class, decoder_class = "deep_att", DeepAttHParams, Encoder, Decoder
+
+    hparams: DeepAttHParams
+
+    @property
+    def embedding_width(self) -> int:
+        """E: width of the embeddings."""
+        return self.hparams.embedding_width

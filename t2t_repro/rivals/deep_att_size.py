@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from t2t_repro.hparam import HParams
+from typing import Any
+
 from t2t_repro.models.size_formulas import FLOAT32, Shape, embedding_rows
 from t2t_repro.rivals.gnmt_size import attention_multiplications, kept_by_lstm, lstm, peak_numbers
 
@@ -10,17 +11,17 @@ COLUMNS = 2
 """Number of columns of LSTM layers in the encoder."""
 
 
-def embedding_width(hparams: HParams) -> int:
+def embedding_width(hparams: Any) -> int:
     """Returns E, the width of the embeddings."""
     return hparams.embedding_size or hparams.hidden_size
 
 
-def memory_width(hparams: HParams) -> int:
+def memory_width(hparams: Any) -> int:
     """Returns M = 5 D / 2: a quarter of the widths of h and f, D and 4 D, in both columns."""
     return 5 * hparams.hidden_size // 2
 
 
-def widths_in(hparams: HParams) -> tuple[list[int], list[int]]:
+def widths_in(hparams: Any) -> tuple[list[int], list[int]]:
     """Returns the width of the input of each LSTM, in the encoder and in the decoder.
 
     The input of the decoder's bottom layer includes the context of attention.
@@ -30,7 +31,7 @@ def widths_in(hparams: HParams) -> tuple[list[int], list[int]]:
     return encoder, [bottom + memory_width(hparams), *(other,) * (hparams.decoder_layers - 1)]
 
 
-def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+def parameters(hparams: Any, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters of models.deep_att.DeepAtt; see `Formulas`."""
     width, attended_width = hparams.hidden_size, memory_width(hparams)
     embeddings = embedding_rows(hparams, vocab_size, source_vocab_size) * embedding_width(hparams)
@@ -41,7 +42,7 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     return embeddings + lstms + 4 * attended_width * attended_width + attention
 
 
-def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+def multiplications(hparams: Any, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass; see `Formulas`."""
     width, attended_width = hparams.hidden_size, memory_width(hparams)
     encoder, decoder = (sum(lstm(hparams, width_in) for width_in in widths) for widths in widths_in(hparams))
@@ -53,7 +54,7 @@ def multiplications(hparams: HParams, vocab_size: int, source_length: int, targe
     return source_length * encoder + projection + target_length * decoder + attention + logits
 
 
-def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+def activations(hparams: Any, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, source, target = shape
     width, attended_width = hparams.hidden_size, memory_width(hparams)

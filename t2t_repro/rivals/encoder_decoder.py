@@ -1,16 +1,25 @@
-"""The parts that the encoder-decoder models share. The Transformer has its own, so that its file reads like the paper.
+"""The parts that the rivals share: embeddings and softmax, and the methods of the recurrent models with attention.
 
-Shapes: B batch, S source length, T target length, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+The Transformer has its own, so that its file reads like the paper.
+
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of an LSTM, C cells of an LSTM,
+V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.masks import padding_bias
+from t2t_repro.rivals.attentive_lstm import Memory
+from t2t_repro.rivals.lstm import State
 
 
 class EncoderDecoder(Layer):
@@ -19,14 +28,16 @@ class EncoderDecoder(Layer):
     Args:
         hparams: sizes, and which embeddings are one matrix.
         precision: dtype of weights and products, see `Layer`.
-        name: name of the model, with which the paths of its weights begin.
     """
 
-    is_normalized = False
+    model_name: ClassVar[str]
+    """Name with which the paths of the weights begin."""
+    hparams_class: ClassVar[type[HParams]]
+    has_attention, is_normalized = True, False
     missing_methods: tuple[str, ...] = ()
 
-    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: HParams, precision: str) -> None:
+        super().__init__(precision, name=self.model_name)
         self.hparams = hparams
 
     def add_embeddings(self, vocab_size: int, source_vocab_size: int, width: int, stddev: float | None = None) -> None:
@@ -44,6 +55,12 @@ class EncoderDecoder(Layer):
         if not (self.hparams.shared_embedding or self.hparams.shared_embedding_and_softmax_weights):
             self.target_embedding = Embedding(vocab_size, width, precision, "target_embedding", stddev)
 
+    def add_softmax(self, vocab_size: int, width: int) -> None:
+        """Makes the pre-softmax projection of vectors of `width`, which is the embedding if the hparams say so."""
+        self.softmax = self.embedding
+        if not self.hparams.shared_embedding_and_softmax_weights:
+            self.softmax = Embedding(vocab_size, width, self.dtype_policy.name, name="softmax")
+
     def previous_embeddings(self, targets: Tensor) -> Tensor:
         """Returns for each position the embedding of the token before, [B, T, width], for target ids [B, T].
 
@@ -53,12 +70,70 @@ class EncoderDecoder(Layer):
         return self.target_embedding(ops.concatenate([ops.zeros_like(targets[:, :1]), targets[:, :-1]], axis=1))
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S]; see `models.model.Model`."""
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
+
+
+class RecurrentModel(EncoderDecoder):
+    """Base class of GNMT, Deep-Att and MoE. A subclass has the classes of its encoder and decoder.
+
+    The arguments are those of `Transformer`, but target_space_id is ignored. States, sums and attention weights are
+    float32 in every precision.
+    """
+
+    encoder_class: ClassVar[Any]
+    decoder_class: ClassVar[Any]
+
+    def __init__(
+        self,
+        hparams: HParams,
+        vocab_size: int,
+        target_space_id: int = 0,
+        precision: str = "float32",
+        source_vocab_size: int = 0,
+    ) -> None:
+        super().__init__(hparams, precision)
+        with keras.name_scope(self.model_name):
+            width = self.embedding_width
+            self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
+            self.add_softmax(vocab_size, hparams.hidden_size)
+            self.encoder = self.encoder_class(hparams, precision)
+            self.decoder = self.decoder_class(hparams, precision)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.hparams.hidden_size
+
+    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
+        """Returns the memory of source ids [B, S]."""
+        x = self.encoder(self.embedding(inputs), inputs == 0, seeds)
+        return self.decoder.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
+
+    def decode(
+        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
+
+        Args:
+            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+        """
+        x = self.previous_embeddings(targets)
+        return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
+
+    def start(self, hypotheses: Tensor) -> tuple[State, ...]:
+        """Returns the cache before the first position: zeros [hypotheses, D] and [hypotheses, C] for each layer."""
+        return tuple(layer.start(hypotheses) for layer in (self.decoder.bottom, *self.decoder.layers))
+
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: tuple[State, ...], memory: Memory, save_weights_to: list | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Returns the logits [B, K, V] of the next position, equal to those of `decode`, and the cache after it.
+
+        The arguments are those of `DecodingModel.decode_step`. The attention weights are [B, 1, K, S].
+        """
+        x, cache, weights = self.decoder.step(self.target_embedding(ids), cache, memory)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        return self.softmax.logits(x), cache

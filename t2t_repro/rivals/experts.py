@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import WIDTH, HParams
 from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
@@ -29,6 +32,31 @@ with zeros. More blocks need fewer zeros, but each block has a copy of its exper
 
 MIN_DEVIATION = 1e-2
 """Smallest standard deviation of the gating network's noise, as in tensor2tensor. The balancing loss divides by it."""
+
+
+@dataclass(frozen=True)
+class ExpertsHParams(HParams):
+    """Hparams of a model with mixtures of experts."""
+
+    moe_num_experts: int = 0
+    """n: number of experts in each mixture of experts. It must be set."""
+    moe_k: int = 2
+    """k: number of experts that the gating network chooses for each position."""
+    moe_loss_coef: float = 1e-3
+    """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
+
+    ranges: ClassVar = HParams.ranges | {"moe_num_experts": WIDTH, "moe_k": WIDTH, "moe_loss_coef": (0, 1e38)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moe_k >= self.moe_num_experts:
+            raise UserError(f"moe_k={self.moe_k} must be less than moe_num_experts={self.moe_num_experts}")
+
+    @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights."""
+        return [name for name in super().shapes_weights if name not in ("moe_k", "moe_loss_coef")]
+
 
 _is_token: ContextVar[Tensor | None] = ContextVar("positions that are not padding", default=None)
 """The mask [B, T] of the innermost `balanced_positions` of this thread; None outside."""
@@ -47,7 +75,7 @@ def balanced_positions(is_token: Tensor) -> Iterator[None]:
 class Experts(Layer):
     """n feed-forward networks max(0, x W1) W2, and the gating network that chooses k of them for each position."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str = "experts") -> None:
+    def __init__(self, hparams: ExpertsHParams, precision: str, name: str = "experts") -> None:
         super().__init__(precision, name)
         width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
         self.chosen, self.loss_weight = hparams.moe_k, hparams.moe_loss_coef
@@ -142,3 +170,22 @@ def normal_cdf(x: Tensor) -> Tensor:
 def squared_variation(x: Tensor) -> Tensor:
     """Returns the squared coefficient of variation of x [n]: variance / mean ** 2 (equation 7); 0 if all are 0."""
     return ops.var(x) / (ops.square(ops.mean(x)) + 1e-10)
+
+
+class BalancedModel(Layer):
+    """Base class of models with `Experts`, whose balancing losses count tokens and not padding.
+
+    It must stand before the base class that has `encode` and `decode`.
+    """
+
+    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Any:
+        """Returns the memory of source ids [B, S]; see `DecodingModel.encode`."""
+        with balanced_positions(inputs != 0):
+            return super().encode(inputs, seeds)
+
+    def decode(
+        self, targets: Tensor, memory: Any, seeds: Seeds | None = None, save_weights_to: list | None = None
+    ) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T]; see `DecodingModel.decode`."""
+        with balanced_positions(targets != 0):
+            return super().decode(targets, memory, seeds, save_weights_to)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from t2t_repro.hparam import HParams
+from typing import Any
+
 from t2t_repro.models.size_formulas import FLOAT32, product_bytes
 
 
-def parameters(hparams: HParams) -> int:
+def parameters(hparams: Any) -> int:
     """Returns the number of trainable parameters of layers.experts.Experts."""
     width, inner = hparams.hidden_size, hparams.filter_size
     return hparams.moe_num_experts * (2 * width * inner + 2 * width)
 
 
-def multiplications(hparams: HParams) -> int:
+def multiplications(hparams: Any) -> int:
     """Returns the number of multiplications of a position in training.
 
     Each position has k experts and the two products of the gating network. Zeros that fill blocks do not count.
@@ -21,7 +22,7 @@ def multiplications(hparams: HParams) -> int:
     return 2 * hparams.moe_k * width * inner + 2 * width * hparams.moe_num_experts
 
 
-def activations(hparams: HParams, positions: int, precision: str) -> int:
+def activations(hparams: Any, positions: int, precision: str) -> int:
     """Returns an estimate of the bytes that a micro-batch needs for one of a model's two mixtures.
 
     Each position keeps k copies of its vector, of the inner activations and of the outputs, and five numbers for each

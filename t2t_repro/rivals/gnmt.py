@@ -2,7 +2,7 @@
 
 Both stacks have residual connections from the third layer on. The publication leaves open:
 
-- biases of LSTMs: here as in `layers.lstm`
+- biases of LSTMs: here as in `rivals.lstm`
 - width of attention's hidden layer: here D
 - whether the bottom decoder layer also reads the context: here it does
 - state of the decoder before the first position: here 0
@@ -17,20 +17,29 @@ padding, 1 for the end of a text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.additive_attention import Memory
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
-from t2t_repro.rivals.gnmt_size import memory_width
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
-from t2t_repro.rivals.recurrent import RecurrentModel
 
 FIRST_RESIDUAL = 2
 """Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
+
+
+@dataclass(frozen=True)
+class GNMTHParams(HParams):
+    """GNMT's hparams."""
+
+    model: str = "gnmt"
+
+    unused = TRANSFORMER_ONLY
 
 
 class Encoder(Layer):
@@ -73,8 +82,8 @@ class Decoder(Layer):
 
     def __init__(self, hparams: HParams, precision: str) -> None:
         super().__init__(precision, name="decoder")
-        width, attended_width = hparams.hidden_size, memory_width(hparams)
-        self.rate = hparams.layer_prepostprocess_dropout
+        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        attended_width = width if hparams.encoder_layers > 1 else 2 * width  # see Encoder.call
         with keras.name_scope("decoder"):
             self.bottom = AttentiveLSTM(hparams, width, attended_width, precision, name="layer_0")
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
@@ -120,4 +129,4 @@ class Decoder(Layer):
 class GNMT(RecurrentModel):
     """The model of figure 1: embeddings, encoder, attention, decoder and softmax."""
 
-    model_name, encoder_class, decoder_class = "gnmt", Encoder, Decoder
+    model_name, hparams_class, encoder_class, decoder_class = "gnmt", GNMTHParams, Encoder, Decoder

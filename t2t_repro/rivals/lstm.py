@@ -187,19 +187,20 @@ class LSTM(Layer):
     """A layer of long short-term memory. Its state is float32 in every precision.
 
     Args:
-        hparams: `hidden_size` is D, `cell_size` is C. The layer has a projection unless `cell_size` is 0.
+        hparams: `hidden_size` is D.
         width_in: I, width of the input.
         precision: dtype of weights and products, see `Layer`.
         name: name of the layer.
+        cells: C, if the layer has a projection; 0 for D cells and no projection.
     """
 
-    def __init__(self, hparams: HParams, width_in: int, precision: str, name: str) -> None:
+    def __init__(self, hparams: HParams, width_in: int, precision: str, name: str, cells: int = 0) -> None:
         super().__init__(precision, name)
         self.width, gain = hparams.hidden_size, hparams.initializer_gain
-        self.cells = hparams.cell_size or self.width
+        self.cells = cells or self.width
         self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
         self.recurrent_kernel = self.kernel("recurrent_kernel", self.width, (self.cells,) * 4, gain)
-        self.projection = self.kernel("projection", self.cells, self.width, gain) if hparams.cell_size else None
+        self.projection = self.kernel("projection", self.cells, self.width, gain) if cells else None
         # With a forget bias of 1, gradients reach earlier positions from the first step on (Jozefowicz et al. 2015).
         forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
         self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")

@@ -5,14 +5,14 @@ bottom layer. The output of a mixture goes through a sigmoid. A residual connect
 mixture. Dropout is on the embeddings and on the output of each layer and each mixture, before the residual sum.
 
 The publication counts the two directions of a bidirectional layer as two layers: it says that GNMT's encoder has 9
-layers and this one 3. Here they are one layer, as in `models.gnmt`, so both stacks have 2 layers at the published size.
+layers and this one 3. Here they are one layer, as in `rivals.gnmt`, so both stacks have 2 layers at the published size.
 The publication leaves open:
 
 - join of the two directions, if the input and the output of each layer have width 512: here their sum
 - whether upper decoder layers also read the context of attention: here only the bottom layer does. Without gating, the
   model then has the published 85 M multiplications for a pair of tokens; if all layers read it, it has 89 M
 - biases of LSTMs, width of attention's hidden layer, state of the decoder before the first position: here as in
-  `models.gnmt`
+  `rivals.gnmt`
 
 Two parts differ from the publication. The gating of all mixtures is here noisy top-k gating in one level, with both
 balancing losses; the publication has this only in its multilingual model, and otherwise strictly balanced gating
@@ -25,32 +25,46 @@ for padding, 1 for the end of a text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.additive_attention import Memory
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
-from t2t_repro.rivals.balanced_model import BalancedModel
-from t2t_repro.rivals.experts import Experts
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
+from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
 from t2t_repro.rivals.lstm import LSTM, State
-from t2t_repro.rivals.recurrent import RecurrentModel
+
+
+@dataclass(frozen=True)
+class MoEHParams(ExpertsHParams):
+    """The model's hparams. `filter_size` is the inner width of each expert."""
+
+    model: str = "moe"
+    cell_size: int = 0
+    """C: number of cells of each LSTM, whose output is projected to hidden_size. 0 means hidden_size cells and no
+    projection."""
+
+    ranges: ClassVar = ExpertsHParams.ranges | {"cell_size": OPTIONAL_WIDTH}
+    unused = tuple(name for name in TRANSFORMER_ONLY if name != "filter_size")
 
 
 class Encoder(Layer):
     """A bidirectional layer, a mixture of experts, then layers that read the source from left to right."""
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
+    def __init__(self, hparams: MoEHParams, precision: str) -> None:
         super().__init__(precision, name="encoder")
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         with keras.name_scope("encoder"):
-            self.forward = LSTM(hparams, width, precision, name="layer_0_forward")
-            self.backward = LSTM(hparams, width, precision, name="layer_0_backward")
+            self.forward = LSTM(hparams, width, precision, "layer_0_forward", hparams.cell_size)
+            self.backward = LSTM(hparams, width, precision, "layer_0_backward", hparams.cell_size)
             self.experts = Experts(hparams, precision)
             names = [f"layer_{i}" for i in range(1, hparams.encoder_layers)]
-            self.layers = [LSTM(hparams, width, precision, name) for name in names]
+            self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
 
     def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the encoder output [B, S, D] for embeddings x [B, S, D].
@@ -74,14 +88,14 @@ class Decoder(Layer):
     As in GNMT, the query of attention is the output of the bottom layer at the position before.
     """
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
+    def __init__(self, hparams: MoEHParams, precision: str) -> None:
         super().__init__(precision, name="decoder")
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         with keras.name_scope("decoder"):
-            self.bottom = AttentiveLSTM(hparams, width, width, precision, name="layer_0")
+            self.bottom = AttentiveLSTM(hparams, width, width, precision, "layer_0", hparams.cell_size)
             self.experts = Experts(hparams, precision)
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
-            self.layers = [LSTM(hparams, width, precision, name) for name in names]
+            self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
 
     def call(
         self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
@@ -126,4 +140,4 @@ class Decoder(Layer):
 class MoE(BalancedModel, RecurrentModel):
     """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts."""
 
-    model_name, encoder_class, decoder_class = "moe", Encoder, Decoder
+    model_name, hparams_class, encoder_class, decoder_class = "moe", MoEHParams, Encoder, Decoder

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.rivals.balanced_model import BalancedModel
-from t2t_repro.rivals.experts import Experts
+from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
+
+
+@dataclass(frozen=True)
+class TransformerMoeHParams(ExpertsHParams):
+    """The model's hparams. `filter_size` is also the inner width of each expert."""
+
+    model: str = "transformer_moe"
 
 
 class TransformerMoe(BalancedModel, Transformer):
     """A `Transformer` in which `Experts` replace the feed-forward network of the middle layer of each stack."""
 
-    def feed_forward_classes(self, layers: int) -> list[Callable[[HParams, str], Any]]:
+    hparams_class = TransformerMoeHParams
+
+    def feed_forward_classes(self, layers: int) -> list[Callable[..., Any]]:
         """Returns a stack's classes of feed-forward sub-layers. Of two middle layers, the upper has experts."""
         classes = super().feed_forward_classes(layers)
         classes[layers // 2] = Experts

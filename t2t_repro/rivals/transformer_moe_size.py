@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from t2t_repro.hparam import HParams
+from typing import Any
+
 from t2t_repro.models import transformer_size
 from t2t_repro.models.size_formulas import Shape
 from t2t_repro.rivals import experts_size
@@ -11,7 +12,7 @@ STACKS = 2
 """Number of layers with experts: one in the encoder, one in the decoder."""
 
 
-def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+def parameters(hparams: Any, vocab_size: int, source_vocab_size: int = 0) -> int:
     """Returns the number of trainable parameters; see `Formulas`."""
     width, inner = hparams.hidden_size, hparams.filter_size
     feed_forward = 2 * width * inner + inner + width
@@ -19,14 +20,14 @@ def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) ->
     return plain + STACKS * (experts_size.parameters(hparams) - feed_forward)
 
 
-def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+def multiplications(hparams: Any, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of multiplications of a forward pass in training; see `Formulas`."""
     feed_forward = 2 * hparams.hidden_size * hparams.filter_size
     plain = transformer_size.multiplications(hparams, vocab_size, source_length, target_length)
     return plain + (source_length + target_length) * (experts_size.multiplications(hparams) - feed_forward)
 
 
-def activations(hparams: HParams, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
+def activations(hparams: Any, vocab_size: int, shape: Shape, precision: str = "float32") -> int:
     """Returns the number of bytes that a micro-batch's forward pass keeps for the backward pass; see `Formulas`."""
     examples, *lengths = shape
     plain = transformer_size.activations(hparams, vocab_size, shape, precision)

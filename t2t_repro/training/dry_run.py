@@ -19,7 +19,6 @@ from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams
-from t2t_repro.model_hparams import MODEL_HPARAMS
 from t2t_repro.models import size
 from t2t_repro.models.model import check_vocabularies, make_model, parameter_count
 from t2t_repro.models.size_formulas import Shape
@@ -74,7 +73,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     devices.hide_gpus()  # a dry run must not allocate their memory
     max_tokens = config.max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, random_seed, max_tokens, replicas * workers())
-    if hparams.model in MODEL_HPARAMS:
+    if hparams.model in size.BUILT_IN:
         parameters = size.parameters(hparams, vocab_size, source_size)
     else:
         model = make_model(hparams, vocab_size, data.problem.target_space_id, config.model_precision, source_size)

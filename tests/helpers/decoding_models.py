@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
 
@@ -18,25 +19,24 @@ INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
 SEED = np.array([1, 2], np.uint32)
 FAMILIES = {
-    "transformer": HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2),
-    "transformer_moe": HParams(
-        model="transformer_moe", num_hidden_layers=3, hidden_size=16, filter_size=24, num_heads=2, moe_num_experts=4
-    ),
-    "gnmt": HParams(model="gnmt", num_hidden_layers=3, hidden_size=8),
-    "convs2s": HParams(
-        model="convs2s", num_hidden_layers=3, num_decoder_layers=2, hidden_size=16, convolutions="8x3*2+12x2",
-        max_length=20,
-    ),
-    "bytenet": HParams(
-        model="bytenet", num_hidden_layers=3, num_decoder_layers=2, hidden_size=6, norm_epsilon=1e-3
-    ),
-    "moe": HParams(
-        model="moe", num_hidden_layers=2, hidden_size=8, cell_size=12, filter_size=10, moe_num_experts=4, moe_k=2
-    ),
-    "deep_att": HParams(
-        model="deep_att", num_encoder_layers=3, num_decoder_layers=2, hidden_size=8, embedding_size=6,
-        shared_embedding_and_softmax_weights=False,
-    ),
+    name: registry.hparams_class(name)(**sizes)
+    for name, sizes in {
+        "transformer": {"num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2},
+        "transformer_moe": {
+            "num_hidden_layers": 3, "hidden_size": 16, "filter_size": 24, "num_heads": 2, "moe_num_experts": 4
+        },
+        "gnmt": {"num_hidden_layers": 3, "hidden_size": 8},
+        "convs2s": {
+            "num_hidden_layers": 3, "num_decoder_layers": 2, "hidden_size": 16, "convolutions": "8x3*2+12x2",
+            "max_length": 20,
+        },
+        "bytenet": {"num_hidden_layers": 3, "num_decoder_layers": 2, "hidden_size": 6, "norm_epsilon": 1e-3},
+        "moe": {"num_hidden_layers": 2, "hidden_size": 8, "cell_size": 12, "filter_size": 10, "moe_num_experts": 4},
+        "deep_att": {
+            "num_encoder_layers": 3, "num_decoder_layers": 2, "hidden_size": 8, "embedding_size": 6,
+            "shared_embedding_and_softmax_weights": False,
+        },
+    }.items()
 }  # fmt: skip
 """hparams of a small model of each built-in family."""
 

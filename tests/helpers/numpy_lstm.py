@@ -36,16 +36,16 @@ class NumpyLayers:
         i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
         c = f * c + i * np.tanh(g)
         y = o * np.tanh(c)
-        return (y @ self.weights[f"{name}/projection"] if self.hparams.cell_size else y), c
+        return (y @ self.weights[f"{name}/projection"] if f"{name}/projection" in self.weights else y), c
 
-    def start(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the output [D] and the cell [C] before the first position."""
-        width = self.hparams.hidden_size
-        return np.zeros(width), np.zeros(self.hparams.cell_size or width)
+    def start(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the output [D] and the cell [C] of the LSTM `name` before the first position."""
+        width, sums = self.weights[f"{name}/recurrent_kernel"].shape
+        return np.zeros(width), np.zeros(sums // 4)
 
     def lstm(self, name: str, inputs: np.ndarray, is_reversed: bool = False) -> np.ndarray:
         """Returns the outputs [T, D] of the LSTM `name` for inputs [T, I]."""
-        y, c = self.start()
+        y, c = self.start(name)
         outputs = []
         for sums in self.sums(name, inputs)[:: -1 if is_reversed else 1]:
             y, c = self.step(name, sums, y, c)
@@ -57,7 +57,7 @@ class NumpyLayers:
         query_kernel, key_kernel, vector = (
             self.weights[f"{name}/attention/{part}"] for part in ("query_kernel", "key_kernel", "vector")
         )
-        y, c = self.start()
+        y, c = self.start(name)
         outputs, contexts, all_weights = [], [], []
         for x in inputs:
             odds = np.exp(np.tanh(y @ query_kernel + memory @ key_kernel) @ vector)

@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from programs import write_pairs
 from t2t_repro import registry
-from t2t_repro.convolution_layers import convolution_layers
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import load_problem
 from t2t_repro.data.job import Options
@@ -29,7 +28,6 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
-from t2t_repro.model_hparams import uses
 from t2t_repro.models import size
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import adam
@@ -62,21 +60,20 @@ WIDTHS = ("hidden_size", "filter_size", "cell_size", "attention_key_channels", "
 
 def cut(hparams: HParams) -> HParams:
     """Returns smaller hparams; see the top of this file. ConvS2S keeps a layer of each of two groups."""
-    widths = {name: getattr(hparams, name) for name in WIDTHS if uses(hparams, name)}
-    groups = [f"{layer.width // 8}x{layer.kernel}" for layer in dict.fromkeys(convolution_layers(hparams))][:2]
-    is_listed = bool(hparams.convolutions)
-    return replace(
-        hparams,
-        num_hidden_layers=len(groups) if is_listed else min(2, hparams.num_hidden_layers),
-        convolutions="+".join(groups) if is_listed else "",
-        moe_num_experts=min(8, hparams.moe_num_experts),
-        **{name: width // 8 if width >= 256 else width for name, width in widths.items()},
-    )
+    values = {name: value for name, value in vars(hparams).items() if name not in hparams.unused}
+    changes = {name: value // 8 for name, value in values.items() if name in WIDTHS and value >= 256}
+    changes["num_hidden_layers"] = min(2, hparams.num_hidden_layers)
+    if values.get("convolutions"):
+        groups = dict.fromkeys(hparams.layers)  # type: ignore[attr-defined]
+        changes["convolutions"] = "+".join([f"{layer.width // 8}x{layer.kernel}" for layer in groups][:2])
+    if "moe_num_experts" in values:
+        changes["moe_num_experts"] = min(8, values["moe_num_experts"])
+    return replace(hparams, **changes)
 
 
 def structure(hparams: HParams) -> tuple:
     """Returns the kinds of layers of a model: strings, booleans, and for each number whether it is not 0."""
-    values = {**vars(hparams), "convolutions": bool(hparams.convolutions)}
+    values = {**vars(hparams), "convolutions": bool(getattr(hparams, "convolutions", ""))}
     numbers_of_training = re.compile(".*dropout|label_smoothing|learning_rate_.*|optimizer_.*|train_steps")
     values = {name: value for name, value in values.items() if not numbers_of_training.fullmatch(name)}
     return tuple(value if isinstance(value, bool | str) else bool(value) for value in values.values())

@@ -98,8 +98,8 @@ def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed
 
 @pytest.mark.parametrize("name", ["bytenet", "convs2s", "gnmt", "deep_att", "transformer_moe", "moe"])
 def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
-    experts = 4 if "moe" in name else 0
-    hparams = replace(HPARAMS, model=name, num_heads=8, filter_size=2048, moe_num_experts=experts)
+    changes = {"moe_num_experts": 4} if "moe" in name else {}
+    hparams = registry.override_hparams(HPARAMS, "", model=name, num_heads=8, filter_size=2048, **changes)
     model = registry.model(name)(hparams, 50)
     graph = graph_of(lambda inputs, targets, seed: model(inputs, targets, seed), IDS64, IDS64, SEED)
     assert gpu_graphs.without_kernel(graph) == set()

@@ -14,7 +14,7 @@ ENGINE = "t2t_repro"
 LEVELS = (
     ("errors",),
     ("files", "console"),
-    ("devices", "hparam", "hparam_checks", "model_hparams", "convolution_layers"),
+    ("devices", "hparam"),
     ("corpora", "parsing"),
     ("metrics",),
     ("problem",),
@@ -33,13 +33,7 @@ LEVELS = (
 """The folders and loose modules, from the bottom to the top: tools, core, annexes (from rivals on), programs. A folder
 imports only folders of lower levels."""
 RANKS = {folder: rank for rank, folders in enumerate(LEVELS) for folder in folders}
-UNFINISHED: set[tuple[str, str]] = {
-    ("convolution_layers", "hparam_checks"),
-    ("hparam", "convolution_layers"),
-    ("hparam", "hparam_checks"),
-    ("hparam", "model_hparams"),
-    ("model_hparams", "convolution_layers"),
-}
+UNFINISHED: set[tuple[str, str]] = set()
 """Imports that still break the rule."""
 APPLICATIONS = ("problems", "hparams", "bin")
 """Top-level folders, installed inside t2t_repro."""

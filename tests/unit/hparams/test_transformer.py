@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.hparam import HParams
-from t2t_repro.hparam_checks import check_schedule
+from t2t_repro.hparam import HParams, check_schedule
 
 
 def changes(name: str, other: str) -> dict[str, Any]:

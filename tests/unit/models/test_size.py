@@ -96,7 +96,9 @@ def flops_of_graph(hparams: HParams, vocab_size: int, source_length: int, target
     return total
 
 
-CONVS2S = HParams(model="convs2s", num_hidden_layers=3, hidden_size=16, convolutions="8x3*2+12x2", max_length=9)
+CONVS2S = registry.hparams_class("convs2s")(
+    num_hidden_layers=3, hidden_size=16, convolutions="8x3*2+12x2", max_length=9
+)
 VARIANTS_OF_CONVS2S: dict[str, dict[str, Any]] = {
     "ConvS2S": {},
     "ConvS2S with a smaller encoder": {"num_encoder_layers": 2},
@@ -104,7 +106,7 @@ VARIANTS_OF_CONVS2S: dict[str, dict[str, Any]] = {
     "ConvS2S with three matrices": {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10},
     "ConvS2S with two matrices": {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
 }
-BYTENET = HParams(model="bytenet", num_hidden_layers=7, num_decoder_layers=2, hidden_size=6)
+BYTENET = registry.hparams_class("bytenet")(num_hidden_layers=7, num_decoder_layers=2, hidden_size=6)
 VARIANTS_OF_BYTENET: dict[str, dict[str, Any]] = {
     "ByteNet": {},
     "ByteNet with kernel width 2": {"kernel_height": 2},

@@ -14,8 +14,8 @@ from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.masks import ILLEGAL
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.attentive_lstm import AdditiveAttention, AttentiveLSTM
+from t2t_repro.rivals.lstm import LSTM
 
 BATCH, LENGTH, SOURCE, WIDTH_IN, WIDTH, MEMORY_WIDTH, CELLS = 3, 4, 5, 3, 8, 6, 12
 RANDOM = np.random.default_rng(0)
@@ -28,15 +28,10 @@ UPSTREAM = RANDOM.normal(size=(BATCH, LENGTH, WIDTH + MEMORY_WIDTH)).astype("flo
 both_kinds = pytest.mark.parametrize("cells", [0, CELLS], ids=["plain", "projected"])
 
 
-def hparams(cells: int) -> HParams:
-    """Returns hparams of a layer of width WIDTH."""
-    return HParams(model="moe", moe_num_experts=4, hidden_size=WIDTH, cell_size=cells)
-
-
 def layer(precision: str = "float32", cells: int = 0) -> AttentiveLSTM:
     """Returns a layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
-    result = AttentiveLSTM(hparams(cells), WIDTH_IN, MEMORY_WIDTH, precision, name="lstm")
+    result = AttentiveLSTM(HParams(hidden_size=WIDTH), WIDTH_IN, MEMORY_WIDTH, precision, "lstm", cells)
     result.attention.vector.assign(3 * result.attention.vector)  # so that attention weights differ more
     return result
 
@@ -49,7 +44,8 @@ def at_once(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
 
 def by_plain_layers(ours: AttentiveLSTM, x: Any, values: Any) -> tuple[Any, Any]:
     """Returns the same, computed position by position with an ordinary LSTM that reads [x, context]."""
-    lstm = LSTM(hparams(0 if ours.projection is None else CELLS), WIDTH_IN + MEMORY_WIDTH, "float32", "plain")
+    cells = 0 if ours.projection is None else CELLS
+    lstm = LSTM(HParams(hidden_size=WIDTH), WIDTH_IN + MEMORY_WIDTH, "float32", "plain", cells)
     lstm.input_kernel = ops.concatenate([ours.input_kernel, ours.context_kernel], axis=0)
     lstm.recurrent_kernel, lstm.projection, lstm.bias = ours.recurrent_kernel, ours.projection, ours.bias
     memory, state, outputs, weights = ours.attention.memory(values, BIAS), ours.start(BATCH), [], []
@@ -97,23 +93,6 @@ def test_the_gradient_equals_automatic_differentiation(in_graph: bool, cells: in
         np.testing.assert_allclose(gradient, other, atol=1e-5)
 
 
-@both_kinds
-def test_a_step_computes_one_position_of_each_hypothesis(cells: int) -> None:
-    ours, hypotheses = layer(cells=cells), 2
-    memory = ours.attention.memory(VALUES, BIAS)
-    expected, expected_weights = at_once(ours, np.repeat(X, hypotheses, axis=0)[:BATCH], VALUES)
-    state = ours.start(BATCH * hypotheses)
-    for t in range(LENGTH):
-        # The first hypothesis of each sentence has the expected input, the second another one.
-        x = np.stack([np.repeat(X, hypotheses, axis=0)[:BATCH, t], X[:, t] + 1], axis=1)
-        state, contexts, weights = ours.attend_and_step(x, state, memory)
-        outputs = ops.reshape(state.output, (BATCH, hypotheses, WIDTH))[:, 0]
-        np.testing.assert_allclose(outputs, expected[:, t, :WIDTH], atol=1e-6)
-        np.testing.assert_allclose(contexts[:, 0], expected[:, t, WIDTH:], atol=1e-6)
-        np.testing.assert_allclose(weights[:, 0], expected_weights[:, t], atol=1e-6)
-    assert isinstance(state, State)
-
-
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 @both_kinds
 def test_results_and_gradients_in_16_bits_are_close(precision: str, cells: int) -> None:
@@ -127,3 +106,8 @@ def test_results_and_gradients_in_16_bits_are_close(precision: str, cells: int) 
 
     for gradient, expected in zip(of(coarse), of(exact), strict=True):
         assert np.abs(gradient - expected).max() < 0.05 * max(1, np.abs(expected).max())
+
+
+def test_the_initial_vector_of_attention_has_the_variance_of_a_kernel() -> None:
+    vector = np.asarray(AdditiveAttention(1000, 2, 0.25, "float32").vector)
+    assert np.var(vector) == pytest.approx(0.25 * 2 / 1001, rel=0.15)

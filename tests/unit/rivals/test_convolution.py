@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
 
-SHAPES = [(1, 1), (2, 1), (3, 1), (3, 2), (2, 4), (5, 3), (3, 16)]
+SHAPES = [(1, 1), (2, 1), (3, 2), (2, 4), (5, 3), (3, 16)]
 """Kernel widths and dilations."""
 
 

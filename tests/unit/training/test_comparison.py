@@ -11,6 +11,7 @@ import pytest
 
 from models import weights_of, write_checkpoint
 from shards import write_shard
+from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.decoding.translator import Translator
@@ -63,7 +64,7 @@ def test_a_checkpoint_is_shown_with_its_loss_and_score() -> None:
     assert str(measured("M/model.ckpt-9", 2.0, 3.0)) == "M/model.ckpt-9: dev loss 2.0000, BLEU 3.00 of 100 lines"
 
 
-CONVS2S = HParams(model="convs2s", num_hidden_layers=2, hidden_size=16, convolutions="16x3*2", max_length=50)
+CONVS2S = registry.hparams_class("convs2s")(num_hidden_layers=2, hidden_size=16, convolutions="16x3*2", max_length=50)
 
 
 @pytest.mark.parametrize("hparams", [None, CONVS2S], ids=["Transformer", "ConvS2S"])

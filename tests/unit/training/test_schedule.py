@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import SCHEDULE_FACTORS, HParams
-from t2t_repro.hparam_checks import check_schedule
+from t2t_repro.hparam import SCHEDULE_FACTORS, HParams, check_schedule
 from t2t_repro.training.schedule import Schedule
 
 

@@ -1,11 +1,10 @@
-"""hparams sets of models with mixtures of experts."""
+"""The hparams sets of the Transformer with mixtures of experts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
+from t2t_repro.hparams.transformer import transformer_tiny
 
 
 @registry.register_hparams
@@ -16,7 +15,7 @@ def transformer_moe() -> HParams:
     layer_types, such as "a/a/a-moe/a/a", put experts into the middle layer. The other values are those of
     transformer_base, so that only the experts differ.
     """
-    return replace(registry.hparams("transformer_base"), model="transformer_moe", moe_num_experts=16)
+    return registry.hparams_class("transformer_moe")(moe_num_experts=16)
 
 
 @registry.register_hparams
@@ -25,4 +24,6 @@ def transformer_moe_tiny() -> HParams:
 
     The inner width is 256 instead of 512, so that the model has about as many parameters as transformer_tiny.
     """
-    return replace(registry.hparams("transformer_tiny"), model="transformer_moe", moe_num_experts=4, filter_size=256)
+    return registry.hparams_class("transformer_moe").of(
+        transformer_tiny(), model="transformer_moe", moe_num_experts=4, filter_size=256
+    )

@@ -1,0 +1,160 @@
+"""Tests that hold for every built-in model: what affects which logits, steps of a search, dropout, and 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoding_models import FAMILIES, INPUTS, SEED, TARGETS, VOCAB, check_coarse, check_steps, small_model
+from t2t_repro import registry
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams, override
+from t2t_repro.models.model import make_model
+
+UNTIED = {"shared_embedding_and_softmax_weights": False}
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+VARIANTS = {
+    **FAMILIES,
+    "gnmt, one layer": replace(FAMILIES["gnmt"], **ONE_LAYER),
+    "gnmt, three matrices": replace(FAMILIES["gnmt"], **UNTIED),
+    "moe, no projection": replace(FAMILIES["moe"], num_encoder_layers=3, num_decoder_layers=1, cell_size=0),
+    "deep_att, one matrix": replace(
+        FAMILIES["deep_att"], **ONE_LAYER, embedding_size=0, shared_embedding_and_softmax_weights=True
+    ),
+    "convs2s, wider decoder": replace(
+        FAMILIES["convs2s"], **UNTIED, output_embedding_size=10, num_decoder_layers=3
+    ),
+    "bytenet, three matrices": replace(FAMILIES["bytenet"], **UNTIED, num_encoder_layers=6),
+}  # fmt: skip
+families = pytest.mark.parametrize("name", FAMILIES)
+variants = pytest.mark.parametrize("name", VARIANTS)
+
+
+@cache
+def build(name: str) -> Any:
+    """Returns a small model with dropout in training."""
+    return small_model(replace(VARIANTS[name], layer_prepostprocess_dropout=0.3))
+
+
+@cache
+def logits_of(name: str, has_dropout: bool = False) -> np.ndarray:
+    """Returns the logits of a model for `INPUTS` and `TARGETS`."""
+    return np.asarray(build(name)(INPUTS, TARGETS, SEED if has_dropout else None))
+
+
+def test_each_built_in_model_is_tested_and_has_hparams_of_its_own() -> None:
+    built_in = {name for name, model in registry._models._objects.items() if model.__module__.startswith("t2t_repro.")}
+    assert FAMILIES.keys() == built_in
+    for name, hparams in FAMILIES.items():
+        assert type(hparams) is registry.hparams_class(name) and hparams.model == name
+
+
+@variants
+def test_a_position_sees_only_earlier_targets(name: str) -> None:
+    logits = logits_of(name)
+    assert logits.shape == (2, 4, VOCAB) and logits.dtype == np.float32
+    for t in (0, 2):
+        other = TARGETS.copy()
+        other[:, t:] = 17
+        changed = np.asarray(build(name)(INPUTS, other))
+        np.testing.assert_array_equal(changed[:, : t + 1], logits[:, : t + 1])
+        assert not np.allclose(changed[:, t + 1], logits[:, t + 1])
+
+
+@families
+@pytest.mark.parametrize("has_dropout", [False, True])
+def test_padding_and_other_examples_change_nothing(name: str, has_dropout: bool) -> None:
+    model, logits, one = build(name), logits_of(name, has_dropout), SEED[1:] if has_dropout else None
+    np.testing.assert_allclose(model(INPUTS[1:, :3], TARGETS[1:, :2], one), logits[1:, :2], atol=1e-5)
+    padded = model(np.pad(INPUTS[1:], ((0, 0), (0, 4))), np.pad(TARGETS[1:], ((0, 0), (0, 4))), one)
+    np.testing.assert_allclose(padded[:, :2], logits[1:, :2], atol=1e-5)
+    assert model(INPUTS[:0], TARGETS[:0]).shape == (0, 4, VOCAB)
+
+
+@families
+def test_the_seed_decides_dropout(name: str) -> None:
+    model, logits = build(name), logits_of(name, has_dropout=True)
+    np.testing.assert_array_equal(model(INPUTS, TARGETS, SEED), logits)
+    assert not np.allclose(model(INPUTS, TARGETS, SEED + 1), logits, atol=1e-3)
+    assert not np.allclose(logits_of(name), logits, atol=1e-3)
+
+
+@variants
+def test_steps_give_the_logits_of_all_positions(name: str) -> None:
+    # ByteNet decodes beyond the 6 positions of its encoder's output.
+    check_steps(build(name), hypotheses=2, length=8 if name.startswith("bytenet") else 3)
+
+
+@families
+def test_a_step_works_in_the_loop_of_a_search(name: str) -> None:
+    # In a loop, the lengths and widths of the cache are unknown.
+    model = build(name)
+    start = model.start(2)
+    unknown = [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tf.nest.flatten(start)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), unknown], autograph=False)
+    def step(ids: Any, cache: Any) -> Any:
+        logits, cache = model.decode_step(ids, 0, tf.nest.pack_sequence_as(start, cache), memory)
+        return [logits, *tf.nest.flatten(cache)]
+
+    memory, ids = model.encode(INPUTS), np.zeros((2, 1), np.int64)
+    expected, expected_cache = model.decode_step(ids, 0, start, memory)
+    results = step(ids, tf.nest.flatten(start))
+    for actual, value in zip(results, [expected, *tf.nest.flatten(expected_cache)], strict=True):
+        np.testing.assert_allclose(actual, value, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "precision"), [*((name, "bfloat16") for name in FAMILIES), ("moe", "mixed_float16")])
+def test_16_bits_are_close_to_float32(name: str, precision: str) -> None:
+    coarse = small_model(FAMILIES[name], precision)
+    check_coarse(small_model(FAMILIES[name]), coarse, tolerance=0.2)
+    # The states of LSTMs are float32 in every precision; other caches have the dtype of the products.
+    dtypes = {tensor.dtype for tensor in tf.nest.flatten(coarse.start(2))}
+    assert dtypes == {tf.float32 if name in ("gnmt", "moe", "deep_att") else tf.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("gnmt", "num_heads=4", "num_heads=4 has no effect in the model gnmt"),
+        ("bytenet", "pos=emb", "pos=emb has no effect"),
+        ("bytenet", "kernel_height=1001", "kernel_height=1001"),
+        ("deep_att", "filter_size=10", "filter_size=10 has no effect"),
+        ("deep_att", "shared_embedding_and_softmax_weights=true", "embedding_size=6 differs from hidden_size=8"),
+        ("deep_att", "embedding_size=-1", "embedding_size=-1"),
+        ("moe", "cell_size=-1", "cell_size=-1"),
+        ("moe", "moe_k=4", "less than moe_num_experts=4"),
+        ("transformer_moe", "moe_k=0", "moe_k=0"),
+        ("transformer_moe", "moe_num_experts=0", "moe_num_experts=0"),
+        ("transformer_moe", "moe_loss_coef=-1", "moe_loss_coef=-1.0"),
+        ("convs2s", "norm_before=true", "norm_before=True has no effect"),
+        ("convs2s", "output_embedding_size=8", "output_embedding_size=8 differs from hidden_size=16"),
+        ("convs2s", "kernel_height=5", "kernel_height=5 has no effect with convolutions=8x3*2+12x2"),
+        ("convs2s", "num_encoder_layers=5", "describes 3 layers, but the larger stack has 5"),
+        *(("convs2s", f"convolutions={text}", "must be WIDTHxKERNEL or WIDTHxKERNEL*LAYERS")
+          for text in ("8x3*2+", "8*3", "8x3*0", "0x3*3", "-8x3*3", "8x3*1001", "1048577x3*3", "8x1001*3")),
+    ],
+)  # fmt: skip
+def test_hparams_that_contradict_the_model_are_refused(name: str, changes: str, words: str) -> None:
+    with pytest.raises(UserError, match=words.replace("*", r"\*").replace("+", r"\+")):
+        override(FAMILIES[name], changes)
+
+
+def test_another_model_gets_the_hparams_that_it_has() -> None:
+    gnmt = FAMILIES["gnmt"]
+    deep_att = registry.for_model(replace(gnmt, model="deep_att"))
+    assert deep_att.embedding_size == 0 and deep_att.hidden_size == gnmt.hidden_size  # type: ignore[attr-defined]
+    moe = registry.override_hparams(gnmt, "moe_num_experts=8,hidden_size=4", model="moe")
+    assert (moe.model, moe.moe_num_experts, moe.hidden_size) == ("moe", 8, 4)  # type: ignore[attr-defined]
+    assert registry.override_hparams(gnmt, "model=moe,moe_num_experts=8,hidden_size=4") == moe
+    with pytest.raises(UserError, match="moe_num_experts=8 has no effect in the model gnmt"):
+        registry.override_hparams(moe, "", model="gnmt")
+    with pytest.raises(UserError, match="filter_size=24 has no effect in the model gnmt"):
+        registry.override_hparams(FAMILIES["transformer"], "", model="gnmt")
+    model = make_model(HParams(model="bytenet", num_hidden_layers=1, hidden_size=8), VOCAB)
+    assert model.hparams.kernel_height == 3  # type: ignore[attr-defined]
