@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
@@ -20,7 +21,7 @@ from absl import app, flags
 from commands import run, run_trainer
 from results import Results
 from t2t_repro.parsing.evalb import score_files, summarise
-from t2t_repro.parsing.trees import read_trees, right_branching, under_top
+from t2t_repro.parsing.trees import PUNCTUATION, Tree, read_trees, under_top
 from t2t_repro.training.metrics_log import read_metrics
 
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
@@ -34,6 +35,21 @@ SMALL_PARSER = (
 )
 SEARCHES = {"free": "", "well_formed": "well_formed=true"}
 """Value of --decode_hparams for each search, by the search's name in the table."""
+
+
+def right_branching(words: Sequence[Tree]) -> Tree:
+    """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks loudly .))).
+
+    No inner constituent starts with punctuation. EVALB ignores punctuation, so such a constituent would have the same
+    span as the next one inside it.
+    """
+    starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
+    children: tuple[Tree, ...] = ()
+    for position in reversed(range(starts[0] + 1, len(words))):
+        children = (words[position], *children)
+        if position in starts[:-1]:
+            children = (Tree("VP", children),)
+    return Tree("S", (*words[: starts[0] + 1], *children))
 
 
 def train(data: str, model: str) -> None:

@@ -28,14 +28,8 @@ IMPORTED = "t2t_text"
 
 def define_model_flags(values: flags.FlagValues) -> None:
     """Defines --problem, --data_dir, --model, --hparams_set and --hparams."""
-    for name, meaning in (
-        ("problem", "name of the model's problem"),
-        ("data_dir", "folder with the model's vocabulary"),
-        ("model", "name of the model"),
-        ("hparams_set", "hparams set of the training"),
-        ("hparams", "changes to the hparams set"),
-    ):
-        text = f"{meaning}; not needed, but must agree with the model folder"
+    for name in ("problem", "data_dir", "model", "hparams_set", "hparams"):
+        text = "as in t2t-trainer; not needed, but must agree with the model folder"
         flags.DEFINE_string(name, "", text, flag_values=values)
 
 
@@ -85,11 +79,9 @@ def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) 
 def _check_data_dir(data_dir: str, folder: ModelFolder) -> None:
     """Raises UserError unless the data directory has files with the vocabularies of the model folder."""
     paths = [path for path in sorted(Path(data_dir).glob("vocab.*")) if path.is_file()]
-    for contents in (folder.vocabulary.model, folder.vocabulary.sources.model):
-        if contents == BYTES_MODEL:
-            continue  # tensor2tensor writes no file for this vocabulary
-        if any(path.stat().st_size == len(contents) and read_bytes(path, MAX_BYTES) == contents for path in paths):
-            continue
+    contents = {read_bytes(path, MAX_BYTES) for path in paths}
+    # tensor2tensor writes no file for a vocabulary of bytes.
+    if {folder.vocabulary.model, folder.vocabulary.sources.model} - {BYTES_MODEL} - contents:
         vocabularies = ", ".join(path.name for path in paths) or "no vocabulary"
         raise _contradiction(
             f"--data_dir={data_dir} holds {vocabularies}", folder, f"another vocabulary, {folder.origin.vocabulary}"

@@ -17,7 +17,7 @@ multi-bleu.perl. It is printed only if --target_language or --language_pair name
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from absl import flags
 
@@ -27,41 +27,25 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import score_lines
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    translation: str = ""
+    """Translated lines: a file, plain or .gz, or - for standard input."""
+    reference: str = ""
+    """File of reference lines, plain or .gz."""
+    test_set: str = ""
+    """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; needs
+    --language_pair; "list" prints the names of the test sets of --language_pair."""
+    language_pair: str = ""
+    """Language pair of the test set, e.g. en-fr."""
+
+
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "translation", "", "translated lines: a file, plain or .gz, or - for standard input", flag_values=FLAGS
-)
-flags.DEFINE_string("reference", "", "file of reference lines, plain or .gz", flag_values=FLAGS)
-flags.DEFINE_string(
-    "test_set",
-    "",
-    "published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; "
-    'needs --language_pair; "list" prints the names of the test sets of --language_pair',
-    flag_values=FLAGS,
-)
-flags.DEFINE_string("language_pair", "", "language pair of the test set, e.g. en-fr", flag_values=FLAGS)
+program.define_fields(FLAGS, Flags)
 program.define_target_language(FLAGS, "that of --language_pair; if both are missing, this BLEU is not printed")
-flags.register_multi_flags_validator(
-    ["reference", "test_set"],
-    lambda values: not (values["reference"] and values["test_set"]),
-    "give one of them",
-    flag_values=FLAGS,
-)
-flags.register_multi_flags_validator(
-    ["language_pair", "test_set"],
-    lambda values: bool(values["test_set"]) == bool(values["language_pair"]),
-    "--language_pair and --test_set belong together; give both or neither",
-    flag_values=FLAGS,
-)
-flags.register_multi_flags_validator(
-    ["target_language", "language_pair"],
-    lambda values: (
-        not (values["language_pair"] and values["target_language"])
-        or _target(values["language_pair"]) == values["target_language"]
-    ),
-    "--target_language must be the target of --language_pair; omit it",
-    flag_values=FLAGS,
-)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -70,25 +54,22 @@ def main(values: flags.FlagValues) -> None:
     Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the two line counts differ, the
     language is unknown, or the test set is unknown or cannot be downloaded.
     """
-    language_pair = values.language_pair
-    if values.test_set == "list":
-        for name in ("translation", "target_language"):
-            if values[name].value:
-                raise UserError(f"--{name} has no effect with --test_set=list; omit one of them")
+    language_pair, test_set = values.language_pair, values.test_set
+    if bool(test_set) == bool(values.reference) or bool(test_set) != bool(language_pair):
+        raise UserError("give either --reference, or --test_set with --language_pair")
+    if test_set == "list":
         from t2t_repro.metrics import test_sets
 
-        names = test_sets.names(language_pair)
-        if not names:
-            raise UserError(f"--language_pair={language_pair}: no test set has it; write it like en-de")
-        print("\n".join(names))
+        print("\n".join(test_sets.names(language_pair)))
         return
     program.require(values, "translation")
-    if not values.test_set:
-        program.require(values, "reference")
+    language = language_pair.rpartition("-")[2]  # "fr" for "en-fr"
+    if language and values.target_language not in ("", language):
+        raise UserError(f"--target_language must be the target of --language_pair={language_pair}; omit it")
     translation = program.readable_path(values.translation)
     translations = _lines(translation)
-    source = f"test set {values.test_set} ({language_pair})" if values.test_set else values.reference
-    references = _published(values.test_set, language_pair, source) if values.test_set else _lines(source)
+    source = f"test set {test_set} ({language_pair})" if test_set else values.reference
+    references = _published(test_set, language_pair, source) if test_set else _lines(source)
     if len(translations) != len(references):
         raise UserError(
             f"{translation} has {len(translations):,} lines, {source} has {len(references):,}; "
@@ -96,21 +77,16 @@ def main(values: flags.FlagValues) -> None:
         )
     from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
 
-    language = values.target_language or _target(language_pair)
+    language = values.target_language or language
     # An unknown --target_language is an error, but a published test set may be in any language.
     has_rules = values.target_language or language in bleu.moses_languages()
     scores = bleu.scores(translations, references, language if has_rules else "")
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
-    test_set = f"|test:{values.test_set}|lang:{language_pair}|" if values.test_set else "|"
-    scores = [replace(score, signature=score.signature.replace("|", test_set, 1)) for score in scores]
+    part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
+    scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
     print("\n".join(score_lines(scores)))
     if reason := bleu.reason_without_paper_bleu(scores, language):
         say(reason)
-
-
-def _target(language_pair: str) -> str:
-    """Returns the target language of a language pair: "fr" for "en-fr"."""
-    return language_pair.rpartition("-")[2]
 
 
 def _lines(path: str) -> list[str]:

@@ -12,6 +12,7 @@ Like EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sent
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from absl import flags
 
@@ -21,20 +22,25 @@ from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Summary
 from t2t_repro.parsing.evalb_parameters import COLLINS, read_parameters
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of this program, except --max_error, which has no default."""
+
+    gold: str = ""
+    """File of gold trees, one per line, plain or .gz."""
+    test: str = ""
+    """Trees to score, one per line: a file, plain or .gz, or - for standard input."""
+    params: str = ""
+    """EVALB parameter file; default: COLLINS.prm's values."""
+    summary_only: bool = False
+    """Print the summaries, but no row per sentence."""
+
+
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("gold", "", "file of gold trees, one per line, plain or .gz", flag_values=FLAGS)
-flags.DEFINE_string(
-    "test", "", "trees to score, one per line: a file, plain or .gz, or - for standard input", flag_values=FLAGS
-)
-flags.DEFINE_string("params", "", "EVALB parameter file; default: COLLINS.prm's values", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "max_error",
-    None,
-    "replaces MAX_ERROR of the parameters; as in EVALB, one error more is allowed",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-flags.DEFINE_bool("summary_only", False, "print the summaries, but no row per sentence", flag_values=FLAGS)
+program.define_fields(FLAGS, Flags)
+max_error_help = "replaces MAX_ERROR of the parameters; as in EVALB, one error more is allowed"
+flags.DEFINE_integer("max_error", None, max_error_help, lower_bound=0, flag_values=FLAGS)
 
 LINE = "=" * 76
 HEADER = f"""\

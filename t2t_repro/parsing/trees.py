@@ -6,7 +6,7 @@ Only ASCII white space separates words. A no-break space stays inside its word, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -165,23 +165,3 @@ def _base_label(label: str) -> str:
 def under_top(tree: Tree) -> Tree:
     """Returns the tree with TOP around it, as in EVALB's files, unless the tree's label is TOP already."""
     return tree if tree.label == TOP else Tree(TOP, (tree,))
-
-
-def right_branching(words: Sequence[Tree], root: str = "S", inner: str = "VP") -> Tree:
-    """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks loudly .))).
-
-    No inner constituent starts with punctuation. EVALB ignores punctuation, so such a constituent would have the same
-    span as the next one inside it.
-
-    Args:
-        words: the tagged words of a sentence, at least one.
-        root: label of the whole tree.
-        inner: label of every constituent inside it.
-    """
-    starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
-    children: tuple[Tree, ...] = ()
-    for position in reversed(range(starts[0] + 1, len(words))):
-        children = (words[position], *children)
-        if position in starts[:-1]:
-            children = (Tree(inner, children),)
-    return Tree(root, (*words[: starts[0] + 1], *children))

@@ -32,6 +32,8 @@ def test_flags_that_agree_pass(folder: ModelFolder, tiny_vocabulary: Vocabulary,
     tiny_vocabulary.save(data / "vocab.numbers_ende.290.model")
     check(folder)
     check(folder, "--problem=numbers_ende", "--model=transformer", f"--data_dir={data}", "--hparams=num_heads=2,")
+    folder.vocabulary = ByteVocabulary()  # has no file in tensor2tensor's folder
+    check(folder, f"--data_dir={tmp_path}")
 
 
 def test_an_imported_model_may_have_a_problem_and_a_set_that_are_not_registered(
@@ -46,11 +48,6 @@ def test_an_imported_model_may_have_a_problem_and_a_set_that_are_not_registered(
         check(folder, "--problem=wmt_ende")
 
 
-def test_a_vocabulary_of_bytes_has_no_file_in_tensor2tensors_folder(folder: ModelFolder, tmp_path: Path) -> None:
-    folder.vocabulary = ByteVocabulary()
-    check(folder, f"--data_dir={tmp_path}")
-
-
 @pytest.mark.parametrize("is_pre_norm", [False, True])
 def test_a_set_of_tensor2tensor_agrees_with_a_model_of_tensor2tensor(folder: ModelFolder, is_pre_norm: bool) -> None:
     """tensor2tensor's transformer_base is transformer_base_v3 here."""
@@ -58,36 +55,27 @@ def test_a_set_of_tensor2tensor_agrees_with_a_model_of_tensor2tensor(folder: Mod
         HParams(), norm_before=is_pre_norm, use_target_space_embedding=is_pre_norm, num_hidden_layers=3
     )
     check(folder, "--hparams_set=transformer_base", "--hparams=num_hidden_layers=3")
+    if not is_pre_norm:
+        with pytest.raises(UserError, match=r"transformer_base_v3 has norm_before=True, but .* has norm_before=False"):
+            check(folder, "--hparams_set=transformer_base_v3", "--hparams=num_hidden_layers=3")
 
 
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
         ("--problem=wmt_ende", ("--problem=wmt_ende, but ", "model has the problem numbers_ende; omit the flag")),
-        ("--problem=numbers_ende_rev", ("the problem numbers_ende;",)),
         ("--model=lstm", ("--model=lstm, but ", "the model transformer;")),
         ("--hparams=num_heads=4", ("--hparams=num_heads=4, but ", " has num_heads=2;")),
-        ("--hparams=label_smoothing=0.2", ("--hparams=label_smoothing=0.2, but ", " has label_smoothing=0.1;")),
-        ("--hparams=optimizer=adam", ("the optimizer is always Adam",)),
         ("--hparams_set=transformer_big", ("transformer_big has num_hidden_layers=6, but", "num_hidden_layers=1")),
         ("--hparams_set=my_set", ("--hparams_set=my_set is not registered here; omit the flag",)),
         ("--data_dir=/no/such/folder", ("/no/such/folder holds no vocabulary", "vocab.numbers_ende.512.model")),
+        ("--data_dir=FOLDER", ("FOLDER holds vocab.x.model, but ", "another vocabulary, vocab.numbers_ende.512.model")),
     ],
 )
-def test_a_contradiction_names_both_values(folder: ModelFolder, flag: str, words: tuple[str, ...]) -> None:
-    with pytest.raises(UserError) as error:
-        check(folder, flag)
-    assert all(word in str(error.value) for word in words), error.value
-    assert "\n" not in str(error.value)
-
-
-def test_a_set_here_does_not_agree_with_a_model_of_other_norms(folder: ModelFolder) -> None:
-    folder.hparams = HParams()
-    with pytest.raises(UserError, match=r"transformer_base_v3 has norm_before=True, but .* has norm_before=False"):
-        check(folder, "--hparams_set=transformer_base_v3")
-
-
-def test_another_vocabulary_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
+def test_a_contradiction_names_both_values(
+    folder: ModelFolder, tmp_path: Path, flag: str, words: tuple[str, ...]
+) -> None:
     (tmp_path / "vocab.x.model").write_bytes(folder.vocabulary.model[:-1] + b"x")
-    with pytest.raises(UserError, match=r"holds vocab.x.model, but .* has another vocabulary"):
-        check(folder, f"--data_dir={tmp_path}")
+    with pytest.raises(UserError) as error:
+        check(folder, flag.replace("FOLDER", str(tmp_path)))
+    assert all(word.replace("FOLDER", str(tmp_path)) in str(error.value) for word in words), error.value

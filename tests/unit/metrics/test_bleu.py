@@ -52,23 +52,6 @@ def by_label(translations: list[str], references: list[str], language: str = "de
     return {score.label: score for score in bleu.scores(translations, references, language)}
 
 
-def test_scores_have_their_order_and_labels() -> None:
-    scores = bleu.scores(TRANSLATIONS, REFERENCES, "de")
-    assert scores == [
-        *bleu.scores(TRANSLATIONS, REFERENCES),
-        bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de"),
-        bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de", replaces_punctuation=True),
-    ]
-    assert [score.label for score in scores] == [
-        "BLEU",
-        "BLEU, lower-cased",
-        "chrF",
-        "chrF, lower-cased",
-        PAPER_BLEU,
-        PAPER_BLEU_ASCII,
-    ]
-
-
 def test_without_a_language_no_score_depends_on_one() -> None:
     scores = bleu.scores(TRANSLATIONS, REFERENCES)
     assert [score.label for score in scores] == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased"]
@@ -78,13 +61,6 @@ def test_without_a_language_no_score_depends_on_one() -> None:
     assert bleu.reason_without_paper_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
-@pytest.mark.parametrize("language", ["ja", "ko"])
-def test_a_language_that_needs_mecab_is_refused(language: str) -> None:
-    cure = rf"score with sacreBLEU's own program \(pip install \"sacrebleu\[{language}\]\"\), or omit the language$"
-    with pytest.raises(UserError, match=rf"^language {language!r} needs MeCab's tokens; {cure}"):
-        bleu.scores(TRANSLATIONS, REFERENCES, language)
-
-
 def test_chinese_has_the_tokens_that_sacrebleu_prescribes() -> None:
     translations, references = ["一只狗在草地上跑。"], ["一只狗在草地上跑步。"]
     by_label = {score.label: score for score in bleu.scores(translations, references, "zh")}
@@ -92,34 +68,6 @@ def test_chinese_has_the_tokens_that_sacrebleu_prescribes() -> None:
         expected = sacrebleu.corpus_bleu(translations, [references], tokenize="zh", lowercase=lowercase).score
         assert by_label[label].score == pytest.approx(expected) and expected > 50
         assert "|tok:zh|" in by_label[label].signature
-
-
-def test_bleu_equals_a_count_by_hand() -> None:
-    # The translation has 7 words, 6 bigrams, 5 trigrams and 4 4-grams, of which 6, 4, 2 and 1 match the reference.
-    # The second "the" does not match, because the reference has only one "the".
-    score = by_label(["the cat sat on the mat today"], ["the cat sat on a mat today"])
-    expected = 100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25
-    assert score["BLEU"].score == pytest.approx(expected)
-    assert score[PAPER_BLEU].score == pytest.approx(expected)
-
-
-def test_a_short_translation_has_a_brevity_penalty() -> None:
-    score = by_label(["the cat sat on"], ["the cat sat on a mat"])
-    assert score["BLEU"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
-    assert score[PAPER_BLEU].score == pytest.approx(100 * math.exp(1 - 6 / 4))
-
-
-def test_without_a_common_4_gram_only_the_papers_bleu_is_0() -> None:
-    score = by_label(["a b c x d e"], ["a b c y d e"])
-    assert score[PAPER_BLEU].score == pytest.approx(0)
-    # None of the three 4-grams matches. sacreBLEU's smoothing counts 0 matches as 0.5, so the precision is 0.5 / 3.
-    assert score["BLEU"].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 1 / 6) ** 0.25)
-
-
-def test_chrf_equals_a_count_by_hand() -> None:
-    # 2 of 3 characters, 1 of 2 pairs of characters and 0 of 1 triples match. Precision equals recall, so chrF is the
-    # mean of the three fractions.
-    assert by_label(["abc"], ["abd"])["chrF"].score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
 
 
 def test_scores_equal_sacrebleus() -> None:
@@ -132,6 +80,8 @@ def test_scores_equal_sacrebleus() -> None:
         sacrebleu.CHRF(lowercase=True).corpus_score(TRANSLATIONS, [REFERENCES]).score,
     ]
     assert len(set(scores)) == 4
+    assert list(score) == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased", PAPER_BLEU, PAPER_BLEU_ASCII]
+    assert score[PAPER_BLEU] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")
 
 
 def test_signatures_state_metric_tokeniser_and_version() -> None:
@@ -147,43 +97,6 @@ def test_signatures_state_metric_tokeniser_and_version() -> None:
     score = by_label(TRANSLATIONS, REFERENCES, "de")
     tokens = [score[label].signature.split("|")[3].partition("-escaped")[2] for label in (PAPER_BLEU, PAPER_BLEU_ASCII)]
     assert tokens == ["+compounds-split", "+ascii-punctuation+compounds-split"]
-
-
-@pytest.mark.parametrize(
-    "line", ["Ein Satz mit „Zeichen“, usw.", "ein\u0085Satz\u2028mit\u2029fremden\u00a0Zeichen\x0b", "Haus"]
-)
-def test_equal_texts_score_100(line: str) -> None:
-    lines = [line, "", "Noch ein Satz zum Zählen."]
-    for score in bleu.scores(lines, lines, "de"):
-        assert score.score == pytest.approx(100), score.label
-
-
-def test_empty_translations_score_0() -> None:
-    for score in bleu.scores(["", ""], REFERENCES[:2], "de"):
-        assert score.score == 0, score.label
-
-
-def test_only_lower_cased_scores_ignore_case() -> None:
-    score = by_label([line.upper() for line in REFERENCES], REFERENCES)
-    assert score["BLEU, lower-cased"].score == pytest.approx(100)
-    assert score["chrF, lower-cased"].score == pytest.approx(100)
-    assert max(score[label].score for label in ("BLEU", "chrF", PAPER_BLEU)) < 50
-
-
-def test_the_papers_bleu_equals_its_definition_over_split_tokens() -> None:
-    translations = [
-        "Der Hund lief über eine Brücke .",
-        "Die Garten ##AT##-##AT## Tür war zu , sagte sie .",
-        "heute regnet es nicht in Bonn !",
-    ]
-    references = [
-        "Der Hund lief über die Brücke .",
-        "Die Haus ##AT##-##AT## Tür war zu , sagte er .",
-        "Heute regnet es nicht in Bonn !",
-    ]
-    expected = brute_force(translations, references)
-    assert 50 < expected < 90
-    assert bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de").score == pytest.approx(expected)
 
 
 def test_the_papers_bleu_equals_its_definition_on_news() -> None:
@@ -216,29 +129,11 @@ def test_the_papers_bleu_equals_its_definition_on_news() -> None:
         ),
         ("Am 3. Mai kam Dr. Maier-Schulz an...", "Am 3. Mai kam Dr. Maier-Schulz an ..."),
         ("[a|b] <c>", "&#91; a &#124; b &#93; &lt; c &gt;"),
-        ("", ""),
     ],
 )
 def test_german_lines_have_the_tokens_of_moses(line: str, tokens: str) -> None:
     """German lines are split into the same tokens as by Moses's tokenizer.perl (1.1) -l de."""
     assert bleu.moses_tokens([line], "de") == [tokens]
-
-
-def test_tokens_depend_on_the_language() -> None:
-    line = "I don't, d'un."
-    assert [bleu.moses_tokens([line], language)[0] for language in ("de", "en", "fr")] == [
-        "I don &apos; t , d &apos; un .",
-        "I don &apos;t , d &apos;un .",
-        "I don&apos; t , d&apos; un .",
-    ]
-
-
-@pytest.mark.parametrize("language", ["german", "DE", "xx"])
-def test_a_language_without_rules_is_reported(language: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^no Moses rules for language '{language}', .* or give one of .*\bde, .*\bfr\b"
-    ):
-        bleu.scores(TRANSLATIONS, REFERENCES, language)
 
 
 @pytest.mark.parametrize(
@@ -269,18 +164,6 @@ def test_only_german_compounds_are_split(language: str, has_compounds: bool) -> 
         assert ("compounds-split" in score.signature) == has_compounds
 
 
-@pytest.mark.parametrize(
-    ("line", "replaced"),
-    [
-        ("Er sagte: „Gut.“ – ‚Na ja‘, so ‘war’s’ …", "Er sagte: \"Gut.\" – 'Na ja', so 'war's' ..."),  # noqa: RUF001
-        ("« Bien »，１２％", '" Bien ",12%'),  # noqa: RUF001
-        ('plain "text" isn\'t changed - at all', 'plain "text" isn\'t changed - at all'),
-    ],
-)
-def test_unicode_punctuation_becomes_ascii_punctuation(line: str, replaced: str) -> None:
-    assert bleu.ascii_punctuation(line) == replaced
-
-
 def test_only_as_released_counts_the_style_of_quotation_marks() -> None:
     references = ["Sie sagte: „Der Hund lief über die Brücke.“", "Das „Haus“ ist alt und groß."]
     translations = [line.replace("„", '"').replace("“", '"') for line in references]
@@ -296,6 +179,20 @@ def test_each_translation_needs_one_reference(translations: list[str], reference
         bleu.scores(translations, references)
 
 
-def test_the_warning_about_tokenised_text_comes_once(caplog: pytest.LogCaptureFixture) -> None:
-    bleu.scores(["das ist gut ."] * 100, ["das ist gut ."] * 100, "de")
-    assert caplog.text.count("100 lines that end in a tokenized period") == 1
+def test_the_papers_bleu_has_a_brevity_penalty_and_no_smoothing() -> None:
+    score = by_label(["the cat sat on"], ["the cat sat on a mat"])
+    assert score["BLEU"].score == pytest.approx(100 * math.exp(1 - 6 / 4))
+    assert score[PAPER_BLEU].score == pytest.approx(100 * math.exp(1 - 6 / 4))
+    assert by_label(["a b c x d e"], ["a b c y d e"])[PAPER_BLEU].score == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("language", "message"),
+    [
+        ("german", r"^no Moses rules for language 'german', .* or give one of .*\bde, .*\bfr\b"),
+        ("ko", r"^language 'ko' needs MeCab's tokens; score with sacreBLEU's own program .*\[ko\].*omit the language$"),
+    ],
+)
+def test_a_language_without_rules_is_refused(language: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        bleu.scores(TRANSLATIONS, REFERENCES, language)

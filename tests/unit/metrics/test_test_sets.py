@@ -72,22 +72,10 @@ def test_an_archive_in_the_folder_is_read_and_stored_by_sacrebleu(home: Path, ar
     assert (home / "wmt14_full.en-de.src").is_file()
 
 
-def test_a_missing_archive_is_downloaded(
-    home: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DATASETS[NAME], "data", [archive.as_uri()])
-    assert test_sets.read(NAME, "en-de", tmp_path / "elsewhere") == ROWS
-
-
-def test_a_damaged_archive_is_reported_and_can_be_replaced(home: Path, archive: Path) -> None:
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[:-5])
+def test_a_damaged_archive_is_reported(home: Path, archive: Path) -> None:
+    archive.write_bytes(archive.read_bytes()[:-5])
     message = failure(archive.parent)
-    for contents in (whole, whole[:-5]):
-        assert hashlib.md5(contents).hexdigest() in message
     assert message.startswith(f"{archive}: ") and "get it again" in message
-    archive.write_bytes(whole)
-    assert test_sets.read(NAME, "en-de", archive.parent) == ROWS
 
 
 def test_an_unavailable_set_is_reported_with_its_url_and_folders(home: Path, tmp_path: Path) -> None:
@@ -95,13 +83,8 @@ def test_an_unavailable_set_is_reported_with_its_url_and_folders(home: Path, tmp
         test_sets.read(NAME, "en-de", tmp_path)
     for word in (f"put them into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
         assert word in str(error.value)
-
-
-def test_an_interrupted_download_of_sacrebleu_is_reported(home: Path, archive: Path) -> None:
-    (home / "raw").mkdir(parents=True)
-    (home / "raw" / "wmt14_full.test-full.tgz").write_bytes(archive.read_bytes()[:50])
-    message = failure(archive.parent)
-    assert "sacreBLEU cannot write test set wmt14/full there" in message and "remove that folder" in message
+    assert failure(tmp_path, "wmt14/ful") == "unknown test set 'wmt14/ful'; did you mean 'wmt14/full'?"
+    assert failure(tmp_path, NAME, "de-fr").startswith("test set wmt14/full has no language pair 'de-fr'; there are: ")
 
 
 @pytest.mark.parametrize(("source", "reference", "counts"), [("a\nb\n", "a\n", (2, 1)), ("", "", (0, 0))])
@@ -113,14 +96,3 @@ def test_an_incomplete_set_is_reported(
     assert f"wmt14_full.en-de.src has {counts[0]} lines, " in message
     assert f"wmt14_full.en-de.ref has {counts[1]} lines: " in message
     assert f"remove {home}" in message
-
-
-def test_unknown_names_are_reported(tmp_path: Path) -> None:
-    assert failure(tmp_path, "wmt14/ful") == "unknown test set 'wmt14/ful'; did you mean 'wmt14/full'?"
-    message = failure(tmp_path, NAME, "de-fr")
-    assert message.startswith("test set wmt14/full has no language pair 'de-fr'; there are: cs-en, de-en, ")
-
-
-def test_sets_are_listed_by_language_pair() -> None:
-    assert {"wmt14", "wmt14/full", "wmt13"} <= set(test_sets.names("en-de"))
-    assert "wmt13" in test_sets.names("en-fr") and "wmt16" not in test_sets.names("en-fr")

@@ -38,12 +38,9 @@ def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("DELETE_LABLE TOP", "unknown EVALB parameter 'DELETE_LABLE'; did you mean 'DELETE_LABEL'?"),
-        ("delete_label TOP", "unknown EVALB parameter 'delete_label'; "),
-        ("DELETE_LABEL", "DELETE_LABEL takes one value, not 0"),
         ("DELETE_LABEL TOP S1", "DELETE_LABEL takes one value, not 2"),
         ("EQ_LABEL ADVP", "EQ_LABEL takes two values, not 1"),
         ("MAX_ERROR many", "MAX_ERROR takes a whole number of at most 9 digits, not 'many'"),
-        ("CUTOFF_LEN -1", "CUTOFF_LEN takes a whole number of at most 9 digits, not '-1'"),
         ("DEBUG 1", "DEBUG 1: this program lists no brackets; write DEBUG 0"),
     ],
 )
