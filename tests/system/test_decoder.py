@@ -14,7 +14,7 @@ import pytest
 
 from models import Copier
 from processes import start_program
-from programs import TrainedModel, command, refused, run, succeed, write_pairs
+from programs import TrainedModel, command, refused, run, succeed
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding import Translator
@@ -35,16 +35,6 @@ def joined(texts: list[str]) -> str:
 @pytest.fixture(scope="module")
 def translator(trained: TrainedModel) -> Translator:
     return Translator.from_dir(str(trained.folder), extra_length=5)
-
-
-def test_a_command_line_of_tensor2tensor_runs(trained: TrainedModel, tmp_path: Path) -> None:
-    source, output = tmp_path / "x.en", tmp_path / "x.de"
-    source.write_text("seven.\n")
-    command_line = [*trained.flags, f"--decode_from_file={source}", f"--decode_to_file={output}"]
-    command_line.remove("--local_eval_frequency=20")
-    succeed("decoder", *command_line, "--model=transformer", "--decode_hparams=beam_size=4,alpha=0.6")
-    assert len(lines(output)) == 1
-    refused(run("decoder", *command_line, "--model=lstm"), "--model=lstm", "the model transformer; omit the flag")
 
 
 def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
@@ -122,18 +112,6 @@ def test_an_ensemble_answers_at_a_prompt_with_editing_and_history(
     for translation in translator.translate(["thirty one", "thirty two"]):
         assert translation.text in answers
     assert (tmp_path / ".t2t_decoder_history").read_text().split("\n")[:2] == ["thirty one", "thirty two"]
-
-
-def test_an_ensemble_of_different_vocabularies_is_refused(trained: TrainedModel, tmp_path: Path) -> None:
-    shutil.copytree(trained.folder, tmp_path / "m")
-    pairs = write_pairs(tmp_path, "pairs", range(50))
-    succeed(
-        "datagen", "--problem=text_files", f"--train={pairs}", f"--dev={pairs}", "--vocab_size=300",
-        f"--data_dir={tmp_path}",
-    )  # fmt: skip
-    shutil.copy(next(tmp_path.glob("vocab.*")), next((tmp_path / "m").glob("vocab.*")))
-    result = run("decoder", f"--output_dir={trained.folder},{tmp_path / 'm'}")
-    refused(result, str(tmp_path / "m"), "vocabulary")
 
 
 def test_piped_lines_are_answered_one_by_one(trained: TrainedModel) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from folders import contents
-from programs import LOOKUP, TrainedModel, error, refused, run, succeed
+from programs import LOOKUP, TrainedModel, error, succeed
 from t2t_repro.checkpoints.reader import checkpoints_in
 from t2t_repro.files.textfile import read_lines
 
@@ -56,22 +54,3 @@ def test_names_that_a_program_cannot_use_are_refused_at_the_start(model: Trained
     message = error("datagen", "--problem=text_files", f"--train={texts}", f"--dev={texts}", f"--data_dir={output}")
     assert "without commas in their names" in message
     assert "File name too long" in error("trainer", *model.flags, f"--output_dir={'x' * 256}")
-
-
-def test_a_training_that_has_taken_more_steps_is_left_alone(model: TrainedModel) -> None:
-    before = contents(model.folder)
-    result = succeed("trainer", *model.flags, "--train_steps=59")
-    assert "has taken 60 steps already, more than --train_steps=59" in result.stderr
-    assert "give --train_steps above 60" in result.stderr and "learning rate" not in result.stderr
-    assert contents(model.folder) == before
-    refused(run("trainer", *model.flags, "--train_steps=59", "--random_seed=7"), "--random_seed=1, not 7")
-
-
-def test_a_folder_with_files_of_another_program_is_not_used(model: TrainedModel, tmp_path: Path) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "hparams.json").write_text(json.dumps({"lr": 0.1}))
-    before = contents(folder)
-    result = run("trainer", *model.flags, f"--output_dir={folder}")
-    refused(result, f"{folder}/hparams.json: would be overwritten")
-    assert contents(folder) == before

@@ -63,7 +63,7 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
     assert with_set.replace("|test:wmt14/full|lang:en-de", "") == with_file
     signature = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
     assert all(signature.partition("|version")[0] in line for line in with_set.splitlines())
-    piped = [f"--translation=-", *flags[1:]]
+    piped = ["--translation=-", *flags[1:]]
     assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == with_set
 
 

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from numpy_math import log_softmax
-from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.search import Sources, generate_outputs
-from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
@@ -68,18 +66,6 @@ def test_steps_give_the_same_as_the_whole_output(members: list[Transformer], ids
         last_ids = targets[:, t : t + 1]
 
 
-def test_scores_of_pairs_are_means_over_the_members(members: list[Transformer], tiny_vocabulary: Vocabulary) -> None:
-    sources, targets = ["the dog", "", "a cat sat on the dog"], ["a cat sat", "on", ""]
-    ensemble_scores, *member_scores = (
-        Translator(model, tiny_vocabulary, DecodeHParams()).score(sources, targets)
-        for model in (Ensemble(members[1:]), *members[1:])
-    )
-    for pair, *member_pairs in zip(ensemble_scores, *member_scores, strict=True):
-        expected = np.mean([member_pair.token_scores for member_pair in member_pairs], axis=0)
-        assert pair.token_scores == pytest.approx(expected.tolist(), rel=1e-4)
-        assert pair.log_prob == pytest.approx(np.mean([member_pair.log_prob for member_pair in member_pairs]), rel=1e-4)
-
-
 @pytest.mark.parametrize("options", [{"coverage_penalty": 0.3}, {"sampling_method": "random"}], ids=str)
 def test_an_ensemble_of_equal_models_decodes_like_one(
     members: list[Transformer], ids: Ids, options: dict[str, Any]
@@ -92,19 +78,6 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
     )
     np.testing.assert_array_equal(twins.ids, single.ids)
     np.testing.assert_allclose(twins.scores, single.scores, rtol=1e-4)
-
-
-def test_the_score_of_an_output_is_the_mean_over_the_members(members: list[Transformer], ids: Ids) -> None:
-    sources = ids[0]
-    best = generate_outputs(
-        Ensemble(members[1:]), DecodeHParams(beam_size=2, alpha=0.5, extra_length=1), Sources(inputs=sources)
-    )
-    outputs = best.ids.numpy()[:, 0]
-    member_log_probs = [log_softmax(model(sources, outputs)) for model in members[1:]]
-    for row, output in enumerate(outputs.tolist()):
-        length = output.index(EOS_ID) + 1 if EOS_ID in output else sum(token != 0 for token in output)
-        totals = [log_probs[row, range(length), output[:length]].sum() for log_probs in member_log_probs]
-        assert best.scores.numpy()[row, 0] == pytest.approx(np.mean(totals) / ((5 + length) / 6) ** 0.5, rel=1e-4)
 
 
 def test_an_ensemble_has_the_variables_of_all_members(members: list[Transformer]) -> None:

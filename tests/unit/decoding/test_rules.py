@@ -32,11 +32,6 @@ def test_a_prefix_allows_only_its_own_token(t: int) -> None:
             np.testing.assert_array_equal(result[row, :, token], expected)
 
 
-def test_an_empty_prefix_changes_nothing() -> None:
-    result = with_prefix(logits(1), logits(), np.zeros((R, 1), np.int64), tf.constant(0))
-    np.testing.assert_array_equal(result, logits())
-
-
 def completes_a_repetition(ids: list[int], token: int, size: int) -> bool:
     ngrams = {tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)}
     return len(ids) >= size - 1 and (*ids[len(ids) - size + 1 :], token) in ngrams
@@ -72,13 +67,6 @@ def test_each_token_that_completes_a_repetition_has_one_penalty() -> None:
                     expected = before[row, hypothesis, token] - (np.float32(penalty) if is_repetition else 0)
                     assert after[row, hypothesis, token] == expected, (ids[row, hypothesis], token, size)
     assert repetitions > 500
-
-
-def test_repetitions_of_one_example() -> None:
-    ids = np.array([[[2, 3, 2, 3, 2]]], np.int64)
-    for size, expected in ((1, [2, 3]), (2, [3]), (3, [3]), (4, [3]), (5, [])):
-        result = without_repeats(np.zeros((1, 1, V), np.float32), ids, size, 1.5).numpy()[0, 0]
-        assert result.tolist() == [-1.5 if token in expected else 0 for token in range(V)]
 
 
 def test_coverage_follows_its_formula_and_ignores_padding() -> None:

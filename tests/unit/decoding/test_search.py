@@ -113,24 +113,6 @@ def test_scores_follow_the_formula(
         assert order == sorted(order, reverse=True)
 
 
-def test_an_empty_prefix_changes_nothing(two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray) -> None:
-    decode_hparams = DecodeHParams(beam_size=3, extra_length=2, n=3)
-    with_prefixes = generate(two_layers, decode_hparams, inputs, prefixes)
-    without = generate(two_layers, decode_hparams, inputs)
-    assert [ids for ids, _ in with_prefixes[1]] == [ids for ids, _ in without[1]]
-    assert [score for _, score in with_prefixes[1]] == pytest.approx([score for _, score in without[1]], rel=1e-4)
-    assert with_prefixes[0] != without[0]
-
-
-def test_half_of_the_best_output_as_prefix_gives_the_whole(two_layers: Transformer, inputs: np.ndarray) -> None:
-    decode_hparams = DecodeHParams(beam_size=1, extra_length=2)
-    best = [hypotheses[0] for hypotheses in generate(two_layers, decode_hparams, inputs)]
-    halves = padded([ids[: len(ids) // 2] for ids, _ in best])
-    again = [hypotheses[0] for hypotheses in generate(two_layers, decode_hparams, inputs, halves)]
-    for (ids, _), (forced_ids, _) in zip(best, again, strict=True):
-        assert forced_ids[: len(ids)] == ids
-
-
 class RepeatingModel(ModelWithoutCache):
     """A model whose next token depends only on the last token. Its outputs are long and have many repetitions."""
 

@@ -182,19 +182,14 @@ def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], wor
         runs = ("".join(run) for is_opening, run in itertools.groupby(
             hypothesis.text.split(), lambda symbol: symbol[0] == "(") if is_opening)  # fmt: skip
         assert max(run.count("(") for run in runs) <= MAX_OPENINGS
+    if "beam_size" in options:
+        _, expected = hypotheses[0]
+        assert translator.search_tree(LINES[0])[0].hypotheses[0].ids == expected.ids
     alone = [h for translation in translator.translate(LINES, batch_size=1) for h in translation.hypotheses]
     assert [h.ids for h in alone] == [h.ids for _, h in hypotheses]
     assert [h.score for h in alone] == pytest.approx([h.score for _, h in hypotheses], rel=1e-6)
     truncated = translator.translate(LINES, max_input_size=3, long_lines="truncate")
     assert not problem.finish(LINES, [translation.text for translation in truncated])[1]
-
-
-def test_free_outputs_of_the_same_model_need_repairs(words: Vocabulary) -> None:
-    problem: Any = registry.problem("wsj_parsing", {})
-    model: Any = RandomModel(words.size, 2)
-    translator = Translator(model, words, DecodeHParams(), 0, problem.tree_symbols)
-    _, repairs = problem.finish(LINES, [translation.text for translation in translator.translate(LINES)])
-    assert repairs.trees == len(LINES)
 
 
 def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> None:
@@ -224,20 +219,26 @@ def test_the_served_graph_gives_the_translators_trees(words: Vocabulary) -> None
     assert no_words[0, 0] == EOS_ID and not no_words[0, 1:].any()
 
 
-def test_a_search_that_cannot_obey_the_rules_is_refused(words: Vocabulary, tiny_vocabulary: Vocabulary) -> None:
-    problem: Any = registry.problem("wsj_parsing", {})
-    reversed_problem: Any = registry.problem("wsj_parsing_rev", {})
-    params = DecodeHParams(well_formed=True)
+@pytest.mark.parametrize(
+    ("symbols", "kind", "message"),
+    [
+        (None, "words", r"^well_formed=true is only for parsers.*omit it$"),
+        (TOY, "tiny", r"^well_formed=true needs a vocabulary with a piece for each bracket"),
+        (TreeSymbols(("S",), ("N", "''")), "words", r"^well_formed=true needs a vocabulary with a piece for each"),
+        (TOY, "bytes", r"^well_formed=true needs a SentencePiece vocabulary, not one of character"),
+        (
+            TreeSymbols(("S",), ("N", "$,", "$.")),
+            "words",
+            r"symbols that it ignores \(, : `` '' \.\)",
+        ),
+    ],
+)
+def test_a_search_that_cannot_obey_the_rules_is_refused(
+    words: Vocabulary, tiny_vocabulary: Vocabulary, symbols: TreeSymbols | None, kind: str, message: str
+) -> None:
+    vocabulary = {"words": words, "tiny": tiny_vocabulary, "bytes": ByteVocabulary()}[kind]
     parser: Any = RandomModel(words.size, 2)
-    with pytest.raises(UserError, match=r"^well_formed=true is only for parsers.*omit it$"):
-        Translator(parser, words, params, 0, reversed_problem.tree_symbols).translate(["dog"])
-    with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
-        Translator(parser, tiny_vocabulary, params, 0, problem.tree_symbols).translate(["dog"])
-    with pytest.raises(UserError, match=r"^well_formed=true needs a vocabulary with a piece for each bracket"):
-        Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "''"))).translate(["dog"])
-    with pytest.raises(UserError, match="well_formed=true needs a SentencePiece vocabulary, not one of character"):
-        Translator(parser, ByteVocabulary(), params, 0, problem.tree_symbols).translate(["dog"])
-    with pytest.raises(UserError, match=r"symbols that it ignores \(, : `` '' \.\); omit it, or train .*=word$"):
-        Translator(parser, words, params, 0, TreeSymbols(("S",), ("N", "$,", "$."))).translate(["dog"])
+    with pytest.raises(UserError, match=message):
+        Translator(parser, vocabulary, DecodeHParams(well_formed=True), 0, symbols).translate(["dog"])
     with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
-        Translator(parser, words, params, 0, problem.tree_symbols).translate(["dog"], ["(S"])
+        Translator(parser, words, DecodeHParams(well_formed=True), 0, TOY_WORDS).translate(["dog"], ["(S"])
