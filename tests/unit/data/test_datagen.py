@@ -111,26 +111,20 @@ def test_the_train_split_is_cleaned_and_empty_sides_are_dropped_from_both(tmp_pa
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [0, 3])
 def test_processes_and_portions_do_not_change_the_bytes(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate_data(Toy(200), tmp_path / "one", "", Options(1))
+    children: set[Any] = set()
+    watch = lambda *place: children.update(multiprocessing.active_children())  # noqa: E731
+    generate_data(Toy(200, watch=watch), tmp_path / "one", "")
+    assert not children  # one process encodes few pairs
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
-    generate_data(Toy(200), tmp_path / "some", "", Options(processes))
-    assert contents(tmp_path / "one") == contents(tmp_path / "some")
-
-
-@pytest.mark.parametrize(("limit", "starts_processes"), [(60, True), (61, False)])
-def test_few_pairs_are_encoded_in_one_process(
-    tmp_path: Path, limit: int, starts_processes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    children: list[Any] = []
-    monkeypatch.setattr(datagen, "FEW_PAIRS", limit)
-    monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
+    monkeypatch.setattr(datagen, "FEW_PAIRS", 210)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    generate_data(Toy(50, 10, lambda *place: children.extend(multiprocessing.active_children())), tmp_path, "")
-    assert bool(children) == starts_processes
+    generate_data(Toy(200, watch=watch), tmp_path / "some", "", Options(processes))
+    assert len(children) == (processes or 2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "some")
 
 
 def test_a_killed_process_ends_the_run_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from shards import write_shard
 from t2t_repro.data import batching
 from t2t_repro.data import records as records_module
-from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
+from t2t_repro.data.pipeline import MicroBatch, Pipeline, batches_once, distinct_sources
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
@@ -58,24 +58,15 @@ def unpadded(micro_batches: Iterable[MicroBatch]) -> list[tuple[list[int], list[
     return batch_pairs
 
 
-def same(ours: list[Batch], theirs: list[Batch]) -> None:
-    assert [(batch.step, batch.source_tokens, batch.target_tokens) for batch in ours] == [
-        (batch.step, batch.source_tokens, batch.target_tokens) for batch in theirs
-    ]
-    for one, other in zip(ours, theirs, strict=True):
-        for sides in zip(one.micro_batches, other.micro_batches, strict=True):
-            for ids, other_ids in zip(*sides, strict=True):
-                np.testing.assert_array_equal(ids, other_ids)
-
-
 def test_batches_are_the_same_from_any_start(records: Records) -> None:
     once = pipeline(records)
     stop = 3 * once.steps_per_epoch
     unbroken = list(once.batches(0, stop))
     assert [batch.step for batch in unbroken] == list(range(stop))
     for start in range(stop):
-        same(list(pipeline(records).batches(start, stop)), unbroken[start:])
-    same(list(once.batches(1, 3)), unbroken[1:3])
+        assert str(list(pipeline(records).batches(start, stop))) == str(unbroken[start:])
+    assert str(list(once.batches(1, 3))) == str(unbroken[1:3])
+    assert list(pipeline(records).batches(5, 5)) == []
 
 
 def test_an_epoch_holds_every_pair_once(records: Records) -> None:

@@ -98,21 +98,17 @@ def test_the_papers_settings() -> None:
     assert french.name == "wmt_enfr_rev" and french.was_reversed
 
 
-def test_german_has_three_corpora(tmp_path: Path, put: Put) -> None:
-    for name, text in ((NEWS, b"three\n"), (COMMONCRAWL, b"two\n"), (EUROPARL, b"one\n\nlast")):
-        put_corpus(put, name, text, text.upper())
-    assert pairs("wmt_ende", tmp_path) == [
-        ("de one", "de ONE"), ("", ""), ("de last", "de LAST"), ("de two", "de TWO"), ("de three", "de THREE"),
-    ]  # fmt: skip
-
-
-def test_french_has_five_corpora(tmp_path: Path, put: Put) -> None:
+def test_each_language_has_its_corpora(tmp_path: Path, put: Put) -> None:
     for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA):
-        put_corpus(put, name, name.encode(), b"x")
-    assert pairs("wmt_enfr", tmp_path) == [
-        (f"fr {name}", "fr x") for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA)
-    ]  # fmt: skip
-    assert pairs("wmt_enfr_rev", tmp_path) == pairs("wmt_enfr", tmp_path)
+        put_corpus(put, name, f"{name}\n\nlast".encode(), b"x\n\ny")
+    for language, names in (("de", [EUROPARL, COMMONCRAWL, NEWS]), ("fr", [EUROPARL, COMMONCRAWL, UN, NEWS, GIGA])):
+        expected = [
+            pair
+            for name in names
+            for pair in ((f"{language} {name}", f"{language} x"), ("", ""), (f"{language} last", f"{language} y"))
+        ]
+        assert pairs(f"wmt_en{language}", tmp_path) == expected
+        assert pairs(f"wmt_en{language}_rev", tmp_path) == pairs(f"wmt_en{language}", tmp_path)
 
 
 def test_the_dev_split_is_newstest2013_and_needs_one_archive(tmp_path: Path, put: Put) -> None:

@@ -100,35 +100,23 @@ def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "message"),
     [
-        {"byte_fallback": False},
-        {"normalization_rule_name": "nmt_nfkc"},
-        {"remove_extra_whitespaces": True},
+        ({"byte_fallback": False}, "changes text that it encodes and decodes"),
+        ({"normalization_rule_name": "nmt_nfkc"}, "changes text that it encodes and decodes"),
+        ({"remove_extra_whitespaces": True}, "changes text that it encodes and decodes"),
+        ({"pad_id": 3}, "padding must be id 0 and the end id 1"),
     ],
 )
-def test_a_model_that_loses_text_is_refused(options: dict[str, object]) -> None:
+def test_a_model_that_loses_text_or_has_other_ids_is_refused(options: dict[str, object], message: str) -> None:
     model = io.BytesIO()
     defaults = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
-        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **(defaults | options),
+        **({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} | defaults | options),
     )  # fmt: skip
-    with pytest.raises(UserError, match=r"t5\.model: changes text that it encodes and decodes"):
+    with pytest.raises(UserError, match=rf"t5\.model: {message}"):
         SentencePieceVocabulary(model.getvalue(), "t5.model")
-
-
-def test_a_model_with_other_special_ids_is_refused() -> None:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXTS),
-        model_writer=model,
-        vocab_size=37,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
-    with pytest.raises(UserError, match="padding must be id 0 and the end id 1"):
-        SentencePieceVocabulary(model.getvalue())
 
 
 def test_a_sample_has_at_most_the_limit_and_at_least_a_third_of_it() -> None:

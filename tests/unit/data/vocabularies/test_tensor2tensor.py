@@ -172,12 +172,6 @@ def test_words_are_split_at_white_space_and_unknown_ones_replaced(tokens: TokenV
     assert tokens.decode([[2, 3, 4, 1, 2], [99, 5]]) == ["the dog <unk>", "Äpfel"]
 
 
-def test_an_unknown_word_is_an_error_if_there_is_no_token_for_it() -> None:
-    tokens = TokenVocabulary(b"<pad>\n<EOS>\nthe\n", "v.tokens")
-    with pytest.raises(UserError, match=r"^v\.tokens: has no word 'dog'; change the text"):
-        tokens.encode(["the", "the dog"])
-
-
 @few
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_bytes_are_those_of_utf8(text: str) -> None:
