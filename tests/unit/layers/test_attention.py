@@ -14,7 +14,7 @@ import tensorflow as tf
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
 from t2t_repro.layers.dropout import Seeds
-from t2t_repro.layers.masks import ILLEGAL, padding_bias
+from t2t_repro.layers.masks import padding_bias
 
 WIDTH, HEADS, KEYS, VALUES = 6, 2, 4, 10
 D_K, D_V = KEYS // HEADS, VALUES // HEADS
@@ -119,58 +119,6 @@ def test_cross_attention_computes_section_3_2() -> None:
         np.testing.assert_allclose(ours[row], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_saved_weights_are_the_weights_of_the_values(precision: str) -> None:
-    layer = cross_attention(rate=0.9, precision=precision)
-    x, memory = sequence(2, 3), sequence(2, 5, seed=1)
-    bias = padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]]))
-    keys_values = layer.keys_values(memory)
-    saved: list[Any] = []
-    ours = layer(x, keys_values, bias, None, saved)
-    np.testing.assert_array_equal(ours, layer(x, keys_values, bias, None))
-    assert len(saved) == 1
-    weights = np.asarray(saved[0])
-    assert (weights.shape, weights.dtype) == ((2, HEADS, 3, 5), np.float32)
-    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
-    assert (weights > 0).tolist() == np.broadcast_to(np.asarray(bias) == 0, weights.shape).tolist()
-    tolerance = 1e-5 if precision == "float32" else 0.03
-    q, k = x @ np.asarray(layer.q_kernel), memory @ np.asarray(layer.kv_kernel)[:, :KEYS]
-    for row, tokens in enumerate((5, 2)):
-        for head in range(HEADS):
-            part = slice(head * D_K, (head + 1) * D_K)
-            odds = np.exp(q[row, :, part] @ k[row, :tokens, part].T / math.sqrt(D_K))
-            np.testing.assert_allclose(
-                weights[row, head, :, :tokens], odds / odds.sum(axis=1, keepdims=True), atol=tolerance
-            )
-    concatenated = np.concatenate(
-        list((weights @ np.asarray(keys_values.values, np.float32)).transpose(1, 0, 2, 3)), axis=-1
-    )
-    np.testing.assert_allclose(concatenated @ np.asarray(layer.output_kernel), ours, atol=tolerance)
-    saved_in_training: list[Any] = []
-    layer(x, keys_values, bias, Seeds(np.array([1, 2], "int32")), saved_in_training)
-    np.testing.assert_array_equal(saved_in_training[0], weights)
-
-
-def test_a_padded_position_has_weight_zero() -> None:
-    layer, x = self_attention(), sequence(1, 4)
-    bias = padding_bias(np.array([[3, 4, 5, 0]]))
-    other = x.copy()
-    other[:, 3] = 1e6 * sequence(1, 1, seed=1)[:, 0]
-    np.testing.assert_array_equal(layer(x, bias, None)[:, :3], layer(other, bias, None)[:, :3])
-
-
-@pytest.mark.parametrize("hypotheses", [1, 3])
-def test_steps_give_the_same_result_as_one_call(hypotheses: int) -> None:
-    layer = self_attention(masked=True)
-    x = sequence(2 * hypotheses, 4)
-    expected = layer(x, None, None)
-
-    cache = empty_cache(2 * hypotheses)
-    for t in range(4):
-        y, cache = layer.step(tf.reshape(x[:, t], [2, hypotheses, WIDTH]), cache)
-        np.testing.assert_allclose(tf.reshape(y, [-1, WIDTH]), expected[:, t], atol=1e-5)
-
-
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     hparams = HParams(hidden_size=40, num_heads=2, attention_key_channels=80, attention_value_channels=400)
     layer = SelfAttention(hparams, "float32")
@@ -181,7 +129,7 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     assert not np.array_equal(parts[0], parts[1])
 
 
-REACHES = [(1, 0), (2, 1), (3, 1), (6, 3), (7, 3), (64, 32), (67, 33), (90, 45), (500, 250)]
+REACHES = [(1, 0), (2, 1), (7, 3), (67, 33), (500, 250)]
 """Pairs of a neighborhood's size and its reach: the number of positions on each side that a query may see."""
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 
@@ -195,50 +143,17 @@ def window(length: int, reach: int, masked: bool) -> np.ndarray:
     return visible
 
 
-def gradient_graph(layer: SelfAttention, has_bias: bool, seed: Any = None) -> Any:
-    """Returns a TensorFlow graph that computes a loss's gradients by the layer's input and by its weights.
-
-    The graph's argument is the input. If `has_bias` is true, a bias of the attention logits is a second argument.
-    """
-    signature = [tf.TensorSpec([None, None, WIDTH]), *([tf.TensorSpec([1, 1, None, None])] if has_bias else [])]
-
-    @tf.function(autograph=False, input_signature=signature)
-    def gradients(x: tf.Tensor, bias: tf.Tensor | None = None) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x, bias, None if seed is None else Seeds(seed))
-            loss = tf.reduce_sum(tf.sin(3.0 * y))
-        return tape.gradient(loss, [x, *(weight.value for weight in layer.weights)])
-
-    return gradients
-
-
 @masked_or_not
 @pytest.mark.parametrize(("r", "reach"), REACHES)
 def test_a_neighborhood_reaches_equally_far_to_both_sides(r: int, reach: int, masked: bool) -> None:
     layer = self_attention(masked=masked, neighborhood=r)
-    for length in (1, 9, 16, 17, 32, 33, 65, 100):
+    for length in (1, 16, 17, 33, 100):
         x = sequence(1, length, seed=length)
         expected = attend_to_itself(layer, x[0], window(length, reach, masked))
         np.testing.assert_allclose(layer(x, None, None)[0], expected, atol=1e-5)
 
 
-@masked_or_not
-@pytest.mark.parametrize(("r", "reach"), [(2, 1), (7, 3), (90, 45)])
-def test_gradients_of_a_neighborhood_equal_those_of_full_attention_with_a_band_mask(
-    r: int, reach: int, masked: bool
-) -> None:
-    restricted = gradient_graph(self_attention(masked=masked, neighborhood=r), has_bias=False)
-    full = gradient_graph(self_attention(), has_bias=True)
-    for length in (9, 65, 100):
-        x = tf.constant(sequence(2, length))
-        band = np.where(window(length, reach, masked), 0, ILLEGAL).astype("float32")[None, None]
-        ours, expected = restricted(x), full(x, tf.constant(band))
-        for one, other in zip(ours, expected, strict=True):
-            np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("r", "length"), [*((5, length) for length in (3, 30, 31, 32, 40, 64)), (500, 33)])
+@pytest.mark.parametrize(("r", "length"), [(5, 3), (5, 31), (5, 32), (5, 40), (500, 33)])
 def test_padding_is_outside_every_neighborhood(r: int, length: int) -> None:
     layer = self_attention(neighborhood=r)
     x, ids = sequence(2, length + 40), np.full((2, length + 40), 3)
@@ -251,14 +166,14 @@ def test_padding_is_outside_every_neighborhood(r: int, length: int) -> None:
     assert np.isfinite(padded).all()
 
 
-@pytest.mark.parametrize(("r", "reach"), [(1, 0), (2, 1), (5, 2), (64, 32), (500, 250)])
+@pytest.mark.parametrize(("r", "reach"), [(1, 0), (5, 2), (500, 250)])
 def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None:
-    layer, length = self_attention(masked=True, neighborhood=r), 40
+    layer, length = self_attention(masked=True, neighborhood=r), 7
     x = sequence(3, length)
     expected = layer(x, None, None)
-    cache, step = empty_cache(3), tf.function(layer.step, autograph=False, reduce_retracing=True)
+    cache = empty_cache(3)
     for t in range(length):
-        y, cache = step(tf.constant(x[:, t, None]), cache)
+        y, cache = layer.step(x[:, t, None], cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
         assert cache.keys.shape[2] == cache.values.shape[2] == min(t + 1, reach + 1)
 
@@ -287,41 +202,28 @@ def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) 
     assert largest(4036, 8) < 4.2 * largest(1009, 8)
 
 
-@masked_or_not
 @pytest.mark.parametrize("variant", [{}, {"neighborhood": 4}, {"relative": 4}], ids=str)
-def test_dropout_applies_to_the_weights(masked: bool, variant: dict[str, int]) -> None:
-    layer, x = self_attention(rate=0.5, masked=masked, **variant), sequence(1, 40)
-    plain = layer(x, None, None)
-    drop = tf.function(lambda seed: layer(x, None, Seeds(seed)), autograph=False)
-    dropped = [drop(tf.constant([seed])) for seed in range(300)]
-    assert not np.allclose(dropped[0], dropped[1]) and not np.allclose(dropped[0], plain)
-    np.testing.assert_allclose(np.mean(dropped, axis=0), plain, atol=0.3)
-    gradients = map(tf.convert_to_tensor, gradient_graph(layer, False, np.ones(1))(tf.constant(x)))
-    assert all(np.isfinite(gradient).all() for gradient in gradients)
+def test_dropout_applies_to_the_weights(variant: dict[str, int]) -> None:
+    layer, x, seeds = self_attention(rate=0.5, **variant), sequence(1, 40), np.arange(300)
+    plain, dropped = layer(x, None, None), layer(np.repeat(x, 300, axis=0), None, Seeds(seeds))
+    assert not np.allclose(dropped[0], dropped[1]) and not np.allclose(dropped[0], plain[0])
+    np.testing.assert_allclose(np.mean(dropped, axis=0), plain[0], atol=0.3)
+
+
+def test_saved_weights_are_those_before_dropout() -> None:
+    layer, x, memory = cross_attention(rate=0.9), sequence(2, 3), sequence(2, 5, seed=1)
+    keys_values, bias, saved = layer.keys_values(memory), padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]])), []
+    for seeds in (None, Seeds(np.array([1, 2], "int32"))):
+        layer(x, keys_values, bias, seeds, saved)
+    np.testing.assert_array_equal(*saved)
+    np.testing.assert_allclose(np.sum(saved[0], axis=-1), 1, atol=1e-6)
 
 
 @masked_or_not
 @pytest.mark.parametrize("neighborhood", [0, 4, 60])
 def test_dropout_of_the_weights_does_not_depend_on_padding(masked: bool, neighborhood: int) -> None:
     layer, x = self_attention(rate=0.5, masked=masked, neighborhood=neighborhood), sequence(1, 80)
-    for length in (3, 15, 16, 17, 33):
+    for length in (3, 16, 33):
         bias = padding_bias(np.where(np.arange(80) < length, 3, 0)[None])
         unpadded, padded = layer(x[:, :length], None, Seeds(np.ones(1))), layer(x, bias, Seeds(np.ones(1)))
         np.testing.assert_allclose(padded[:, :length], unpadded, atol=1e-5)
-
-
-@masked_or_not
-@pytest.mark.parametrize("neighborhood", [0, 6])
-def test_bfloat16_is_close_to_float32(masked: bool, neighborhood: int) -> None:
-    x = sequence(2, 70)
-    bias = padding_bias(np.array([[3] * 70, [3] * 7 + [0] * 63]))
-    coarse, exact = (
-        self_attention(precision=precision, masked=masked, neighborhood=neighborhood)
-        for precision in ("mixed_bfloat16", "float32")
-    )
-    assert {weight.dtype for weight in coarse.weights} == {"float32"}
-    ours, expected = (np.asarray(layer(x, bias, None)) for layer in (coarse, exact))
-    assert ours.dtype == np.float32
-    for row, tokens in enumerate((70, 7)):
-        np.testing.assert_allclose(ours[row, :tokens], expected[row, :tokens], atol=0.1)
-    assert not np.array_equal(ours, expected)

@@ -29,13 +29,6 @@ def residual(norm_before: bool, rate: float = 0.0) -> Residual:
     return Residual(hparams, name="residual")
 
 
-def test_a_normalized_vector_has_mean_0_and_variance_1() -> None:
-    ours = np.asarray(LayerNorm(HPARAMS)(X))
-    np.testing.assert_allclose(ours.mean(axis=-1), np.zeros((2, 3)), atol=1e-5)
-    np.testing.assert_allclose(ours.var(axis=-1), np.ones((2, 3)), atol=1e-4)
-    np.testing.assert_allclose(ours, normalized(X), atol=1e-5)
-
-
 def test_scale_and_bias_apply_after_the_norm() -> None:
     layer = LayerNorm(HPARAMS)
     layer.scale.assign(np.arange(8.0))
