@@ -18,9 +18,9 @@ import sacrebleu
 import tensorflow as tf
 from absl import app, flags
 
+from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.layers.precision import PRECISIONS
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "the model folder", required=True)
 TEST_SETS = flags.DEFINE_multi_string("test_set", None, "SOURCE_FILE,REFERENCE_FILE; may be repeated", required=True)

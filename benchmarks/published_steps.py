@@ -1,4 +1,4 @@
-"""Takes one training step of each model at its published size; prints a table row for each, as in docs/models.md.
+"""Takes one training step of each model at its published size; prints a table row for each, as in docs/rivals.md.
 
     python benchmarks/published_steps.py [--hparams_sets=gnmt,deep_att]
 

@@ -33,11 +33,11 @@ from t2t_repro.console.quick_imports import quick_imports
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.console.terminal import visible
 from t2t_repro.corpora.private_folder import default_folder
+from t2t_repro.decoding.precision import check_precision
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams, parse_value
-from t2t_repro.layers.precision import check_precision
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor.names import explained, explained_flag
 

@@ -12,7 +12,7 @@ def bytenet() -> HParams:
     """ByteNet for WMT EN-DE on characters: 30 blocks of inner width 800 in each stack (section 5).
 
     The paper reports 23.75 BLEU on newstest2014. It has a vocabulary of 323 characters; the nearest here is a byte
-    vocabulary (docs/models.md). With its 258 entries, the model has 273 M parameters; the paper prints no number. As in
+    vocabulary (docs/rivals.md). With its 258 entries, the model has 273 M parameters; the paper prints no number. As in
     the paper, Adam's learning rate is 0.0003. The paper mentions neither dropout nor label smoothing for translation.
     It states neither the batch size nor the number of steps: those here are transformer_base's. A step of 25,000
     characters has about 170 pairs, so 100,000 steps are about 4 epochs. For the paper's search, give t2t-decoder

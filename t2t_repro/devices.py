@@ -107,7 +107,7 @@ def require_precision(precision: str) -> None:
     """Raises UserError if the precision is "bfloat16", and TensorFlow's devices have no instructions for bfloat16.
 
     Args:
-        precision: one of `precision.PRECISIONS`.
+        precision: one of `decoding.precision.PRECISIONS`.
     """
     if precision == "bfloat16" and not multiplies_bfloat16():
         raise UserError(f"--precision=bfloat16: {names()[0]} has no bfloat16 instructions; omit the flag")

@@ -209,7 +209,7 @@ def require_attention(model: Model) -> None:
     """Raises UserError if a model cannot save attention weights."""
     if not model.has_attention:
         raise UserError(
-            f"model {model.name!r} has no attention; use another model (docs/models.md says which models have it)"
+            f"model {model.name!r} has no attention; use another model (docs/rivals.md says which models have it)"
         )
 
 

@@ -25,6 +25,7 @@ from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
+from t2t_repro.decoding.precision import check_precision
 from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, start_search, target_log_probs
@@ -34,7 +35,6 @@ from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.layers.precision import check_precision
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.parsing.linearization import TreeSymbols
 

@@ -123,7 +123,8 @@ class KerasModel:
         parameters = inspect.signature(call).parameters if callable(call) else {}
         if len(parameters) < 2:
             raise UserError(
-                f"model {name!r} has no method call(inputs, targets); add it to the class (docs/models.md shows one)"
+                f"model {name!r} has no method call(inputs, targets); add it to the class "
+                "(docs/write_your_own_model.md shows one)"
             )
         self._takes_seed, self._takes_training = "seed" in parameters, "training" in parameters
         self.missing_methods = tuple(name for name in DECODING_METHODS if not callable(getattr(model, name, None)))
@@ -247,6 +248,6 @@ def as_decoding_model(model: Model, cure: str) -> DecodingModel:
     if model.missing_methods:
         raise UserError(
             f"model {model.name!r} has no method {model.missing_methods[0]}, so it cannot decode; "
-            f"{cure}, or add {', '.join(model.missing_methods)} (docs/models.md)"
+            f"{cure}, or add {', '.join(model.missing_methods)} (docs/write_your_own_model.md)"
         )
     return cast(DecodingModel, model)

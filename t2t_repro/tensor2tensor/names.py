@@ -17,7 +17,7 @@ from t2t_repro.hparam import DecodeHParams, HParams
 OTHER_TASKS = "it belongs to other models or tasks of tensor2tensor; omit it"
 NO_WAITING = "the program does not wait for checkpoints; start it when they exist"
 LEARNED = "the vocabulary is learned from the training text; omit it, or use --vocab_file"
-MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/models.md"
+MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/write_your_own_model.md"
 TRAINING_ONLY = "it is a flag of training; omit it"
 TRAINING_PROGRAMS = ("t2t-trainer", "t2t-decoder", "t2t-exporter")
 """The programs that have all flags of tensor2tensor's trainer."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from programs import refused, run, succeed
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "write_your_own_model.md"
 MINE = '''
 """A user's own code."""
 from dataclasses import replace
@@ -111,7 +111,7 @@ def counted_parameters(text: str, name: str) -> str:
 def test_a_users_problem_hparams_and_transformer(programs: Any) -> None:
     folder = programs.folder
     listing = programs("trainer", "--registry_help").stdout
-    assert all(name in listing for name in ("shouting", "minute", "my_transformer", "recurrent"))
+    assert all(name in listing for name in ("shouting", "minute", "my_transformer", "recurrent_tiny"))
     programs("trainer", *TRAIN, "--output_dir=m", "--eval_decode_lines=0")
     assert json.loads((folder / "m" / "hparams.json").read_text())["model"] == "my_transformer"
     assert pictures(folder / "m") == 2
@@ -119,13 +119,19 @@ def test_a_users_problem_hparams_and_transformer(programs: Any) -> None:
     assert programs("decoder", "--output_dir=m", SHORT, input=TEXTS).stdout.count("\n") == 3
 
 
-def test_the_recurrent_model_of_the_page_runs_through_every_program(programs: Any) -> None:
-    folder, model = programs.folder, "--output_dir=recurrent"
-    training = programs("trainer", *TRAIN, "--model=recurrent", model, "--eval_decode_lines=2")
-    assert "step 2: dev loss" in training.stderr and pictures(folder / "recurrent") == 0
-    planned = programs("trainer", *TRAIN, "--model=recurrent", "--output_dir=new", "--dry_run")
+def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every_program(programs: Any) -> None:
+    folder, model, own = programs.folder, "--output_dir=recurrent", ("--model=recurrent", "--hparams=memory_size=12")
+    training = programs("trainer", *TRAIN, *own, model, "--train_steps=1", "--eval_decode_lines=2")
+    assert "step 1: dev loss" in training.stderr and pictures(folder / "recurrent") == 0
+    other = programs("trainer", *TRAIN, own[0], "--hparams=memory_size=10", model, runs=run)
+    refused(other, "memory_size 12, not 10", "--output_dir")
+    assert "step 2: dev loss" in programs("trainer", *TRAIN, *own, model, "--eval_decode_lines=0").stderr
+    assert json.loads((folder / "recurrent" / "hparams.json").read_text())["memory_size"] == 12
+    planned = programs("trainer", *TRAIN, *own, "--output_dir=new", "--dry_run")
     assert counted_parameters(planned.stdout, "recurrent") == counted_parameters(training.stderr, "recurrent")
     programs("avg-checkpoints", model, "--num_last_checkpoints=2", "--nocompare")
+    refused(programs("decoder", model, "--hparams=memory_size=10", runs=run, input=TEXTS), "memory_size=12")
+    refused(programs("trainer", *TRAIN, "--hparams=memory_size=9", "--output_dir=new", runs=run), "'memory_size'")
     decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
@@ -163,7 +169,7 @@ def test_a_model_without_a_search_trains_and_scores(programs: Any) -> None:
         ("exporter", "--output_dir=plain"),
     ):
         result = programs(program, *flags, runs=run, input=TEXTS)
-        refused(result, "model 'plain' has no method encode", "--score_file", "docs/models.md")
+        refused(result, "model 'plain' has no method encode", "--score_file", "docs/write_your_own_model.md")
     assert not list(programs.folder.glob("out*")) and not (programs.folder / "plain" / "export").exists()
     refusal = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", runs=run)
     refused(refusal, "no method encode", "--eval_decode_lines=0")
@@ -173,4 +179,3 @@ def test_a_model_that_its_hparams_do_not_fit_is_refused(programs: Any) -> None:
     for flags in (["--dry_run"], []):
         result = programs("trainer", *TRAIN, "--model=misfit", "--output_dir=misfit", *flags, runs=run)
         refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")
-    assert not (programs.folder / "misfit").exists()

@@ -112,7 +112,7 @@ def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str
 def test_tables_of_models_have_the_numbers_of_parameters_of_all_their_sets() -> None:
     # A row is such as: | `gnmt` | 8 | 280.8 M with 32,000 wordpieces |
     row = r"^\| `(\w+)` .*?\| ([\d,.]+)( M)? with [^|]*?(\d[\d,]*)"
-    rows = re.findall(row, (ROOT / "docs" / "models.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(row, (ROOT / "docs" / "rivals.md").read_text("utf-8"), re.MULTILINE)
     sets = {name for name in registry._hparams.names() if registry.hparams(name).model != "transformer"}
     assert {name for name, *_ in rows} == sets
     for name, number, is_million, vocabulary in rows:

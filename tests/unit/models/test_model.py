@@ -27,7 +27,7 @@ from t2t_repro.models.model import (
 from t2t_repro.models.transformer import Transformer
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "write_your_own_model.md"
 HPARAMS = HParams(hidden_size=8, num_heads=2, num_hidden_layers=1, filter_size=8, layer_prepostprocess_dropout=0.5)
 VOCAB = 20
 INPUTS = np.array([[5, 6, 7, 1], [9, 1, 0, 0]], np.int32)
@@ -42,7 +42,7 @@ def make(factory: Any, precision: str = "float32") -> Any:
 
 @pytest.fixture(scope="module")
 def recurrent_class() -> Any:
-    """Returns the class of the example model in docs/models.md."""
+    """Returns the class of the example model in docs/write_your_own_model.md."""
     [source] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     variables: dict[str, Any] = {}
     with mock.patch.dict(registry._models._objects):
@@ -111,6 +111,7 @@ def test_outputs_in_16_bits_become_float32(recurrent_class: Any) -> None:
     def mixed(*arguments: Any) -> Any:
         return recurrent_class(*arguments[:3], "mixed_bfloat16")
 
+    mixed.hparams_class = recurrent_class.hparams_class  # type: ignore[attr-defined]
     model = make(mixed)
     logits, cache = model.decode_step(np.zeros((2, 1), np.int32), 0, model.start(2), model.encode(INPUTS))
     assert (logits.dtype, cache.dtype) == (tf.float32, tf.bfloat16)
