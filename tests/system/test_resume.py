@@ -6,7 +6,6 @@ The model is Lookup, with dropout. tests/unit/training/test_checkpoint.py resume
 from __future__ import annotations
 
 import importlib
-import json
 import re
 import shutil
 import signal
@@ -22,7 +21,7 @@ import pytest
 import tensorflow as tf
 
 from processes import STOP_REQUESTED, Process, code_that_waits, start_program
-from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
+from programs import LOOKUP, SMALL, succeed, write_pairs
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -44,23 +43,23 @@ class Killed:
     """The exit code of kill_resume.py."""
     output: str
 
-    def flags(self, model: Path, data: Path | None = None) -> list[str]:
+    def flags(self, model: Path) -> list[str]:
         """Returns flags with which t2t-trainer repeats the undisturbed run in another model folder."""
         return [
             "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={HPARAMS}", *LOOKUP,
-            f"--data_dir={data or self.data}", f"--output_dir={model}", f"--train_steps={STEPS}",
+            f"--data_dir={self.data}", f"--output_dir={model}", f"--train_steps={STEPS}",
             "--local_eval_frequency=5", "--log_step_count_steps=1", "--eval_decode_lines=3",
         ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Runs benchmarks/kill_resume.py with --kills=5 and returns its files and its result."""
+    """Runs benchmarks/kill_resume.py with --kills=3 and returns its files and its result."""
     root = tmp_path_factory.mktemp("killed")
     train = write_pairs(root / "text", "train", range(1000, 1900))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
     arguments = [
-        "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=5", "--seed=24",
+        "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=3", "--seed=24",
         f"--train_steps={STEPS}", f"--hparams={HPARAMS}", "--high_step=0",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output:
@@ -109,9 +108,9 @@ def assert_same(model: Path, unbroken: Path) -> None:
                 assert contents[0] == contents[1], (place, name)
 
 
-def test_five_kills_at_any_moment_change_nothing(killed: Killed) -> None:
+def test_kills_at_any_moment_change_nothing(killed: Killed) -> None:
     assert not killed.code, (killed.code, killed.output)
-    assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 5
+    assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 3
     assert " nothing differs\n" in killed.output
     assert steps(killed.unbroken) == [5, 10, 15, 20]
     models = sorted(killed.unbroken.parent.glob("killed_*[0-9]"))
@@ -164,26 +163,9 @@ def test_a_training_resumes_before_damaged_checkpoints(killed: Killed, tmp_path:
     assert_same(model, killed.unbroken)
 
 
-def test_other_data_is_refused_and_another_folder_starts_from_the_weights(killed: Killed, tmp_path: Path) -> None:
-    others = write_pairs(tmp_path, "others", range(3000, 3400))
-    vocabulary = next(killed.data.glob("vocab.*"))
-    succeed(
-        "datagen", "--problem=text_files", f"--train={others}",
-        f"--dev={killed.text / 'dev'}.en,{killed.text / 'dev'}.de", f"--vocab_file={vocabulary}",
-        f"--data_dir={tmp_path / 'data'}",
-    )  # fmt: skip
-    before, now = (
-        json.loads((data / "text_files.json").read_text())["fingerprint"] for data in (killed.data, tmp_path / "data")
-    )
-    assert before != now
-    files = {path: path.read_bytes() for path in killed.unbroken.rglob("*") if path.is_file()}
-    refusal = run("trainer", *killed.flags(killed.unbroken, data=tmp_path / "data"))
-    refused(refusal, f"data of fingerprint '{before}', not '{now}'", "another --output_dir", "--warm_start_from")
-    assert {path: path.read_bytes() for path in killed.unbroken.rglob("*") if path.is_file()} == files
-
+def test_a_warm_start_begins_with_the_weights(killed: Killed, tmp_path: Path) -> None:
     model = tmp_path / "m"
-    flags = [*killed.flags(model, data=tmp_path / "data"), f"--warm_start_from={killed.unbroken}", "--train_steps=1"]
-    flags.append("--eval_decode_lines=0")
+    flags = [*killed.flags(model), f"--warm_start_from={killed.unbroken}", "--train_steps=1", "--eval_decode_lines=0"]
     result = succeed("trainer", *flags)
     assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
     # The first step has learning rate 0. After it, the new model still has the old model's weights and dev loss.

@@ -55,8 +55,6 @@ SEARCH = Counter(
     }
 )
 SEARCHES = {
-    "beam 4": DecodeHParams(beam_size=4),
-    "greedy": DecodeHParams(beam_size=1),
     "with penalties": DecodeHParams(4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2),
     "random": DecodeHParams(sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9),
 }

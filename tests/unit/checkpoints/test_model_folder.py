@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -148,23 +147,11 @@ def test_another_training_is_refused(
 
 
 @pytest.mark.parametrize("name", ["hparams.json", "problem.json", "vocab.numbers_ende.512.model"])
-@pytest.mark.parametrize("damage", ["missing", "cut", "not UTF-8"])
-def test_a_missing_or_damaged_file_is_named(folder: ModelFolder, name: str, damage: str) -> None:
-    path = folder.path / name
-    if damage == "missing":
-        path.unlink()
-    elif damage == "cut":
-        path.write_bytes(path.read_bytes()[:20])
-    else:
-        content = bytearray(path.read_bytes())
-        content[:2] = b"\xff\xff"
-        path.write_bytes(content)
-    assert name in user_error(ModelFolder, folder.path)
-
-
-def test_a_path_that_is_not_a_model_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+def test_a_missing_file_is_named(folder: ModelFolder, name: str) -> None:
+    (folder.path / name).unlink()
+    message = user_error(ModelFolder, folder.path)
+    assert name in message and ("not a model folder" in message) == name.endswith(".json")
+    for path in (folder.path.parent / "nowhere", folder.path / "vocab.numbers_ende.512.model"):
         assert "not a model folder" in user_error(ModelFolder, path)
 
 
@@ -211,13 +198,6 @@ def test_the_model_has_the_weights_of_the_checkpoint(folder: ModelFolder, precis
         assert variable.dtype == ("bfloat16" if is_rounded else "float32")
         value = tf.cast(expected.value, tf.bfloat16) if is_rounded else expected.value
         np.testing.assert_array_equal(variable.numpy(), value.numpy())
-
-
-def test_loading_a_model_draws_no_random_weights(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(folder, 3)
-    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", None)
-    monkeypatch.setattr(keras.initializers.RandomNormal, "__call__", None)
-    folder.model(folder.checkpoint())
 
 
 def test_a_swapped_vocabulary_is_refused(folder: ModelFolder, other_vocabulary: Vocabulary) -> None:

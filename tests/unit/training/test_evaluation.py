@@ -233,16 +233,6 @@ def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Voc
     assert samples[0] == Sample(TREES[0][0], BRACKETED[0], "(TOP (S (NP (DT the) (NN dog) (VBZ barks)) (. .)))")
 
 
-def test_the_reversed_problem_is_scored_by_its_sentences(tmp_path: Path, parsing_vocabulary: Vocabulary) -> None:
-    dev = written(tmp_path, encoded(parsing_vocabulary, TREES), was_reversed=True)
-    reversed_trees = [(tree, words) for words, tree in TREES]
-    model = AnswerTable(parsing_vocabulary, reversed_trees)
-    decoded = dev_decoder(model, parsing_vocabulary, registry.problem("wsj_parsing_rev"), dev, 2, DecodeHParams(2))()
-    assert decoded.scores[0].label == "BLEU"
-    assert decoded.scores[0].score == pytest.approx(100)
-    assert decoded.samples == [Sample(tree, words, words) for tree, words in reversed_trees]
-
-
 def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
