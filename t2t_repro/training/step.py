@@ -19,7 +19,6 @@ from t2t_repro.layers.auxiliary_loss import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale
-from t2t_repro.training.optimizer import adam as adam
 
 IDS = tf.TensorSpec([None, None], tf.int64)
 """Token ids. On a GPU, TensorFlow runs operations of int64 there, but most operations of int32 on the CPU."""
