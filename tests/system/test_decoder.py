@@ -37,45 +37,6 @@ def translator(trained: TrainedModel) -> Translator:
     return Translator.from_dir(str(trained.folder), extra_length=5)
 
 
-def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
-    trained: TrainedModel, translator: Translator, tmp_path: Path
-) -> None:
-    texts = [*lines(trained.text / "test.en")[:20], "", "seven."]
-    decoder = ("decoder", f"--output_dir={trained.folder}")
-    result = succeed(
-        *decoder, "--decode_from_file=-", "--decode_to_file=-", "--output_format=jsonl", "--output_attention",
-        f"--decode_hparams={SHORT},n=3", input=joined(texts),
-    )  # fmt: skip
-    pairs = []
-    for text, line, expected in zip(
-        texts, result.stdout.split("\n")[:-1], translator.translate(texts, n=3), strict=True
-    ):
-        answer = json.loads(line)
-        assert answer["source"] == text
-        assert answer["hypotheses"] == [hypothesis.text for hypothesis in expected.hypotheses]
-        assert answer["scores"] == pytest.approx([hypothesis.score for hypothesis in expected.hypotheses], abs=1e-5)
-        for hypothesis, tokens, log_probs, sources in zip(
-            expected.hypotheses, answer["tokens"], answer["token_scores"], answer["attention"], strict=True
-        ):
-            assert sum(log_probs) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
-            assert len(sources) == len(tokens)
-            assert all(0 <= source < len(answer["source_tokens"]) for source in sources)
-            # t2t-decoder --score_file encodes the hypothesis's text again. If the new ids differ from the search's ids,
-            # the scores differ too, so the hypothesis is not compared.
-            if translator.vocabulary.encode([hypothesis.text])[0] == list(hypothesis.ids):
-                pairs.append((text, hypothesis.text, sum(log_probs), len(tokens)))
-    assert len(pairs) > 10
-
-    file = tmp_path / "pairs.tsv"
-    file.write_text(joined([f"{source}\t{target}" for source, target, _, _ in pairs]), "utf-8")
-    scored = succeed(*decoder, f"--score_file={file}")
-    for (_, _, log_prob, count), line in zip(pairs, scored.stdout.split("\n")[:-1], strict=True):
-        total, mean, tokens = line.split("\t")
-        assert float(total) == pytest.approx(log_prob, abs=1e-5)
-        assert int(tokens) == count
-        assert float(mean) == pytest.approx(log_prob / count, abs=1e-5)
-
-
 def test_joined_shards_equal_one_run_even_with_sampling(
     trained: TrainedModel, translator: Translator, tmp_path: Path
 ) -> None:
@@ -269,3 +230,26 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
         result = run("decoder", f"--output_dir={trained.folder}", *flags, f"--decode_to_file={output}", cwd=tmp_path)
         refused(result, " is also an input (", ") and would be overwritten; choose another --decode_to_file")
     assert before == {path: path.read_bytes() for path in before}
+
+
+def test_json_lines_and_scored_pairs_have_the_scores_of_the_search(
+    trained: TrainedModel, translator: Translator, tmp_path: Path
+) -> None:
+    texts = [*lines(trained.text / "test.en")[:20], ""]
+    decoder = ("decoder", f"--output_dir={trained.folder}")
+    flags = ["--decode_from_file=-", "--output_format=jsonl", f"--decode_hparams={SHORT},n=3"]
+    answers = [json.loads(line) for line in succeed(*decoder, *flags, input=joined(texts)).stdout.splitlines()]
+    pairs = []
+    for text, answer, expected in zip(texts, answers, translator.translate(texts, n=3, details=True), strict=True):
+        assert (answer["source"], answer["hypotheses"]) == (text, [x.text for x in expected.hypotheses])
+        assert answer["scores"] == pytest.approx([x.score for x in expected.hypotheses], abs=1e-5)
+        for hypothesis, scores in zip(expected.hypotheses, answer["token_scores"], strict=True):
+            assert scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
+            # t2t-decoder --score_file encodes the text again, so only texts that keep their ids are compared.
+            if translator.vocabulary.encode([hypothesis.text])[0] == list(hypothesis.ids):
+                pairs.append((f"{text}\t{hypothesis.text}", sum(scores), len(scores)))
+    assert len(pairs) > 10
+    (tmp_path / "pairs.tsv").write_text(joined([line for line, _, _ in pairs]), "utf-8")
+    scored = succeed(*decoder, f"--score_file={tmp_path / 'pairs.tsv'}").stdout.splitlines()
+    for (_, log_prob, count), line in zip(pairs, scored, strict=True):
+        assert list(map(float, line.split("\t"))) == pytest.approx([log_prob, log_prob / count, count], abs=1e-5)

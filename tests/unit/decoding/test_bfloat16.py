@@ -22,8 +22,12 @@ from t2t_repro.models.transformer import Transformer
 
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"norm_before": True, "pos": "emb", "shared_embedding_and_softmax_weights": False},
-    {"use_target_space_embedding": True, "self_attention_neighborhood": 2},
+    {
+        "norm_before": True,
+        "pos": "emb",
+        "shared_embedding_and_softmax_weights": False,
+        "self_attention_neighborhood": 2,
+    },
 ]
 
 

@@ -15,7 +15,7 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import Sources, generate_outputs
-from t2t_repro.decoding.translation import EMPTY, InputFile, PairScore, Translation
+from t2t_repro.decoding.translation import EMPTY, InputFile, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -60,15 +60,6 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
         assert (our.score, *our.token_scores) == pytest.approx((their.score, *their.token_scores), abs=1e-5)
         assert our.attention == their.attention
     assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
-
-
-@pytest.mark.parametrize("batch_size", [1, 12, 2048])
-def test_each_line_has_its_own_translation_and_counts_once(copier: Translator, batch_size: int) -> None:
-    counts: list[int] = []
-    translations = copier.translate(TEXTS, batch_size=batch_size, advance=counts.append)
-    assert texts_of(translations) == [text if text.strip() else "" for text in TEXTS]
-    assert all(translation.score == pytest.approx(0, abs=1e-3) for translation in translations)
-    assert sum(counts) == len(TEXTS)
 
 
 def test_the_longest_output_has_the_inputs_length_plus_extra_length(tiny_vocabulary: Vocabulary) -> None:
@@ -123,7 +114,9 @@ def test_outputs_do_not_depend_on_the_batch(word_translator: Translator, options
     expected = word_translator.translate(TEXTS, **options)
     assert len({translation.text for translation in expected}) > 4
     for batch_size in (1, 30):
-        translations = word_translator.translate(TEXTS, batch_size=batch_size, **options)
+        counts: list[int] = []
+        translations = word_translator.translate(TEXTS, batch_size=batch_size, advance=counts.append, **options)
+        assert sum(counts) == len(TEXTS)
         for ours, theirs in zip(translations, expected, strict=True):
             assert_alike(ours, theirs)
     order = [7, 2, 0, 5, 8, 1]
@@ -234,40 +227,6 @@ def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
     assert copier.decode_hparams == DecodeHParams()
 
 
-def test_the_score_of_a_pair_is_the_score_of_the_output(
-    word_translator: Translator, tiny_vocabulary: Vocabulary
-) -> None:
-    pairs = [
-        (text, hypothesis)
-        for text, translation in zip(TEXTS, word_translator.translate(TEXTS, details=True), strict=True)
-        for hypothesis in translation.hypotheses
-        if hypothesis.ids and tiny_vocabulary.encode([hypothesis.text]) == [list(hypothesis.ids)]
-    ]
-    assert len(pairs) > 8
-    counts: list[int] = []
-    sources, targets = [text for text, _ in pairs], [hypothesis.text for _, hypothesis in pairs]
-    scores = word_translator.score(sources, targets, counts.append)
-    assert sum(counts) == len(pairs)
-    for score, (_, hypothesis) in zip(scores, pairs, strict=True):
-        assert score.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
-        assert score.attention == hypothesis.attention
-        assert score.log_prob / penalty(len(hypothesis.ids)) == pytest.approx(hypothesis.score, rel=1e-4)
-        assert score.mean == pytest.approx(score.log_prob / len(hypothesis.ids))
-
-
-def test_empty_sources_and_targets_have_scores(word_translator: Translator) -> None:
-    sources, targets = ["", "the dog", "", "cat"], ["", "", "a cat", "dog"]
-    scores = word_translator.score(sources, targets)
-    assert [len(score.token_scores) for score in scores] == [1, 1, 3, 2]
-    assert all(token_score < 0 for score in scores for token_score in score.token_scores)
-    assert scores[0].log_prob != scores[1].log_prob
-    for source, target, score in zip(sources, targets, scores, strict=True):
-        [single] = word_translator.score([source], [target])
-        assert single.token_scores == pytest.approx(score.token_scores, rel=1e-4)
-    assert word_translator.score([], []) == []
-    assert PairScore((-1.0, -2.0), (0, 0)).mean == -1.5
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -316,3 +275,24 @@ def test_odd_texts_have_their_own_translations(copier: Translator) -> None:
         assert [" ".join(text.split()) for text in outputs] == [" ".join(text.split()) for text in expected]
         assert not any("\n" in text for text in outputs)
         assert dict(translations)[0] == EMPTY and dict(translations)[7].segments >= 4
+
+
+def test_pairs_have_the_scores_of_the_outputs(word_translator: Translator, tiny_vocabulary: Vocabulary) -> None:
+    pairs = [
+        (text, hypothesis)
+        for text, translation in zip(TEXTS, word_translator.translate(TEXTS, details=True), strict=True)
+        for hypothesis in translation.hypotheses
+        if hypothesis.ids and tiny_vocabulary.encode([hypothesis.text]) == [list(hypothesis.ids)]
+    ]
+    assert len(pairs) > 8
+    counts: list[int] = []
+    sources, targets = [text for text, _ in pairs], [hypothesis.text for _, hypothesis in pairs]
+    *scores, empty = word_translator.score(
+        [*sources, ""], [f"\t {text} \u3000" for text in (*targets, "")], counts.append
+    )
+    assert sum(counts) == len(pairs) + 1 and len(empty.token_scores) == 1
+    for score, (_, hypothesis) in zip(scores, pairs, strict=True):
+        assert score.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
+        assert score.attention == hypothesis.attention
+        assert score.log_prob == pytest.approx(sum(score.token_scores))
+        assert score.mean == pytest.approx(score.log_prob / len(hypothesis.ids))

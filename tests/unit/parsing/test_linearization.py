@@ -131,6 +131,7 @@ def test_any_output_becomes_a_tree_over_the_words() -> None:
         tree.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
         for label in set(labels) - {"TOP"}:
             assert labels.count(label) <= text.count(f"({label}"), text
+    assert str(Repairs(trees=2, words_missing=1)) == "trees: 2, words missing: 1" and str(Repairs()) == "none"
     assert min(vars(total).values()) > 30  # each kind of repair occurred often
     assert total.trees < 1400
 
@@ -145,22 +146,6 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
         assert set(differing) <= {"'"}  # only ' may differ: its tag says if it is an ending or a quotation mark
-
-
-def test_with_tags_by_form_only_wrong_tags_change() -> None:
-    line = words_of("a , b ; ' .")
-    output = "(S NN , VB , '' . )S"
-    assert delinearise(output, line, True) == delinearise(output, line)
-    tree, repairs = delinearise("(S , NN -NONE- TOP TOP NN )S", line, True)
-    assert str(tree) == "(S (XX a) (, ,) (XX b) (: ;) (XX ') (. .))"
-    assert repairs == Repairs(trees=1, tags_changed=6)
-
-
-def test_repairs_add_up_and_print_their_counts() -> None:
-    total = Repairs(trees=1, words_missing=2) + Repairs(trees=1, roots_joined=1)
-    assert total == Repairs(trees=2, words_missing=2, roots_joined=1)
-    assert str(total) == "trees: 2, words missing: 2, roots joined: 1"
-    assert str(Repairs()) == "none" and not Repairs()
 
 
 def test_python_and_the_graph_find_the_same_kinds_of_words() -> None:
