@@ -65,38 +65,15 @@ def package(folder: Path, **modules: str) -> str:
     ("name", "expected"),
     [
         ("TextFiles", "text_files"),
-        ("WMTEnde", "wmt_ende"),
         ("TranslateEndeWmt32k", "translate_ende_wmt32k"),
-        ("Wmt32kEnde", "wmt32k_ende"),
         ("MyBPE32k", "my_bp_e32k"),
         ("TranslateWMT14Ende", "translate_wm_t14_ende"),
-        ("Translate_EnDe", "translate__en_de"),
         ("transformer_base", "transformer_base"),
-        ("A", "a"),
         ("ABC", "abc"),
     ],
 )
 def test_snake_case(name: str, expected: str) -> None:
     assert snake_case(name) == expected
-
-
-def test_a_decorator_works_bare_called_and_with_a_name() -> None:
-    things = Registry("thing")
-
-    @things.register
-    def first_thing() -> None: ...
-
-    @things.register()
-    class SecondThing: ...
-
-    @things.register("another_name")
-    class ThirdThing: ...
-
-    assert things.get("first_thing") is first_thing
-    assert things.get("second_thing") is SecondThing
-    assert things.get("another_name") is ThirdThing
-    with pytest.raises(UserError):
-        things.get("third_thing")
 
 
 def test_a_name_that_is_taken_is_refused_with_its_owner() -> None:
@@ -132,32 +109,11 @@ def test_rev_reverses_a_problem() -> None:
     assert (backward.was_reversed, backward.name, backward.base_name) == (True, "text_files_rev", "text_files")
 
 
-@pytest.mark.parametrize("name", ["_rev", "text_flies_rev", "text_files_rev_rev", ""])
-def test_an_unknown_problem_with_or_without_rev_is_an_error(name: str) -> None:
-    with pytest.raises(UserError) as error:
-        registry.problem(name)
-    assert f"unknown problem {name!r}" in str(error.value)
-
-
-def test_settings_reach_the_problem_and_unknown_ones_are_refused() -> None:
-    assert registry.problem("numbers_ende", {"train_size": 7}).settings.train_size == 7  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="setting of problem 'numbers_ende' 'train_sise'; did you mean 'train_size'"):
-        registry.problem("numbers_ende", {"train_sise": 7})
-
-
-def test_base_is_the_default_and_every_set_is_hparams() -> None:
-    assert registry.hparams("transformer_base") == HParams()
-    for name in registry._hparams._objects:
-        assert registry.has_model(registry.hparams(name).model)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"hiden_size": 256}, "unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),
-        ({"hidden_size": "256"}, "hidden_size='256' must be of type int"),
         ({"batch_size": 1e3}, "batch_size=1000.0 must be of type int"),
-        ({"norm_before": 1}, "norm_before=1 must be of type bool"),
         ({"max_length": 0}, "max_length=0 must be in 1 .. 2147483647"),
     ],
 )
@@ -165,12 +121,6 @@ def test_a_mistake_in_a_set_is_named_with_its_line(change: dict[str, Any], words
     registry.register_hparams("mistaken_set")(lambda: dataclasses.replace(HParams(), **change))
     message = user_error(registry.hparams, "mistaken_set")
     assert re.match(rf"hparams set 'mistaken_set': {__file__}:\d+: ", message) and words in message
-
-
-def test_a_set_that_does_not_return_hparams_is_an_error() -> None:
-    registry.register_hparams("broken_set")(lambda: {"hidden_size": 1})
-    with pytest.raises(UserError, match=r"hparams set 'broken_set' returned .*; its function must return HParams"):
-        registry.hparams("broken_set")
 
 
 def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None:
@@ -185,12 +135,6 @@ def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None
     sets = sections["hparams sets:"]
     assert sets["aaa_set"] == sets["transformer_base"]
     assert list(sets) == sorted(sets)
-
-
-def test_the_help_does_not_show_inherited_docstrings() -> None:
-    things = Registry("thing")
-    things.register(type("Undocumented", (registry.problem_class("text_files"),), {}))
-    assert things.help() == "things:\n  undocumented"
 
 
 def test_listing_the_names_does_not_import_tensorflow() -> None:
@@ -220,24 +164,16 @@ def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
 
 def test_a_folder_without_init_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    for folder in (str(tmp_path / "nowhere"), str(tmp_path / "loop"), "~nobody_with_this_name/usr"):
+    for folder in (str(tmp_path / "nowhere"), str(tmp_path / "loop"), package(tmp_path / "usr_bare", mine=GOOD)):
         assert "no __init__.py there" in user_error(registry.import_usr_dir, folder)
-    assert "no __init__.py there" in user_error(registry.import_usr_dir, package(tmp_path / "usr_bare", mine=GOOD))
-
-
-def test_a_folder_with_the_name_of_a_loaded_package_is_an_error(tmp_path: Path) -> None:
-    assert "a package named 'json' is loaded already" in user_error(
-        registry.import_usr_dir, package(tmp_path / "json", __init__="")
-    )
+    assert "'json' is loaded already" in user_error(registry.import_usr_dir, package(tmp_path / "json", __init__=""))
 
 
 @pytest.mark.parametrize(
     ("code", "line", "message"),
     [
         ("x = 1\n\nx / 0\n", 3, "ZeroDivisionError: division by zero"),
-        ("import no_such_module\n", 1, "No module named 'no_such_module'"),
         ("def f():\n    return }\n", 2, "SyntaxError"),
-        ("def f():\nreturn 1\n", 2, "IndentationError"),
         ("import json\n\njson.loads('}')\n", 3, "JSONDecodeError"),
     ],
 )
@@ -249,31 +185,20 @@ def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, li
 
 
 @pytest.mark.parametrize(
-    ("code", "place"), [(b"x = '\xf6'\n", "mine.py"), (b"x = 1\0\n", "__init__.py:2: ")], ids=["latin-1", "null byte"]
+    ("function", "words"),
+    [
+        (lambda: setattr(HParams(), "hidden_size", 64), "return dataclasses.replace(hparams, name="),
+        (lambda: HParams().add_hparam("x", 1), "return dataclasses.replace(hparams, name="),  # type: ignore[attr-defined]
+        (lambda: HParams().hidden_sise, "no attribute 'hidden_sise'"),  # type: ignore[attr-defined]
+        (lambda: {"hidden_size": 1}, "must return HParams"),
+        (lambda: HParams(model="transfomer"), "did you mean 'transformer'?"),
+        (lambda: HParams(model="gnmt", filter_size=64), "filter_size=64 has no effect in the model gnmt"),
+    ],
 )
-def test_code_that_python_cannot_read_is_named(tmp_path: Path, code: bytes, place: str) -> None:
-    directory = package(tmp_path / "usr_unreadable", __init__="\nimport usr_unreadable.mine\n")
-    (tmp_path / "usr_unreadable" / "mine.py").write_bytes(code)
-    assert f"{directory}/{place}" in user_error(registry.import_usr_dir, directory)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda hparams: setattr(hparams, "hidden_size", 64), lambda hparams: hparams.add_hparam("x", 1)]
-)
-def test_a_set_that_changes_another_in_place_is_an_error(change: Callable[[Any], None]) -> None:
-    registry.register_hparams("changing_set")(lambda: change(registry.hparams("transformer_base")))
-    with pytest.raises(UserError, match=r"hparams set 'changing_set': .* return dataclasses.replace\(hparams, name="):
-        registry.hparams("changing_set")
-
-
-def test_another_mistake_in_a_set_is_named_with_its_line() -> None:
-    def mistaken_set() -> HParams:
-        return HParams(hidden_size=registry.hparams("transformer_base").hidden_sise)
-
-    registry.register_hparams(mistaken_set)
-    line = mistaken_set.__code__.co_firstlineno + 1
+def test_other_mistakes_in_a_set_are_explained(function: Callable[[], Any], words: str) -> None:
+    registry.register_hparams("mistaken_set")(function)
     message = user_error(registry.hparams, "mistaken_set")
-    assert f"{__file__}:{line}: 'HParams' object has no attribute 'hidden_sise'; correct it there" in message
+    assert message.startswith("hparams set 'mistaken_set'") and words in message
 
 
 def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
@@ -283,7 +208,7 @@ def test_a_user_name_that_is_taken_is_an_error(tmp_path: Path) -> None:
     assert "hparams set 'transformer_base' is registered already" in message
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", ".a", "a[1]", "a*", "a,b", "a\nb", "a\n"])
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", ".a", "a*", "a,b", "a\n"])
 def test_a_name_that_file_names_and_flags_cannot_contain_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="use only letters, digits"):
         Registry("thing").register(name or "\t")(dict)

@@ -38,42 +38,6 @@ def test_learning_rates_are_tensor2tensors(name: str, rate: Callable[[int], floa
         assert float(schedule(step)) == pytest.approx(rate(step), rel=1e-6), step
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes", "dropout"),
-    [
-        ("transformer_base_single_gpu", (6, 512, 2048, 8), 0.1),
-        ("transformer_base_multistep8", (6, 512, 2048, 8), 0.1),
-        ("transformer_big_single_gpu", (6, 1024, 4096, 16), 0.1),
-        ("transformer_big_v3", (6, 1024, 4096, 16), 0.3),
-        ("transformer_tpu", (6, 512, 2048, 8), 0.1),
-        ("transformer_big_tpu", (6, 1024, 4096, 16), 0.3),
-        ("transformer_relative", (6, 512, 2048, 8), 0.1),
-        ("transformer_relative_big", (6, 1024, 4096, 16), 0.3),
-    ],
-)
-def test_models_are_tensor2tensors(name: str, sizes: tuple[int, ...], dropout: float) -> None:
-    hparams = registry.hparams(name)
-    assert (hparams.num_hidden_layers, hparams.hidden_size, hparams.filter_size, hparams.num_heads) == sizes
-    assert hparams.layer_prepostprocess_dropout == dropout
-    assert (hparams.attention_dropout, hparams.relu_dropout, hparams.label_smoothing) == (0.1, 0.1, 0.1)
-    assert (hparams.norm_before, hparams.use_target_space_embedding, hparams.optimizer_adam_beta2) == (
-        True,
-        True,
-        0.997,
-    )
-    relative = ("dot_product_relative", 20, "none") if "relative" in name else ("dot_product", 0, "timing")
-    assert (hparams.self_attention_type, hparams.max_relative_position, hparams.pos) == relative
-
-
-@pytest.mark.parametrize(
-    ("name", "positions"),
-    [("transformer_base_single_gpu", 1024), ("transformer_big_single_gpu", 2048), ("transformer_big_v3", 8 * 2048),
-     ("transformer_base_multistep8", 8 * 4096)],
-)  # fmt: skip
-def test_a_step_has_about_three_quarters_of_tensor2tensors_positions(name: str, positions: int) -> None:
-    assert registry.hparams(name).batch_size / positions == pytest.approx(25000 / (8 * 4096), rel=0.01)
-
-
 def test_the_module_has_tensor2tensors_names_and_meanings() -> None:
     assert tensor2tensor.transformer_base() == registry.hparams("transformer_base_v3")
     assert tensor2tensor.transformer_big() == registry.hparams("transformer_big_v3")
