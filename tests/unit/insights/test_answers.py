@@ -84,7 +84,9 @@ def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel])
 
 def test_why_a_search_ended(explored: list[ExploredModel]) -> None:
     greedy = SearchSettings(1, 0.6, 1)
-    certain = as_json(explored[1].translate("the cat", greedy))["search"]["end"]
+    answer = as_json(explored[1].translate("the cat", greedy))
+    assert answer["hypotheses"][0]["has_end"]
+    certain = answer["search"]["end"]
     assert (certain["reason"], certain["best_possible"]) == ("certain", None)
     assert certain["worst_of_best"] == pytest.approx(0, abs=1e-3)
     search = as_json(explored[0].translate("the cat", greedy))["search"]

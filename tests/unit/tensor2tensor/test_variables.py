@@ -88,8 +88,10 @@ def separate(variables: Variables) -> Variables:
 
 
 def learned_positions(variables: Variables) -> Variables:
-    sides = {f"transformer/body/{side}_positional_embedding": np.ones((9, 32)) for side in ("inputs", "targets")}
-    return variables | sides
+    return variables | {
+        "transformer/body/inputs_positional_embedding": np.full((9, 32), 1.0),
+        "transformer/body/targets_positional_embedding": np.full((9, 32), 2.0),
+    }
 
 
 def relative(variables: Variables) -> Variables:
@@ -130,6 +132,13 @@ def test_each_form_of_the_model_is_recognized_and_filled(
     model = Transformer(hparams, target, source_vocab_size=source if source != target else 0)
     shapes = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
     assert {name: value.shape for name, value in old.weights(hparams).items()} == shapes
+
+
+def test_the_positions_of_the_stacks_are_not_confused(tmp_path: Path) -> None:
+    old = read(tmp_path, learned_positions(weights()))
+    found = old.weights(replace(HPARAMS, **old.sizes()))
+    assert (found["transformer/encoder/position/table"] == 1).all()
+    assert (found["transformer/decoder/position/table"] == 2).all()
 
 
 def test_the_embeddings_are_not_confused(tmp_path: Path) -> None:
