@@ -248,7 +248,6 @@ def test_ctranslate2_translates_the_same(trained: TrainedModel, lines: list[str]
         (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
-        (["--decode_hparams=beam_size=5000"], ("beam_size=5000", "vocabulary")),
         (["--output_dir=a,b"], ("--output_dir=a,b: this program takes only one model; give one folder",)),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
     ],
@@ -257,4 +256,4 @@ def test_flags_that_contradict_each_other_are_refused(
     trained: TrainedModel, flags: list[str], words: tuple[str, ...]
 ) -> None:
     refused(run("exporter", f"--output_dir={trained.folder}", *flags), *words)
-    assert not list(trained.folder.glob("export/*"))
+    assert not (trained.folder / "export").exists()
